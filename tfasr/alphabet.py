@@ -1,0 +1,130 @@
+"""The characters a recogniser writes, their order, and how a transcript is spelled in them."""
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
+
+
+def normalise(text: str) -> str:
+    """Returns ``text`` in NFC, in lower case, with single spaces between words."""
+    return " ".join(unicodedata.normalize("NFC", text).lower().split())
+
+
+@dataclass(frozen=True)
+class Alphabet:
+    """An ordered set of characters; the CTC blank is the class after the last one.
+
+    With a separator, a character that follows itself is kept apart by it: "cool" is spelled
+    ``co_ol``, so that a CTC path never needs a blank to tell two equal labels apart.
+
+    Args:
+        characters: the characters in class order, each once; all of length one.
+        separator: one of ``characters``, or None to spell doubled characters as they are.
+
+    Raises:
+        ValueError: if a character stands twice or the separator is not one of them.
+
+    Source: the paper (arXiv 2003.12366), section 3.1: space, a-z, apostrophe, separator.
+    """
+
+    characters: str = ENGLISH
+    separator: str | None = "_"
+
+    def __post_init__(self):
+        repeated = sorted({c for c in self.characters if self.characters.count(c) > 1})
+        if not self.characters or repeated:
+            raise ValueError(
+                "An alphabet must hold at least one character and each only once. "
+                f"Received: characters={self.characters!r}, repeated: {repeated}."
+            )
+        if self.separator is not None and (
+            len(self.separator) != 1 or self.separator not in self.characters
+        ):
+            raise ValueError(
+                "The separator must be one of the alphabet's characters, or None. "
+                f"Received: separator={self.separator!r}, characters={self.characters!r}."
+            )
+
+    @property
+    def blank_id(self) -> int:
+        """The class of the CTC blank: the last one."""
+        return len(self.characters)
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes, blank included."""
+        return len(self.characters) + 1
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {character: index for index, character in enumerate(self.characters)}
+
+    def foreign_characters(self, text: str) -> list[str]:
+        """Returns the characters of ``text`` that cannot be written, sorted, each once.
+
+        The separator is none of a transcript's characters: it only spells.
+        """
+        return sorted({c for c in text if c not in self._ids or c == self.separator})
+
+    def spell(self, text: str) -> str:
+        """Returns ``text`` with the separator between equal neighbours: "cool" -> "co_ol"."""
+        if self.separator is None:
+            return text
+        spelled = list(text[:1])
+        for previous, character in zip(text, text[1:], strict=False):
+            if previous == character:
+                spelled.append(self.separator)
+            spelled.append(character)
+        return "".join(spelled)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the labels of a normalised transcript.
+
+        Args:
+            text: a transcript in plain spelling, see `normalise`.
+
+        Returns:
+            Class ids, at most twice as many as characters, without blanks.
+
+        Raises:
+            ValueError: if ``text`` has characters outside the alphabet; it names them.
+        """
+        foreign = self.foreign_characters(text)
+        if foreign:
+            raise ValueError(
+                f"A transcript must be written in the alphabet {self.characters!r} "
+                f"(separator {self.separator!r} aside). "
+                f"Received: {text!r} with the characters {foreign}."
+            )
+        return [self._ids[character] for character in self.spell(text)]
+
+    def decode(self, labels: Sequence[int]) -> str:
+        """Returns the plain text of collapsed labels: no blanks, separators removed.
+
+        Raises:
+            ValueError: if a label is not the class of a character.
+        """
+        wrong = [int(label) for label in labels if not 0 <= label < self.blank_id]
+        if wrong:
+            raise ValueError(
+                f"Labels must lie in 0..{self.blank_id - 1}: blanks are removed before. "
+                f"Received: {wrong}."
+            )
+        return "".join(
+            self.characters[label] for label in labels if self.characters[label] != self.separator
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes ``alphabet.json``."""
+        content = {"characters": self.characters, "separator": self.separator}
+        Path(path).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Alphabet":
+        """Reads what `save` wrote."""
+        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))

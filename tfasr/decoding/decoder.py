@@ -1,0 +1,49 @@
+"""The interface that every decoder implements."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What a decoder heard in one utterance.
+
+    Attributes:
+        text: plain spelling, separators removed.
+        score: natural logarithm of the decoder's score; larger is better.
+    """
+
+    text: str
+    score: float
+
+
+class Decoder(Protocol):
+    """Writes down what log-probabilities say."""
+
+    def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        """Returns the best hypothesis of each utterance.
+
+        Args:
+            log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last.
+            lengths: integers ``(batch,)``: valid frames of each utterance.
+        """
+
+
+def check_log_probs(log_probs: np.ndarray, lengths: np.ndarray, num_classes: int) -> None:
+    """Raises ValueError unless the arrays are what `Decoder.decode` takes."""
+    if log_probs.ndim != 3 or log_probs.shape[2] != num_classes:
+        raise ValueError(
+            f"log_probs must have the shape (batch, time, {num_classes}): the alphabet's "
+            f"characters and the blank. Received: shape={log_probs.shape}."
+        )
+    if lengths.shape != log_probs.shape[:1]:
+        raise ValueError(
+            f"lengths must have the shape ({log_probs.shape[0]},). Received: {lengths.shape}."
+        )
+    if lengths.size and (lengths.min() < 0 or lengths.max() > log_probs.shape[1]):
+        raise ValueError(
+            f"lengths must lie in 0..{log_probs.shape[1]}, the frames of log_probs. "
+            f"Received: {lengths.min()}..{lengths.max()}."
+        )

@@ -1,0 +1,180 @@
+"""The append-only record of a run: ``events.jsonl``, one JSON object a line, mllog's keys.
+
+A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type``
+is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session``
+(0 for the process that began the run, one more for every resumption) and ``mono_s`` (that
+process's monotonic clock, which no clock adjustment moves).
+
+Written by a training run, in order:
+
+- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms"
+  (wall clock at which the previous process was last known alive, or None)}``.
+- ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
+  (again in every session), and points with the run's facts: ``global_batch_size``, ``seed``,
+  ``train_samples``, ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets``
+  (list of ``[metric, value]``), ``comparability`` (a dict of what makes results comparable).
+- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
+  (metadata ``step``), ``sentences_start/_stop`` (metadata ``step``), ``eval_start``,
+  ``eval_forward_start/_stop``, ``decode_start/_stop``, ``eval_accuracy`` (value: WER, a fraction),
+  ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,
+  insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
+  counted from 1.
+- ``run_stop`` with metadata ``status``: "success", "aborted" (with ``reason``).
+
+``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
+"audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``; the last three are
+seconds that end at the event, ``compile_s`` being 0 unless this step traced a new shape and then
+holding the whole step. Steps, evaluations and checkpoints that a killed process did after the
+checkpoint a later session resumed from are lost work.
+
+Source: MLCommons logging (github.com/mlcommons/logging), DESIGN of intervals: the paper, section 4.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+
+EVENTS_FILE = "events.jsonl"
+HEARTBEAT_FILE = "heartbeat"
+HEARTBEAT_S = 1.0
+
+
+def read_events(path: str | Path) -> list[dict[str, Any]]:
+    """Returns a ledger's events in file order; a last line cut by a crash is left out.
+
+    Args:
+        path: ``events.jsonl``, or the run folder that holds it.
+
+    Raises:
+        FileNotFoundError: if there is no ledger.
+        ValueError: if a line other than the last is no event; it names the line.
+    """
+    path = Path(path)
+    path = path / EVENTS_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
+            "Name the folder that was given to tfasr train as --run_dir."
+        )
+    lines = path.read_bytes().split(b"\n")
+    events = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+            if not isinstance(event, dict) or "key" not in event or "time_ms" not in event:
+                raise ValueError("it has no key or time_ms")
+        except ValueError as error:
+            if number >= len(lines) - 1:
+                break
+            raise ValueError(
+                f"Every line of {path} must be an event. Line {number} is not: {error}."
+            ) from None
+        events.append(event)
+    return events
+
+
+class Ledger:
+    """Appends events to a run's ``events.jsonl`` and proves that the process is alive.
+
+    Every event is handed to the operating system at once, so that ``kill -9`` loses at most the
+    line being written. A lock keeps two processes from writing one run.
+
+    Args:
+        run_dir: the run's folder; it must exist.
+        session: 0 for a new run, one more than the last session for a resumption.
+
+    Raises:
+        UsageError: if another process is writing this run.
+    """
+
+    def __init__(self, run_dir: str | Path, session: int = 0):
+        self.run_dir = Path(run_dir)
+        self.session = session
+        self._mutex = threading.Lock()
+        self._file = open(self.run_dir / EVENTS_FILE, "ab")  # noqa: SIM115 - held for the run
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise UsageError(
+                f"Only one process may write a run. {self.run_dir} is being written by another "
+                "one: wait for it, stop it, or choose another --run_dir."
+            ) from None
+        self._end_cut_line()
+        self._heartbeat = self.run_dir / HEARTBEAT_FILE
+        self.alive_until_ms = self._last_heartbeat_ms()
+        self._closed = threading.Event()
+        self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
+        self._beat.start()
+
+    def _end_cut_line(self) -> None:
+        """Cuts off a line that a crash left without its end, so that no event joins it."""
+        path = self.run_dir / EVENTS_FILE
+        content = path.read_bytes()
+        complete = content.rfind(b"\n") + 1
+        if complete < len(content):
+            os.truncate(path, complete)
+
+    def _last_heartbeat_ms(self) -> int | None:
+        try:
+            return int(self._heartbeat.stat().st_mtime * 1000)
+        except FileNotFoundError:
+            return None
+
+    def _keep_beating(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):  # a full disk must not end the proof of life
+                self._heartbeat.touch()
+            if self._closed.wait(HEARTBEAT_S):
+                return
+
+    def event(
+        self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any
+    ) -> None:
+        """Appends one event; ``value`` and ``metadata`` must be JSON."""
+        line = {
+            "namespace": "",
+            "time_ms": int(time.time() * 1000),
+            "event_type": event_type,
+            "key": key,
+            "value": value,
+            "metadata": {
+                **metadata,
+                "session": self.session,
+                "mono_s": round(time.monotonic(), 6),
+            },
+        }
+        with self._mutex:
+            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.flush()
+
+    def start(self, name: str, **metadata: Any) -> None:
+        """Opens the interval ``name``."""
+        self.event(f"{name}_start", event_type="INTERVAL_START", **metadata)
+
+    def stop(self, name: str, **metadata: Any) -> None:
+        """Closes the interval ``name``."""
+        self.event(f"{name}_stop", event_type="INTERVAL_END", **metadata)
+
+    @contextlib.contextmanager
+    def interval(self, name: str, **metadata: Any) -> Iterator[None]:
+        """Books the time of a block as ``name``; a block that raises leaves it open."""
+        self.start(name, **metadata)
+        yield
+        self.stop(name, **metadata)
+
+    def close(self) -> None:
+        """Ends the heartbeat and releases the run."""
+        self._closed.set()
+        self._beat.join()
+        self._file.close()
