@@ -23,7 +23,8 @@ class PipelineConfig:
     Attributes:
         global_batch_size: utterances per optimizer update, over all replicas.
         num_readers: shards read at the same time.
-        shuffle_buffer: batches' worth of utterances among which the order is shuffled.
+        shuffle_buffer: utterances among which the order is shuffled; the order of the shards is
+            shuffled too, and `tfasr prepare` has mixed each split already.
         prefetch: batches made ahead.
         padding: "bucketed" (utterances of similar length together, padded to the bucket's longest)
             or "fixed" (every utterance padded to ``max_frames``, as in the paper).
@@ -129,9 +130,9 @@ class BatchSource:
             num_parallel_calls=min(self._pipeline.num_readers, len(files)),
             deterministic=True,
         )
-        buffer = self._pipeline.shuffle_buffer * self._pipeline.global_batch_size
-        if buffer:
-            records = records.shuffle(min(buffer, len(self.split.utterances)), order_seed)
+        if self._pipeline.shuffle_buffer:
+            buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
+            records = records.shuffle(buffer, order_seed)
 
         def augmented(element: Batch) -> Batch:
             seeds = tf.stack([tf.constant(order_seed, tf.int64), element["positions"]])

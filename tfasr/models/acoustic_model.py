@@ -55,10 +55,11 @@ class AcousticModel(keras.Model):
         config: sizes.
         num_classes: classes, the CTC blank last.
         seed: of the initial weights and of dropout.
+        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
-    def __init__(self, config: AcousticModelConfig, num_classes: int, seed: int = 0, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, config: AcousticModelConfig, num_classes: int, seed: int = 0, dtype=None):
+        super().__init__(name="acoustic_model", dtype=dtype)
         self.config = config
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.convolution = keras.layers.Conv1D(
@@ -68,17 +69,20 @@ class AcousticModel(keras.Model):
             padding="valid",
             activation="relu",
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype=self.dtype_policy,
             name="convolution",
         )
         self.recurrent = [self._recurrent(i, seeds) for i in range(config.num_lstm_layers)]
         blocks = range(config.num_lstm_layers + 1)
         self.normalisations = [
-            keras.layers.BatchNormalization(name=f"normalisation_{i}")
+            keras.layers.BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
             for i in blocks
             if config.batch_normalisation
         ]
         self.dropouts = [
-            keras.layers.Dropout(config.dropout, seed=next(seeds), name=f"dropout_{i}")
+            keras.layers.Dropout(
+                config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}"
+            )
             for i in blocks
         ]
         # float32 even under mixed precision: the loss is computed from these.
@@ -97,10 +101,13 @@ class AcousticModel(keras.Model):
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
             recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
             kernel=config.lstm_kernel,
+            dtype=self.dtype_policy,
             name=f"lstm_{number}",
         )
         if config.bidirectional:
-            return keras.layers.Bidirectional(layer, name=f"bidirectional_{number}")
+            return keras.layers.Bidirectional(
+                layer, dtype=self.dtype_policy, name=f"bidirectional_{number}"
+            )
         return layer
 
     def output_lengths(self, feature_lengths):
