@@ -47,7 +47,6 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
 def _parse(line: str, folders: list[Path], origin: str) -> Entry:
     try:
         content = json.loads(line)
-        line.encode()
         json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
     except (ValueError, RecursionError) as error:
         raise MalformedLineError(f"it is no JSON: {error}") from error

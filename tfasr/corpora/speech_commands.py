@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tfasr.corpora.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
 from tfasr.corpora.audio_header import AUDIO_SUFFIXES
-from tfasr.corpora.folders import found_in, require_folder, subfolders, walk
+from tfasr.corpora.folders import found_in, require_folder, subfolders
 from tfasr.corpora.splits import SPLITS, check_split
 from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
 from tfasr.corpora.utterance import CorpusSplit, Rejection
@@ -86,20 +86,20 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
 
 def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
     """Returns ids and paths of all recordings of words."""
-    found = []
-    for word in subfolders(corpus_dir):
-        if not word.startswith(("_", ".")):
-            for folder, files in walk(corpus_dir / word):
-                below = folder.relative_to(corpus_dir).as_posix()
-                found += [
-                    (f"{below}/{path.stem}", path)
-                    for path in files
-                    if path.suffix.lower() in AUDIO_SUFFIXES
-                ]
-    if not found:
+    found = [
+        (f"{word}/{path.stem}", path)
+        for word in subfolders(corpus_dir)
+        if not word.startswith(("_", "."))
+        for path in sorted((corpus_dir / word).iterdir())
+        if path.suffix.lower() in AUDIO_SUFFIXES
+    ]
+    # Other corpora also keep audio in folders, whose names are no transcripts.
+    native = any(_SPEAKER_END in path.name for _, path in found)
+    if not found or not (native or any((corpus_dir / name).is_file() for name in _LISTS.values())):
         raise UsageError(
-            f"--corpus_dir must be {_EXPECTED}. Received: {corpus_dir}, with no recording in a "
-            f"folder of its own word. Found there: {found_in(corpus_dir)}."
+            f"--corpus_dir must be {_EXPECTED} with recordings <speaker>_nohash_<n>.wav, or with "
+            f"{' and '.join(_LISTS.values())}. Received: {corpus_dir}. "
+            f"Found there: {found_in(corpus_dir)}."
         )
     return found
 
