@@ -3,10 +3,12 @@
 Exit codes: 0 done, 1 the work failed, 2 wrong use.
 """
 
+import contextlib
 import importlib
 import logging
 import os
 import sys
+from collections.abc import Iterator
 
 from absl import app
 from absl.flags import argparse_flags
@@ -17,9 +19,9 @@ COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
-    "report": "time to accuracy of runs: table, figures, HTML",
     "demo": "the whole chain on synthetic speech, without a download",
 }
+NEED_TENSORFLOW = ("prepare", "train", "evaluate")
 
 
 def parse(argv: list[str]):
@@ -40,6 +42,8 @@ def parse(argv: list[str]):
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    if arguments.command in NEED_TENSORFLOW:
+        load_tensorflow()
     try:
         return arguments.run(arguments) or 0
     except UsageError as error:
@@ -53,10 +57,30 @@ def run(arguments) -> int:
         return 1
 
 
+@contextlib.contextmanager
+def _quiet_stderr() -> Iterator[None]:
+    """Sends what C++ code prints to nowhere; Python's exceptions come through all the same."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def load_tensorflow() -> None:
+    """Imports TensorFlow without its twenty lines on devices, which bury tfasr's own."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with _quiet_stderr():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+
+
 def main() -> None:
     """Entry point of the ``tfasr`` script."""
-    # TensorFlow reads it when loaded; its notes on devices would bury tfasr's own lines.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     app.run(run, flags_parser=parse)
 
 

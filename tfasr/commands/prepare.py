@@ -57,7 +57,7 @@ def prepare(
     """
     from tfasr.alphabet import Alphabet
     from tfasr.corpora.manifest import select
-    from tfasr.corpora.splits import available_splits, read_split
+    from tfasr.corpora.registry import available_splits, read_split
     from tfasr.data.audio import check_audio_reader
     from tfasr.data.features import FeatureConfig
     from tfasr.data.packing import Packing

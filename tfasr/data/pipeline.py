@@ -156,16 +156,15 @@ class BatchSource:
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        boundaries = tf.constant(self.boundaries, tf.int32)
+        boundaries = tf.constant(self.boundaries, tf.int64)
 
         def bucket(element: Batch) -> tf.Tensor:
-            return tf.cast(
-                tf.searchsorted(boundaries, element["feature_lengths"][None])[0], "int64"
-            )
+            frames = tf.cast(element["feature_lengths"], tf.int64)
+            return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
 
         def pad(key: tf.Tensor, window: tf.data.Dataset) -> tf.data.Dataset:
-            shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int32))
-            shapes["labels"] = tf.constant([-1])
+            shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
+            shapes["labels"] = tf.constant([-1], tf.int64)
             frames = tf.gather(boundaries, key)
             shapes["features"] = tf.stack([frames, self._features.num_features])
             return window.padded_batch(self._pipeline.global_batch_size, shapes)

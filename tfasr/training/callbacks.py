@@ -28,6 +28,7 @@ STEP_FACTS = (
     "compile_s",
     "train_s",
 )
+COUNTS = ("utterances", "frames", "padded_frames")
 
 
 class RunProgress:
@@ -79,9 +80,9 @@ class BookSteps(keras.callbacks.Callback):
 
 
 def _facts(logs: dict[str, Any]) -> dict[str, Any]:
+    """The step's facts for the ledger; Keras has made floats of the counts."""
     return {
-        name: round(logs[name], 6) if isinstance(logs[name], float) else logs[name]
-        for name in STEP_FACTS
+        name: int(logs[name]) if name in COUNTS else round(logs[name], 6) for name in STEP_FACTS
     }
 
 

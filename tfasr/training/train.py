@@ -3,6 +3,7 @@
 import logging
 import os
 import statistics
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -166,13 +167,16 @@ class _Run:
         )
         if replicas > 1:
             dataset = self._strategy.distribute_datasets_from_function(lambda _: dataset)
-        model.fit(
-            dataset,
-            initial_epoch=state.epoch - 1,
-            epochs=state.epoch,
-            callbacks=callbacks,
-            verbose=0,
-        )
+        with warnings.catch_warnings():
+            # How many batches bucketing makes is only known at the end: no reason to warn.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            model.fit(
+                dataset,
+                initial_epoch=state.epoch - 1,
+                epochs=state.epoch,
+                callbacks=callbacks,
+                verbose=0,
+            )
 
     def _callbacks(
         self, model: CtcModel, progress: RunProgress, checkpoint: Path | None
