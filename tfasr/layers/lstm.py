@@ -70,20 +70,26 @@ class LSTM(keras.layers.LSTM):
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return self._keras_loop(sequences, initial_state, mask, training, self.use_cudnn)
-        if self.requested_kernel in ("auto", "cudnn") and self.use_cudnn and _has_gpu():
+        arguments = (sequences, initial_state, mask, training)
+        if self._demands_cudnn() or (self._prefers_cudnn() and _has_gpu()):
             try:
-                result = self._keras_loop(sequences, initial_state, mask, training, True)
+                result = self._keras_loop(*arguments, use_cudnn=True)
                 self.last_kernel = "cuDNN"
                 return result
             except ValueError:  # Keras's way to say that cuDNN does not compute this
-                if self.requested_kernel == "cudnn" or self.use_cudnn is True:
+                if self._demands_cudnn():
                     raise
-        if self.requested_kernel in ("auto", "fused") and not self._reasons_against_fused():
+        if self.requested_kernel != "generic" and not self._reasons_against_fused():
             self.last_kernel = "fused CPU"
-            return self._fused_loop(sequences, initial_state, mask, training)
+            return self._fused_loop(*arguments)
         self.last_kernel = "generic loop"
-        demanded = self.use_cudnn is True  # then this raises
-        return self._keras_loop(sequences, initial_state, mask, training, demanded)
+        return self._keras_loop(*arguments, use_cudnn=False)
+
+    def _demands_cudnn(self) -> bool:
+        return self.requested_kernel in ("auto", "cudnn") and self.use_cudnn is True
+
+    def _prefers_cudnn(self) -> bool:
+        return self.requested_kernel == "auto" and self.use_cudnn is not False
 
     def _keras_loop(self, sequences, initial_state, mask, training, use_cudnn):
         wanted, self.use_cudnn = self.use_cudnn, use_cudnn
@@ -107,7 +113,10 @@ class LSTM(keras.layers.LSTM):
         if self.go_backwards:
             inputs = tf.reverse(inputs, axis=[0])
             mask = None if mask is None else tf.reverse(mask, axis=[0])
-        projected = tf.matmul(inputs, _value(cell.kernel))
+        # A matmul of rank 3 with rank 2 would sum the weights' gradient step by step.
+        flat_inputs = tf.reshape(inputs, (-1, sequences.shape[-1]))
+        projected = tf.matmul(flat_inputs, _value(cell.kernel))
+        projected = tf.reshape(projected, (*tf.unstack(tf.shape(inputs))[:2], 4 * cell.units))
         if cell.use_bias:
             projected += _value(cell.bias)
         recurrent_kernel = _value(cell.recurrent_kernel)

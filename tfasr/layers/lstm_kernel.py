@@ -40,7 +40,8 @@ def lstm_sequence(
 
         def gradient(*upstream):
             saved = (gates, cells, outputs)
-            return _backward(saved, upstream, recurrent_kernel, initial_h, initial_c, mask)
+            dz, *others = _backward(saved, upstream, recurrent_kernel, initial_h, initial_c, mask)
+            return tf.cast(dz, projected.dtype), *others
 
         return (outputs, last_h, last_c), gradient
 
