@@ -136,14 +136,13 @@ def _text(analysed: Report, output_format: str) -> str:
 
 def _write(analysed: Report, out: Path) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.report.page import write_figures, write_page
+    from tfasr.report.page import write_page
 
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(tables(analysed)), encoding="utf-8")
-        write_figures(analysed, out)
-        write_page(analysed, out / "report.html")
+        write_page(analysed, out)
     except OSError as error:
         raise RunError(
             f"The report must be written to {out}, and could not be: {error}. "

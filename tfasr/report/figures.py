@@ -26,7 +26,7 @@ from tfasr.tta.intervals import INTERVALS
 MINUTES = "minutes since the creation of the model"
 _MOST_BARS = 40
 _RATE_LIMIT_PERCENT = 105.0
-_LABEL_HEIGHT = 0.06
+_LABEL_HEIGHT = 0.055
 
 
 def figures(report: Report) -> dict[str, tuple[str, Figure]]:
@@ -141,14 +141,19 @@ def _mark_targets(axes: Axes, run: RunAnalysis, metric: str, scale: float, index
 
 
 def _draw_targets(axes: Axes, targets: list[float], top: float) -> None:
-    """Draws targets as dashed lines with their values beside the axes, none on another."""
-    lowest = -math.inf
-    for target in sorted(target for target in targets if target <= top):
+    """Draws targets as dashed lines with their values beside the axes."""
+    labels: list[list[float]] = []
+    for target in sorted((target for target in targets if target <= top), reverse=True):
         axes.axhline(target, color=INK, alpha=0.65, linewidth=1, dashes=(4, 3))
-        lowest = max(target, lowest + _LABEL_HEIGHT * top)
+        # Lines too close for a label each share one.
+        if labels and labels[-1][0] - target < _LABEL_HEIGHT * top:
+            labels[-1].append(target)
+        else:
+            labels.append([target])
+    for close in labels:
         axes.annotate(
-            f"{target:.4g}",
-            (1.015, lowest),
+            ", ".join(f"{target:.4g}" for target in close),
+            (1.015, sum(close) / len(close)),
             xycoords=("axes fraction", "data"),
             va="center",
             color=INK,

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from html import escape
 from pathlib import Path
 
+from matplotlib.figure import Figure
+
 from tfasr._version import __version__
 from tfasr.report.analysis import Report
 from tfasr.report.drawing import run_colour, to_svg, write_png
@@ -48,30 +50,24 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 """
 
 
-def write_figures(report: Report, folder: Path) -> list[Path]:
-    """Writes each figure as a PNG into a folder and returns their paths."""
-    paths = []
-    for name, (_, figure) in figures(report).items():
-        paths.append(folder / f"{name}.png")
-        write_png(figure, paths[-1])
-    return paths
+def write_page(report: Report, folder: Path) -> None:
+    """Writes ``report.html`` and each figure as a PNG into a folder.
 
-
-def write_page(report: Report, path: Path) -> None:
-    """Writes the report as one HTML file without any reference to another one.
-
-    Figures are drawn in the page's own text colour, so that they read in light and in dark; what
-    comes from the runs, names and configurations, is escaped.
+    The page is one file without a reference to any other. Figures are drawn in its own text
+    colour, so that they read in light and in dark; what comes from the runs, names and
+    configurations, is escaped.
     """
-    path.write_text(page(report), encoding="utf-8")
+    drawn = figures(report)
+    for name, (_, figure) in drawn.items():
+        write_png(figure, folder / f"{name}.png")
+    (folder / "report.html").write_text(_page(report, drawn), encoding="utf-8")
 
 
-def page(report: Report) -> str:
-    """Returns the text of `write_page`."""
-    drawn = "".join(
+def _page(report: Report, drawn: dict[str, tuple[str, Figure]]) -> str:
+    shown = "".join(
         f'<figure id="{escape(name)}"><figcaption>{escape(caption)}</figcaption>'
         f"{to_svg(figure, name)}</figure>\n"
-        for name, (caption, figure) in figures(report).items()
+        for name, (caption, figure) in drawn.items()
     )
     first, *others = tables(report)
     return (
@@ -82,7 +78,7 @@ def page(report: Report) -> str:
         "<h1>Time to accuracy</h1>\n"
         f"{_list(answers(report), 'answers')}"
         f"{_table(first)}"
-        f'<div class="figures">\n{drawn}</div>\n'
+        f'<div class="figures">\n{shown}</div>\n'
         f"{''.join(f'<h2>{escape(one.title)}</h2>{_table(one)}' for one in others)}"
         f"{_configurations(report)}"
         f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
