@@ -1,0 +1,169 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.tta.intervals import INTERVALS, interval_seconds, useful_events
+from tfasr.tta.timeline import elapsed_s
+
+
+def seconds(ledger, **options):
+    found = interval_seconds(ledger.events, **options)
+    assert tuple(found) == INTERVALS
+    return {name: value for name, value in found.items() if value}
+
+
+def test_every_kind_of_interval_has_its_seconds():
+    ledger = LedgerBuilder().begin(init_s=5).wait(0.25)
+    ledger.step(0, compile_s=7, wait_s=1).step(2, wait_s=0.5)
+    ledger.interval("sentences", 0.125, step=2).checkpoint(3).evaluate(
+        1, 0.5, forward_s=11, decode_s=13
+    )
+    ledger.end()
+    assert seconds(ledger) == {
+        "init": 5, "overhead": 0.25, "compile": 7, "input_wait": 1.5, "train": 2,
+        "sentences": 0.125, "checkpoint": 3, "eval_forward": 11, "decode": 13,
+    }  # fmt: skip
+
+
+def test_a_step_takes_its_time_only_from_what_passed_since_the_last_one():
+    ledger = LedgerBuilder().begin().step(2).checkpoint(3).step(1)
+    # The step claims more than the second since the checkpoint: a checkpoint stays a checkpoint.
+    ledger.events[-1]["value"]["train_s"] = 100.0
+    assert seconds(ledger) == {"train": 3, "checkpoint": 3}
+
+
+@pytest.mark.parametrize("claim", [None, float("nan"), -1.0, "1"])
+def test_a_step_that_says_nothing_usable_is_overhead(claim):
+    ledger = LedgerBuilder().begin().step(2)
+    ledger.events[-1]["value"]["train_s"] = claim
+    assert seconds(ledger) == {"overhead": 2}
+
+
+def test_the_innermost_open_interval_has_the_time():
+    ledger = LedgerBuilder().begin().event("eval_forward_start").wait(1)
+    ledger.interval("decode", 2).wait(4).event("eval_forward_stop").wait(8).end()
+    assert seconds(ledger) == {"eval_forward": 5, "decode": 2, "overhead": 8}
+
+
+def test_a_stop_without_its_start_is_ignored():
+    ledger = LedgerBuilder().begin().event("decode_stop").wait(2).end()
+    assert seconds(ledger) == {"overhead": 2}
+
+
+def test_work_after_the_checkpoint_that_was_resumed_from_is_lost():
+    ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint(4).step(8).event("decode_start")
+    ledger.resume(down_s=1000, alive_s=16, from_step=1, init_s=32).step(64).end()
+    assert seconds(ledger) == {
+        "init": 33, "train": 66, "checkpoint": 4, "lost_work": 24,
+    }  # fmt: skip
+
+
+def test_the_last_checkpoint_of_a_step_is_the_one_resumed_from():
+    ledger = LedgerBuilder().begin().step(1).checkpoint(1).evaluate(1, 0.5, forward_s=2)
+    ledger.checkpoint(1).step(4).resume(down_s=1, from_step=1).end()
+    assert seconds(ledger) == {"train": 1, "checkpoint": 2, "eval_forward": 2, "lost_work": 4}
+
+
+@pytest.mark.parametrize("nothing", [None, 0])
+def test_a_session_that_resumed_from_nothing_leaves_only_the_first_initialisation(nothing):
+    ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint(4)
+    ledger.resume(down_s=9, from_step=nothing, init_s=8).step(16).end()
+    assert seconds(ledger) == {"init": 9, "train": 16, "lost_work": 6}
+
+
+def test_an_initialisation_that_was_killed_is_lost():
+    ledger = LedgerBuilder().event("session_start", {"session": 0}).event("init_start").wait(3)
+    ledger.resume(down_s=9, from_step=None, init_s=8).end()
+    assert seconds(ledger) == {"init": 8, "lost_work": 3}
+
+
+def test_sessions_that_resume_twice_from_one_checkpoint_lose_the_one_between():
+    ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint().step(4)
+    ledger.resume(down_s=9, from_step=1, init_s=8).step(16)
+    ledger.resume(down_s=9, from_step=1, init_s=32).step(64).end()
+    assert seconds(ledger) == {"init": 33, "train": 66, "lost_work": 28}
+
+
+@pytest.mark.parametrize(("left", "lost"), [("checkpoint_start", 3 + 8), ("train_step", 1 + 3 + 8)])
+def test_a_checkpoint_whose_stop_was_never_written_still_counts(left, lost):
+    ledger = LedgerBuilder().begin().step(2).wait(1).checkpoint(3).step(8)
+    written = ["checkpoint_stop", "checkpoint_start"][: 1 if left == "checkpoint_start" else 2]
+    ledger.events = [event for event in ledger.events if event["key"] not in written]
+    ledger.resume(down_s=9, from_step=1).end()
+    assert seconds(ledger)["lost_work"] == lost
+
+
+def test_a_lost_evaluation_is_superseded():
+    ledger = LedgerBuilder().begin().epoch(1, 0.9).checkpoint().epoch(2, 0.8)
+    ledger.resume(down_s=1, from_step=2).epoch(2, 0.7).end()
+    stats = [e["value"]["cer"] for e in useful_events(ledger.events) if e["key"] == "tracked_stats"]
+    assert stats == [0.9, 0.7]
+
+
+def test_intervals_up_to_a_time_since_the_creation_of_the_model():
+    ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(1).event("init_start")
+    ledger.wait(2).event("model_creation").wait(4).event("init_stop").step(8).end()
+    assert seconds(ledger, until_s=5) == {"overhead": 1, "init": 6, "train": 1}
+    assert seconds(ledger, until_s=-2) == {"overhead": 1}
+
+
+short = st.floats(0, 3, allow_nan=False)
+
+
+@st.composite
+def ledgers(draw):
+    """Runs of any length with kills anywhere, resumed from any step that has a checkpoint."""
+    ledger = LedgerBuilder().begin(draw(short))
+    saved = [None]
+    for _ in range(draw(st.integers(0, 12))):
+        action = draw(st.sampled_from(["step", "save", "evaluate", "open", "kill", "wait", "lie"]))
+        if action == "step":
+            ledger.step(draw(short), wait_s=draw(short), compile_s=draw(short))
+        elif action == "lie":
+            ledger.step(draw(short))
+            ledger.events[-1]["value"]["input_wait_s"] = draw(short)
+        elif action == "save":
+            ledger.checkpoint(draw(short))
+            saved.append(ledger.step_number or None)
+        elif action == "evaluate":
+            ledger.evaluate(1, 0.5, forward_s=draw(short), decode_s=draw(short))
+        elif action == "open":
+            name = draw(st.sampled_from(["init", "eval_forward", "decode", "checkpoint"]))
+            ledger.event(f"{name}_start", step=ledger.step_number)
+        elif action == "kill":
+            ledger.resume(
+                down_s=draw(short),
+                alive_s=draw(short),
+                from_step=draw(st.sampled_from(saved)),
+                init_s=draw(short),
+            )
+        ledger.wait(draw(short))
+    return ledger.end()
+
+
+@settings(deadline=None, max_examples=200)
+@given(ledgers(), st.floats(0, 1))
+def test_every_second_is_in_exactly_one_interval(ledger, part):
+    times = elapsed_s(ledger.events)
+    found = interval_seconds(ledger.events)
+    assert all(value >= 0 for value in found.values())
+    microseconds = sum(round(value * 1e6) for value in found.values())
+    assert microseconds == round(times[-1] * 1e6) - round(times[0] * 1e6)
+    until_s = times[0] + part * (times[-1] - times[0])
+    some = interval_seconds(ledger.events, until_s=until_s)
+    assert sum(some.values()) == pytest.approx(until_s - times[0], abs=1e-5)
+    assert all(some[name] <= found[name] for name in INTERVALS)
+
+
+@settings(deadline=None, max_examples=100)
+@given(ledgers())
+def test_there_is_lost_work_only_where_there_are_lost_events_or_a_silence(ledger):
+    kills = any(event["metadata"]["session"] for event in ledger.events)
+    lost = len(ledger.events) - len(useful_events(ledger.events))
+    if not kills:
+        assert lost == 0
+        assert interval_seconds(ledger.events)["lost_work"] == 0
+    kept_stats = [e["value"] for e in useful_events(ledger.events) if e["key"] == "train_step"]
+    claimed = sum(stats["train_s"] for stats in kept_stats)
+    assert interval_seconds(ledger.events)["train"] <= claimed + 1e-3

@@ -1,0 +1,78 @@
+import pytest
+
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.tta.timeline import elapsed_s
+
+
+def at(events, key):
+    return [
+        now for event, now in zip(events, elapsed_s(events), strict=True) if event["key"] == key
+    ]
+
+
+def test_zero_is_the_creation_of_the_model_and_the_time_before_it_is_kept():
+    ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(3)
+    events = ledger.event("model_creation").wait(5).event("run_stop").events
+    assert elapsed_s(events) == [-3.0, 0.0, 5.0]
+
+
+def test_without_a_model_creation_the_clock_starts_at_the_first_event():
+    events = LedgerBuilder().event("run_start").wait(2).event("run_stop").events
+    assert elapsed_s(events) == [0.0, 2.0]
+
+
+def test_downtime_is_not_counted_but_the_life_after_the_last_event_is():
+    ledger = LedgerBuilder().begin(init_s=2).step(3)
+    events = ledger.resume(down_s=1000, alive_s=4, from_step=None, init_s=1).step(6).events
+    assert at(events, "session_start") == [0.0, 9.0]
+    assert at(events, "train_step") == [5.0, 16.0]
+
+
+@pytest.mark.parametrize("alive_until_ms", [None, 0])
+def test_a_session_lasts_at_least_until_its_last_event(alive_until_ms):
+    ledger = LedgerBuilder().begin().step(3).resume(down_s=50, from_step=None)
+    start = [event for event in ledger.events if event["key"] == "session_start"][1]
+    start["value"]["alive_until_ms"] = alive_until_ms
+    assert at(ledger.events, "session_start") == [0.0, 3.0]
+
+
+def test_a_session_does_not_outlive_the_start_of_the_next():
+    ledger = LedgerBuilder().begin().step(3).resume(down_s=50, from_step=None)
+    start = [event for event in ledger.events if event["key"] == "session_start"][1]
+    start["value"]["alive_until_ms"] += 10_000_000
+    assert at(ledger.events, "session_start") == [0.0, 53.0]
+
+
+def test_a_jump_of_the_wall_clock_changes_nothing():
+    ledger = LedgerBuilder().begin().step(3)
+    ledger.wall_s -= 7200
+    events = ledger.step(4).resume(down_s=10, alive_s=1, from_step=None).step(2).events
+    assert at(events, "train_step") == [3.0, 7.0, 10.0]
+
+
+def test_a_log_without_a_monotonic_clock_uses_the_wall_clock_and_never_runs_backwards():
+    ledger = LedgerBuilder(with_mono=False).event("model_creation").wait(2).event("a")
+    ledger.wall_s -= 1
+    events = ledger.event("b").wait(5).event("c").events
+    assert elapsed_s(events) == [0.0, 2.0, 2.0, 6.0]
+
+
+def test_events_written_out_of_order_by_threads_do_not_move_the_clock_back():
+    ledger = LedgerBuilder().event("model_creation").wait(2).event("a")
+    ledger.mono_s -= 0.5
+    assert elapsed_s(ledger.event("b").events) == [0.0, 2.0, 2.0]
+
+
+def test_no_events_have_no_times():
+    assert elapsed_s([]) == []
+
+
+@pytest.mark.parametrize("time", ["soon", None, True, float("nan")])
+def test_an_event_without_a_usable_time_is_named(time):
+    events = LedgerBuilder(with_mono=False).event("run_start").events
+    events[0]["time_ms"] = time
+    with pytest.raises(ValueError, match="time_ms must be a finite number.*run_start"):
+        elapsed_s(events)
+    events[0] |= {"time_ms": 5, "metadata": {"mono_s": time}}
+    with pytest.raises(ValueError, match="mono_s must be a finite number.*run_start"):
+        elapsed_s(events)

@@ -1,0 +1,190 @@
+"""Everything a report says about its runs, computed once, before it is written in any form."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.report.comparison import Differences, difference_text, differences
+from tfasr.report.naming import Target
+from tfasr.report.smoothing import gaussian_smooth, thin
+from tfasr.tta.run import Run
+from tfasr.tta.throughput import Throughput
+from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sustained
+
+_CURVE_POINTS = 800
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """A run and one target.
+
+    Attributes:
+        tta: when the run met the target.
+        until_s: seconds by interval from the run's first event until then, or None where never.
+    """
+
+    tta: TimeToAccuracy
+    until_s: dict[str, float] | None
+
+
+@dataclass(frozen=True)
+class RunAnalysis:
+    """What a report says about one run.
+
+    Attributes:
+        name: distinct within the report.
+        path: the run's folder.
+        results: one for each of the report's targets, in their order.
+        intervals_s: seconds by interval of the whole run.
+        throughput: the steady speed.
+        curves: evaluations by metric, of the metrics that the run evaluated.
+        loss: ``(minutes, loss)``, smoothed and thinned; None unless asked for.
+        comparability: what makes the results comparable, None where not stated.
+        config: gin's text, None where it was not saved.
+        notes: what a reader has to know about the run.
+    """
+
+    name: str
+    path: Path
+    results: list[TargetResult]
+    intervals_s: dict[str, float]
+    throughput: Throughput
+    curves: dict[str, list[AccuracyPoint]]
+    loss: tuple[np.ndarray, np.ndarray] | None
+    comparability: dict | None
+    config: str | None
+    status: str
+    sessions: int
+    notes: list[str]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the run's first event to its last, downtime excluded."""
+        return sum(self.intervals_s.values())
+
+    @property
+    def epochs(self) -> int:
+        """The number of evaluated epochs."""
+        return max((len(points) for points in self.curves.values()), default=0)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The runs of a report, and how they stand to the first one.
+
+    Attributes:
+        runs: in the order given.
+        targets: metrics and values.
+        window: the evaluations whose median must meet a target.
+        differences: for each run, what keeps it from being compared with the first.
+        force: whether relative times are given all the same.
+        notes: what a reader has to know about the report as a whole.
+    """
+
+    runs: list[RunAnalysis]
+    targets: list[Target]
+    window: int
+    differences: list[Differences]
+    force: bool
+    notes: list[str]
+
+    def refused(self, index: int) -> bool:
+        """Whether the run of that index is refused a comparison with the first one."""
+        return bool(self.differences[index]) and not self.force
+
+    def relative(self, index: int, target: int) -> float | None:
+        """Returns a run's time to a target over the first run's; None where there is no such."""
+        first = self.runs[0].results[target].tta.seconds
+        own = self.runs[index].results[target].tta.seconds
+        if self.refused(index) or first is None or own is None or first <= 0:
+            return None
+        return own / first
+
+
+def train_s(intervals_s: Mapping[str, float]) -> float:
+    """Returns the seconds spent on optimizer updates: input wait, compilation, training."""
+    return intervals_s["input_wait"] + intervals_s["compile"] + intervals_s["train"]
+
+
+def eval_s(intervals_s: Mapping[str, float]) -> float:
+    """Returns the seconds spent on evaluation: forward passes and decoding."""
+    return intervals_s["eval_forward"] + intervals_s["decode"]
+
+
+def analyse_run(
+    run: Run, targets: Sequence[Target], *, window: int, with_loss: bool = False
+) -> RunAnalysis:
+    """Returns what a report says about a run; the run itself can be let go afterwards."""
+    metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in targets)])
+    curves = {metric: run.accuracy_curve(metric) for metric in metrics}
+    results = []
+    for metric, target in targets:
+        tta = first_sustained(curves[metric], target, metric=metric, window=window)
+        until_s = run.intervals_until(tta.seconds) if tta.reached else None
+        results.append(TargetResult(tta, until_s))
+    return RunAnalysis(
+        name=run.name,
+        path=run.path,
+        results=results,
+        intervals_s=run.intervals,
+        throughput=run.throughput(),
+        curves={metric: points for metric, points in curves.items() if points},
+        loss=_loss(run) if with_loss else None,
+        comparability=run.comparability,
+        config=run.config,
+        status=run.status,
+        sessions=run.sessions,
+        notes=_notes(run, any(curves.values())),
+    )
+
+
+def compare(
+    runs: Sequence[RunAnalysis],
+    targets: Sequence[Target],
+    *,
+    window: int,
+    force: bool = False,
+    notes: Sequence[str] = (),
+) -> Report:
+    """Returns the report on runs whose ``results`` are those of ``targets``."""
+    found = [differences(runs[0].comparability, run.comparability) for run in runs]
+    notes = list(notes)
+    for run, differing in zip(runs, found, strict=True):
+        if differing and force:
+            notes.append(
+                f"{run.name} is compared with {runs[0].name} by force: they differ in "
+                f"{difference_text(differing)}."
+            )
+        elif differing:
+            notes.append(
+                f"{run.name} is not compared with {runs[0].name}: they differ in "
+                f"{difference_text(differing)}. --force compares them all the same."
+            )
+    if not targets:
+        notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
+    return Report(list(runs), list(targets), window, found, force, notes)
+
+
+def _loss(run: Run) -> tuple[np.ndarray, np.ndarray]:
+    curve = run.loss_curve()
+    # A logarithmic axis has no place for anything else.
+    shown = np.isfinite(curve.loss) & (curve.loss > 0)
+    smooth = gaussian_smooth(curve.loss[shown])
+    kept = thin(smooth.size, _CURVE_POINTS)
+    return curve.elapsed_s[shown][kept] / 60, smooth[kept]
+
+
+def _notes(run: Run, evaluated: bool) -> list[str]:
+    notes = []
+    if run.cut:
+        notes.append("a crash cut the ledger's last line, which is left out")
+    if not evaluated:
+        notes.append("it has no finished evaluation")
+    if run.status != "success":
+        notes.append(f"the run is {run.status}")
+    if run.sessions > 1:
+        lost = run.intervals["lost_work"]
+        notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
+    return notes

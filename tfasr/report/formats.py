@@ -1,0 +1,137 @@
+"""A report as text: for a terminal, for Markdown, for a program."""
+
+import io
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tfasr.report.analysis import Report, RunAnalysis, eval_s, train_s
+from tfasr.report.tables import Table
+
+# Wide enough that no table is ever cut or wrapped by the library; a terminal may wrap it.
+_WIDTH = 400
+_NOTE_WIDTH = 100
+
+
+def to_text(tables: Sequence[Table]) -> str:
+    """Returns tables drawn for a terminal, with their notes below them."""
+    # Imported here: the other formats do without.
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
+    for index, table in enumerate(tables):
+        if index:
+            console.print()
+        # Text, not str: a run's name may hold what would pass for markup.
+        drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+        for position, heading in enumerate(table.columns):
+            drawn.add_column(Text(heading), justify="right" if position else "left", no_wrap=True)
+        for row in table.rows:
+            drawn.add_row(*map(Text, row))
+        console.print(drawn)
+        for note in table.notes:
+            console.print(Text(note), width=_NOTE_WIDTH)
+    lines = console.file.getvalue().splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def to_markdown(tables: Sequence[Table]) -> str:
+    """Returns tables in GitHub's Markdown, with their notes below them."""
+    blocks = []
+    for table in tables:
+        lines = [f"## {table.title}", "", _markdown_row(table.columns)]
+        lines.append(_markdown_row(["---", *["---:"] * (len(table.columns) - 1)], escape=False))
+        lines.extend(_markdown_row(row) for row in table.rows)
+        lines.append("")
+        lines.extend(f"- {_markdown(note)}" for note in table.notes)
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def to_json(report: Report) -> str:
+    """Returns a list of objects, one for each run and target; times in seconds.
+
+    A run is listed once, with ``metric`` and ``target`` null, where there are no targets. What
+    could not be measured, and a time of a target never reached, is null. ``until_target`` holds
+    the same times as the whole run's, from the first event to the end of the reaching epoch.
+    """
+    objects = []
+    for index, run in enumerate(report.runs):
+        about = _about(report, index, run)
+        rows = [_result(report, index, target) for target in range(len(report.targets))]
+        empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
+        objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
+    return json.dumps(_finite(objects), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _result(report: Report, index: int, target: int) -> dict[str, Any]:
+    result = report.runs[index].results[target]
+    tta = result.tta
+    return {
+        "metric": tta.metric,
+        "target": tta.target,
+        "window": tta.window,
+        "time_to_accuracy_s": tta.seconds,
+        "epoch": tta.epoch,
+        "value": tta.value,
+        "relative": report.relative(index, target),
+        "until_target": None if result.until_s is None else _times(result.until_s),
+    }
+
+
+def _about(report: Report, index: int, run: RunAnalysis) -> dict[str, Any]:
+    speed = run.throughput
+    return {
+        **_times(run.intervals_s),
+        "utterances_per_s": speed.utterances_per_s,
+        "audio_s_per_s": speed.audio_s_per_s,
+        "input_wait_share": speed.input_wait_share,
+        "padding_efficiency": speed.padding_efficiency,
+        "steps_measured": speed.steps,
+        "warmup_steps_left_out": speed.warmup_steps,
+        "tracing_steps_left_out": speed.traced_steps,
+        "epochs": run.epochs,
+        "sessions": run.sessions,
+        "status": run.status,
+        "path": str(run.path),
+        "differs_from_first": report.differences[index],
+        "notes": run.notes,
+    }
+
+
+def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
+    return {
+        "train_s": _microseconds(train_s(intervals_s)),
+        "eval_s": _microseconds(eval_s(intervals_s)),
+        "wall_s": _microseconds(math.fsum(intervals_s.values())),
+        "lost_work_s": intervals_s["lost_work"],
+        "intervals_s": intervals_s,
+    }
+
+
+def _microseconds(seconds: float) -> float:
+    # The clock's resolution; what lies below is the sums' rounding.
+    return round(seconds, 6)
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows neither NaN nor infinity: they are null."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _markdown_row(cells: Sequence[str], *, escape: bool = True) -> str:
+    return "| " + " | ".join(_markdown(cell) if escape else cell for cell in cells) + " |"
+
+
+def _markdown(text: str) -> str:
+    for character in "\\`*_[]<>|#":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.split())

@@ -1,0 +1,162 @@
+"""The report's tables: what stands in which cell, whatever they are written in."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tfasr.report.analysis import Report, eval_s, train_s
+from tfasr.report.naming import target_label
+from tfasr.tta.intervals import INTERVALS
+
+NEVER = "NA"
+UNKNOWN = "n/a"
+REFUSED = "refused"
+
+# With line breaks where a narrow column needs them.
+INTERVAL_LABELS = {
+    "init": "init",
+    "compile": "compile",
+    "input_wait": "input\nwait",
+    "train": "train",
+    "eval_forward": "eval\nforward",
+    "decode": "decode",
+    "checkpoint": "checkpoint",
+    "sentences": "sentences",
+    "overhead": "overhead",
+    "lost_work": "lost\nwork",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text.
+
+    Attributes:
+        title: what it is about.
+        columns: headings, which may have a line break; the first column is the run's name, all
+            others are figures.
+        rows: as many cells as columns, one row a run, in the report's order.
+        notes: what has to be known to read it.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def tables(report: Report) -> list[Table]:
+    """Returns the report's tables: time to accuracy, where the time went, throughput."""
+    return [_accuracy_table(report), _time_table(report), _throughput_table(report)]
+
+
+def rule_text(window: int) -> str:
+    """Returns the sentence that says what a time to accuracy is."""
+    evaluations = "evaluation" if window == 1 else f"{window} evaluations"
+    median = "its last evaluation" if window == 1 else f"the median of its last {evaluations}"
+    return (
+        "Time to accuracy: minutes from the creation of the model to the end of the first epoch "
+        f"at which {median} is at or below the target. All is counted, evaluation and lost work "
+        f"too; only the downtime between sessions is not. {NEVER}: never reached."
+    )
+
+
+def _accuracy_table(report: Report) -> Table:
+    names = [run.name for run in report.runs]
+    columns: list[list[str]] = [["Run", *names]]
+    for index, target in enumerate(report.targets):
+        label = target_label(*target)
+        ttas = [run.results[index].tta for run in report.runs]
+        columns.append([f"{label}\nmin", *_minutes(report, [tta.seconds for tta in ttas], NEVER)])
+        columns.append(["epoch", *(str(tta.epoch) if tta.reached else NEVER for tta in ttas)])
+        if len(report.runs) > 1:
+            columns.append(
+                ["relative", *(_relative(report, row, index) for row in range(len(names)))]
+            )
+    columns.append(["epochs\nrun", *(str(run.epochs) for run in report.runs)])
+    relative = [f"Relative: the time as a share of that of {names[0]}."] if len(names) > 1 else []
+    run_notes = [f"{run.name}: {note}." for run in report.runs for note in run.notes]
+    return _table(
+        "Time to accuracy",
+        columns,
+        [rule_text(report.window), *relative, *report.notes, *run_notes],
+    )
+
+
+def _time_table(report: Report) -> Table:
+    spent = [run.intervals_s for run in report.runs]
+    columns = [
+        ["Run", *(run.name for run in report.runs)],
+        ["wall\nmin", *_minutes(report, [run.wall_s for run in report.runs])],
+        ["train\nmin", *_minutes(report, [train_s(one) for one in spent])],
+        ["eval\nmin", *_minutes(report, [eval_s(one) for one in spent])],
+    ]
+    for name in INTERVALS:
+        shares = [
+            _share(one[name], run.wall_s) for one, run in zip(spent, report.runs, strict=True)
+        ]
+        if any(one[name] for one in spent):
+            columns.append([f"{INTERVAL_LABELS[name]} %", *map(_percent, shares)])
+    return _table(
+        "Where the time went",
+        columns,
+        [
+            "Wall: the whole run, from its first event to its last. Train: input wait, compilation "
+            "and steps. Eval: forward passes and decoding. The shares are of wall and add up to it."
+        ],
+    )
+
+
+def _throughput_table(report: Report) -> Table:
+    speeds = [run.throughput for run in report.runs]
+    columns = [
+        ["Run", *(run.name for run in report.runs)],
+        ["utterances/s", *(_figure(speed.utterances_per_s) for speed in speeds)],
+        ["audio s/s", *(_figure(speed.audio_s_per_s) for speed in speeds)],
+        ["input\nwait %", *(_percent(speed.input_wait_share) for speed in speeds)],
+        ["padding\nefficiency %", *(_percent(speed.padding_efficiency) for speed in speeds)],
+        ["steps\nmeasured", *(str(speed.steps) for speed in speeds)],
+        ["warm-up steps\nleft out", *(str(speed.warmup_steps) for speed in speeds)],
+        ["tracing steps\nleft out", *(str(speed.traced_steps) for speed in speeds)],
+    ]
+    return _table(
+        "Steady throughput",
+        columns,
+        [
+            "Over the seconds of training steps and of waiting for input. Padding efficiency: real "
+            f"over padded frames, of all steps. {UNKNOWN}: nothing was left to measure."
+        ],
+    )
+
+
+def _table(title: str, columns: Sequence[Sequence[str]], notes: list[str]) -> Table:
+    headings = [column[0] for column in columns]
+    rows = [list(row) for row in zip(*(column[1:] for column in columns), strict=True)]
+    return Table(title, headings, rows, notes)
+
+
+def _relative(report: Report, row: int, target: int) -> str:
+    if report.refused(row):
+        return REFUSED
+    ratio = report.relative(row, target)
+    return NEVER if ratio is None else f"{100 * ratio:.0f} %"
+
+
+def _minutes(report: Report, seconds: Iterable[float | None], absent: str = UNKNOWN) -> list[str]:
+    """Returns minutes, with as many decimals in all tables as the longest run makes sensible."""
+    longest = max(run.wall_s for run in report.runs) / 60
+    decimals = 3 if longest < 1 else 2 if longest < 100 else 1
+    return [absent if one is None else f"{one / 60:.{decimals}f}" for one in seconds]
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:.1f}"
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,0 +1,232 @@
+"""A finished or growing run: its folder, read."""
+
+import csv
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfasr.errors import UsageError
+from tfasr.ledger import EVENTS_FILE, read_events
+from tfasr.tta.intervals import interval_seconds, useful_mask
+from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput
+from tfasr.tta.time_to_accuracy import (
+    WINDOW,
+    AccuracyPoint,
+    TimeToAccuracy,
+    accuracy_curve,
+    first_sustained,
+)
+from tfasr.tta.timeline import Event, elapsed_s, metadata
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """The training loss of the steps that count; equally long arrays in the order of steps.
+
+    Attributes:
+        steps: step numbers, counted from 1.
+        elapsed_s: seconds from the model's creation to the end of the step.
+        loss: as the training wrote it; NaN where it wrote no number.
+    """
+
+    steps: np.ndarray
+    elapsed_s: np.ndarray
+    loss: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run's ledger and what lies beside it.
+
+    Attributes:
+        path: the run's folder.
+        name: how reports call it; the folder's name, unless two runs of a report share it.
+        events: the ledger's events in file order.
+        cut: whether a crash cut the ledger's last line, which is left out.
+    """
+
+    path: Path
+    name: str
+    events: list[Event]
+    cut: bool = False
+
+    @cached_property
+    def elapsed_s(self) -> list[float]:
+        """Seconds from the model's creation to each event."""
+        return elapsed_s(self.events)
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the first event to the last, without the downtime between sessions."""
+        return self.elapsed_s[-1] - self.elapsed_s[0]
+
+    @cached_property
+    def intervals(self) -> dict[str, float]:
+        """Seconds by interval, see `tfasr.tta.intervals.interval_seconds`."""
+        return interval_seconds(self.events)
+
+    def intervals_until(self, until_s: float) -> dict[str, float]:
+        """Returns seconds by interval up to a time since the model's creation."""
+        return interval_seconds(self.events, until_s=until_s)
+
+    def fact(self, key: str) -> Any:
+        """Returns the value of the last event with that key, or None where there is none."""
+        values = [event.get("value") for event in self.events if event["key"] == key]
+        return values[-1] if values else None
+
+    @property
+    def targets(self) -> list[tuple[str, float]]:
+        """The targets the run set itself: metrics and values, error rates as fractions."""
+        return [(str(metric), float(value)) for metric, value in self.fact("targets") or []]
+
+    @property
+    def comparability(self) -> dict[str, Any] | None:
+        """What makes the run's results comparable, or None where the ledger does not say."""
+        value = self.fact("comparability")
+        return value if isinstance(value, dict) else None
+
+    @property
+    def sessions(self) -> int:
+        """The number of processes that wrote the run."""
+        return max(1, sum(event["key"] == "session_start" for event in self.events))
+
+    @property
+    def status(self) -> str:
+        """How the run ended: "success", "aborted", or "unfinished" where it says nothing."""
+        for event in reversed(self.events):
+            if event["key"] == "run_stop":
+                return str(metadata(event).get("status", "unfinished"))
+            if event["key"] == "session_start":
+                break
+        return "unfinished"
+
+    def accuracy_curve(self, metric: str = "cer") -> list[AccuracyPoint]:
+        """Returns a metric by epoch, see `tfasr.tta.time_to_accuracy.accuracy_curve`."""
+        return accuracy_curve(self.events, metric)
+
+    def loss_curve(self) -> LossCurve:
+        """Returns the training loss of each step that was not lost."""
+        rows = [
+            (metadata(event).get("step", math.nan), now, _loss(event))
+            for event, now, useful in zip(
+                self.events, self.elapsed_s, useful_mask(self.events), strict=True
+            )
+            if useful and event["key"] == "train_step"
+        ]
+        steps, elapsed, loss = np.array(rows, dtype=float).reshape(-1, 3).T
+        return LossCurve(steps, elapsed, loss)
+
+    def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
+        """Returns the steady speed, see `tfasr.tta.throughput.throughput`."""
+        return throughput(self.events, warmup_steps)
+
+    def time_to_accuracy(self, *, window: int = WINDOW, **target: float) -> TimeToAccuracy:
+        """Returns when the run met a target, as in ``run.time_to_accuracy(cer=0.10)``.
+
+        Args:
+            window: the evaluations whose median must meet the target.
+            **target: one metric and its value; error rates are fractions.
+
+        Raises:
+            ValueError: unless one target is given.
+        """
+        if len(target) != 1:
+            raise ValueError(
+                f"time_to_accuracy must be given one target, such as cer=0.10. Received: {target}."
+            )
+        ((metric, value),) = target.items()
+        return first_sustained(self.accuracy_curve(metric), value, metric=metric, window=window)
+
+    @property
+    def config(self) -> str | None:
+        """The configuration as given, gin's text; None where it was not saved."""
+        return _text(self.path / "config.gin")
+
+    @property
+    def operative_config(self) -> str | None:
+        """The configuration as used, gin's text; None where it was not saved."""
+        return _text(self.path / "operative_config.gin")
+
+    @property
+    def system(self) -> dict[str, Any]:
+        """Facts about the machine from ``run.json``; {} where they were not saved."""
+        text = _text(self.path / "run.json")
+        return {} if text is None else json.loads(text)
+
+    @property
+    def hypotheses(self) -> list[Path]:
+        """The files with the evaluations' hypotheses, sorted by name."""
+        return sorted((self.path / "hypotheses").glob("*.jsonl"))
+
+    def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
+        """Returns the columns of ``cpu.csv`` or ``gpu.csv``; {} where there is no such file.
+
+        Returns:
+            Float arrays by column, ``time_ms`` among them; NaN where the file has no number.
+        """
+        text = _text(self.path / f"{device}.csv")
+        if text is None:
+            return {}
+        names, *rows = csv.reader(text.splitlines()) if text.strip() else [[]]
+        complete = [row for row in rows if len(row) == len(names)]
+        columns = zip(*complete, strict=True) if complete else ((),) * len(names)
+        return {
+            name: np.array([_float(cell) for cell in column], dtype=float)
+            for name, column in zip(names, columns, strict=True)
+        }
+
+
+def load_run(path: str | Path, name: str | None = None) -> Run:
+    """Reads a run's folder; only its ``events.jsonl`` is required.
+
+    Args:
+        path: the folder that was given to ``tfasr train`` as ``--run_dir``.
+        name: how reports call the run; by default the folder's name.
+
+    Raises:
+        UsageError: if there is no such folder, or it holds no ledger, an empty or a broken one.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise UsageError(
+            f"A run must be a folder that tfasr train wrote. Received: {path}, which "
+            f"{'is a file' if path.exists() else 'does not exist'}."
+        )
+    try:
+        events = read_events(path)
+        elapsed_s(events)
+    except (FileNotFoundError, ValueError) as error:
+        raise UsageError(str(error)) from error
+    if not events:
+        raise UsageError(
+            f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not begun."
+        )
+    return Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+
+
+def _is_cut(ledger: Path) -> bool:
+    with ledger.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read() != b"\n"
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def _loss(event: Event) -> float:
+    value = event.get("value")
+    loss = value.get("loss") if isinstance(value, dict) else None
+    return float(loss) if isinstance(loss, int | float) else math.nan
+
+
+def _float(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan

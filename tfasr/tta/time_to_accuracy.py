@@ -1,0 +1,143 @@
+"""Time to accuracy: when a run's error rate has come down to a target, and stays there."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfasr.tta.intervals import useful_mask
+from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
+
+WINDOW = 3
+"""Evaluations whose median must meet the target; the paper's rule."""
+
+
+@dataclass(frozen=True)
+class AccuracyPoint:
+    """One epoch's evaluation.
+
+    Attributes:
+        epoch: counted from 1.
+        elapsed_s: seconds from the model's creation to the end of the epoch.
+        value: the metric; error rates are fractions.
+    """
+
+    epoch: int
+    elapsed_s: float
+    value: float
+
+
+@dataclass(frozen=True)
+class TimeToAccuracy:
+    """When a run met a target, or that it never did.
+
+    Attributes:
+        metric: "cer", "wer" or another key of ``tracked_stats``.
+        target: the value to come down to; error rates are fractions.
+        window: the evaluations whose median must meet the target.
+        seconds: from the model's creation to the end of the epoch, or None where never.
+        epoch: that epoch, or None where never.
+        value: the median that met the target, or None where never.
+    """
+
+    metric: str
+    target: float
+    window: int
+    seconds: float | None = None
+    epoch: int | None = None
+    value: float | None = None
+
+    @property
+    def minutes(self) -> float | None:
+        """The time in minutes, or None where never."""
+        return None if self.seconds is None else self.seconds / 60
+
+    @property
+    def reached(self) -> bool:
+        """Whether the run met the target at all."""
+        return self.seconds is not None
+
+
+def accuracy_curve(events: Sequence[Event], metric: str) -> list[AccuracyPoint]:
+    """Returns a metric over the run, one point for each evaluated epoch that ended.
+
+    An evaluation in lost work does not count: the resumed session repeats it. In logs that end
+    the epoch before they evaluate it, as MLPerf's do, the point is at the evaluation's end.
+
+    Args:
+        events: all of a run's events in file order.
+        metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
+
+    Returns:
+        Points in the order of their time; a value that is no number is NaN.
+
+    Raises:
+        ValueError: if an event has no usable time.
+    """
+    clock = clock_us(events)
+    zero = zero_us(events, clock)
+    pending: dict[int, float] = {}
+    ended: set[int] = set()
+    points: dict[int, AccuracyPoint] = {}
+    for event, now, useful in zip(events, clock, useful_mask(events), strict=True):
+        epoch = metadata(event).get("epoch_num")
+        if not useful or epoch is None:
+            continue
+        key, value = event["key"], event.get("value")
+        if key == "epoch_stop":
+            ended.add(epoch)
+        if key == "eval_accuracy" and metric == "wer":
+            pending.setdefault(epoch, _number(value))
+        elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
+            pending[epoch] = _number(value[metric])
+        elif key in ("epoch_stop", "eval_stop") and epoch in ended and epoch in pending:
+            points.pop(epoch, None)
+            points[epoch] = AccuracyPoint(epoch, (now - zero) / 1e6, pending.pop(epoch))
+    return list(points.values())
+
+
+def time_to_accuracy(
+    events: Sequence[Event], target: float, *, metric: str = "cer", window: int = WINDOW
+) -> TimeToAccuracy:
+    """Returns the time from the model's creation until a metric has met a target.
+
+    The time ends with the first epoch at which the median of the last ``window`` evaluations is
+    at most the target; everything is counted but downtime between sessions. Before there are
+    ``window`` evaluations nothing is decided.
+
+    Args:
+        events: all of a run's events in file order.
+        target: the value to come down to; error rates are fractions.
+        metric: a key of ``tracked_stats``.
+        window: the number of evaluations, at least 1.
+
+    Raises:
+        ValueError: if ``window`` is not positive, or an event has no usable time.
+
+    Source: the paper (arXiv 2003.12366), section 4.
+    """
+    return first_sustained(accuracy_curve(events, metric), target, metric=metric, window=window)
+
+
+def first_sustained(
+    points: Sequence[AccuracyPoint], target: float, *, metric: str = "cer", window: int = WINDOW
+) -> TimeToAccuracy:
+    """Returns `time_to_accuracy` of a curve that `accuracy_curve` made.
+
+    Raises:
+        ValueError: if ``window`` is not positive.
+    """
+    if window < 1:
+        raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
+    # A diverged evaluation is as far from any target as can be.
+    values = [math.inf if math.isnan(point.value) else point.value for point in points]
+    for last in range(window, len(points) + 1):
+        median = statistics.median(values[last - window : last])
+        if median <= target:
+            point = points[last - 1]
+            return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
+    return TimeToAccuracy(metric, target, window)
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else math.nan
