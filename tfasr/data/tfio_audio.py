@@ -74,8 +74,8 @@ def _why_not() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            operations = importlib.import_module("tensorflow_io.python.ops.core_ops")
-            operations.io_audio_readable_init  # noqa: B018 - the look-up loads the library
+            operations = importlib.import_module("tensorflow_io.python.ops")
+            operations.core_ops.io_audio_readable_init  # noqa: B018 - the look-up loads the library
         except ModuleNotFoundError as error:
             return f"tensorflow-io is not installed ({error})"
         except Exception as error:  # whatever a broken native part raises, it is the reason
