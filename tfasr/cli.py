@@ -19,6 +19,7 @@ COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
+    "report": "time to accuracy of runs: table, figures, HTML",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 NEED_TENSORFLOW = ("prepare", "train", "evaluate")

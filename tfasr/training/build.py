@@ -46,8 +46,8 @@ def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
     if len(devices) < num_replicas:
         raise UsageError(
             f"TrainingConfig.num_replicas must not exceed the devices. Received: {num_replicas} "
-            f"replicas, {len(devices)} devices ({[device.name for device in devices]}). Bind fewer, "
-            "as with --gin_binding 'TrainingConfig.num_replicas = 1'."
+            f"replicas, {len(devices)} devices ({[device.name for device in devices]}). Bind "
+            "fewer, as with --gin_binding 'TrainingConfig.num_replicas = 1'."
         )
     return tf.distribute.MirroredStrategy([device.name for device in devices[:num_replicas]])
 
