@@ -1,6 +1,9 @@
 """Shards to batches: parallel readers, shuffling, bucketing or fixed padding, prefetching."""
 
+import functools
+import os
 import random
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -124,10 +127,32 @@ class BatchSource:
         files = list(self.split.files)
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
+        plan = (files, tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64))
+        batches = tf.data.Dataset.from_tensors(plan).flat_map(self._epoch)
+        if replicas > 1:
+            batches = _cut_for_replicas(batches, replicas)
+        return batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+
+    @functools.cached_property
+    def _epoch(self) -> Callable[..., tf.data.Dataset]:
+        """One traced function for all epochs: tracing anew would cost each some 0.3 s."""
+        return tf.function(
+            self._epoch_batches,
+            input_signature=[
+                tf.TensorSpec([len(self.split.files)], tf.string),
+                tf.TensorSpec([], tf.int64),
+                tf.TensorSpec([], tf.int64),
+            ],
+        )
+
+    def _epoch_batches(
+        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor
+    ) -> tf.data.Dataset:
+        readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),
-            cycle_length=min(self._pipeline.num_readers, len(files)),
-            num_parallel_calls=min(self._pipeline.num_readers, len(files)),
+            cycle_length=readers,
+            num_parallel_calls=readers,
             deterministic=True,
         )
         if self._pipeline.shuffle_buffer:
@@ -135,16 +160,13 @@ class BatchSource:
             records = records.shuffle(buffer, order_seed)
 
         def augmented(element: Batch) -> Batch:
-            seeds = tf.stack([tf.constant(order_seed, tf.int64), element["positions"]])
+            seeds = tf.stack([order_seed, element["positions"]])
             return {
                 **element,
                 "features": augment(element["features"], self._augmentation, seeds),
             }
 
-        batches = self._batches(records, augmented).skip(skip)
-        if replicas > 1:
-            batches = _cut_for_replicas(batches, replicas)
-        return batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+        return self._batches(records, augmented).skip(skip)
 
     @property
     def _compression(self) -> str:
@@ -153,7 +175,8 @@ class BatchSource:
     def _batches(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
         elements = records.map(
             lambda record: transform(self._parse(record)),
-            num_parallel_calls=tf.data.AUTOTUNE,
+            # Not AUTOTUNE: it does not reach into the functions of an epoch.
+            num_parallel_calls=os.cpu_count(),
             deterministic=True,
         )
         boundaries = tf.constant(self.boundaries, tf.int64)

@@ -175,6 +175,7 @@ class _Run:
                 initial_epoch=state.epoch - 1,
                 epochs=state.epoch,
                 callbacks=callbacks,
+                shuffle=False,  # the dataset is, already
                 verbose=0,
             )
 
