@@ -40,11 +40,18 @@ class TrainingState:
 
 
 def _variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """All state of a model and its optimizer, dropout's random state included, by unique name."""
+    """All state of a model and its optimizer, dropout's random state included, by unique name.
+
+    Names hold the order and the last part of Keras's path alone: the rest counts the layers that a
+    process has made.
+    """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     unique = list({id(variable): variable for variable in variables}.values())
-    return {f"{number:04d} {variable.path}": variable for number, variable in enumerate(unique)}
+    return {
+        f"{number:04d} {variable.path.rsplit('/', 1)[-1]}": variable
+        for number, variable in enumerate(unique)
+    }
 
 
 def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, keep: int) -> Path:
@@ -57,7 +64,8 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.npz"
     partial = path.with_suffix(".partial")
-    arrays = {name: np.asarray(value) for name, value in _variables(model).items()}
+    variables = _variables(model)
+    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in variables.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     with partial.open("wb") as file:
         np.savez(file, **arrays)

@@ -223,7 +223,7 @@ class _Run:
             "train_samples": len(self._splits["train"].utterances),
             "eval_samples": len(self._splits["validation"].utterances),
             "opt_name": optimizer.name,
-            "opt_base_learning_rate": float(optimizer.learning_rate),
+            "opt_base_learning_rate": float(keras.ops.convert_to_numpy(optimizer.learning_rate)),
             "targets": [list(target) for target in self._training.targets],
             "parameters": int(model.count_params()),
             "comparability": comparability(experiment, self._splits["validation"], self._alphabet),
