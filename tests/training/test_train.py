@@ -45,7 +45,8 @@ def test_evaluation_scores_every_utterance_and_writes_them_down(run_dir, shard_d
     result = evaluate(run_dir=run_dir, split="test", shard_dir=shard_dir)
     assert result.counts.utterances == len(result.hypotheses) == 12
     result.write_hypotheses(tmp_path / "hypotheses.jsonl")
-    lines = [json.loads(line) for line in (tmp_path / "hypotheses.jsonl").open()]
+    text = (tmp_path / "hypotheses.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
     assert [line["reference"] for line in lines] == [u.text for u in result.utterances]
 
 

@@ -7,6 +7,7 @@ import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -54,6 +55,12 @@ def _variables(model: keras.Model) -> dict[str, keras.Variable]:
     }
 
 
+def plain_array(value: Any) -> np.ndarray:
+    """Returns the value of a Keras variable, mirrored or not, or of a tensor."""
+    # NumPy's own conversion of a Keras variable warns of a keyword that Keras does not take.
+    return np.asarray(getattr(value, "value", value).numpy())
+
+
 def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, keep: int) -> Path:
     """Writes ``checkpoints/step-<step>.npz`` and removes all but the newest ``keep``.
 
@@ -65,7 +72,7 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
     path = folder / f"step-{state.step:08d}.npz"
     partial = path.with_suffix(".partial")
     variables = _variables(model)
-    arrays = {name: keras.ops.convert_to_numpy(value) for name, value in variables.items()}
+    arrays = {name: plain_array(value) for name, value in variables.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     with partial.open("wb") as file:
         np.savez(file, **arrays)
