@@ -22,6 +22,11 @@ COMMANDS = {
     "report": "time to accuracy of runs: table, figures, HTML",
     "demo": "the whole chain on synthetic speech, without a download",
 }
+_TENSORFLOW_REMEDIES = {
+    "DataLossError": "A shard is damaged: remove its split's folder and run tfasr prepare again.",
+    "ResourceExhaustedError": "The memory or disk is full: try a smaller "
+    "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
+}
 NEED_TENSORFLOW = ("prepare", "train", "evaluate")
 
 
@@ -52,6 +57,12 @@ def run(arguments) -> int:
         return 2
     except (RunError, OSError) as error:
         print(f"tfasr {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except Exception as error:
+        remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
+        if remedy is None:
+            raise
+        print(f"tfasr {arguments.command}: {remedy} TensorFlow says: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"tfasr {arguments.command}: interrupted", file=sys.stderr)

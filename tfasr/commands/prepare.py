@@ -1,14 +1,11 @@
 """``tfasr prepare``: a corpus's audio and transcripts to shards of features and labels."""
 
 import argparse
-import logging
 import math
 from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
-
-log = logging.getLogger("tfasr")
 
 CORPORA = ("librispeech", "speech_commands", "json", "tsv", "synthetic")
 
@@ -102,7 +99,6 @@ def prepare(
                 num_workers=num_workers,
                 on_progress=bar.update,
             )
-        log.info("%s", describe(name, indexes[name], Path(shard_dir)))
     return indexes
 
 
