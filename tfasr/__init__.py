@@ -27,6 +27,7 @@ _HOME = {
     "count_errors": "tfasr.metrics",
     "evaluate": "tfasr.commands.evaluate",
     "load_config": "tfasr.gin_config",
+    "load_run": "tfasr.tta.run",
     "open_split": "tfasr.data.shards",
     "prepare": "tfasr.commands.prepare",
     "read_events": "tfasr.ledger",
