@@ -148,11 +148,12 @@ def _session_pieces(events: Sequence[Event], clock: Sequence[int], session: rang
         if key == "train_step":
             _claim(pieces, since_step, event.get("value"))
             since_step = len(pieces)
-        elif name in _BRACKETED and edge == "start":
+        elif name in _BRACKETED and edge == "start" and name not in opened:
+            # In logs of several processes each may say that an interval began, and one that
+            # it ended.
             opened.append(name)
         elif name in opened and edge == "stop":
-            # The last one of that name: a nested pair closes from the inside.
-            del opened[len(opened) - 1 - opened[::-1].index(name)]
+            opened.remove(name)
         # The time up to the next session's first event is still this session's.
         stop = clock[min(index + 1, len(clock) - 1)]
         if stop > clock[index]:

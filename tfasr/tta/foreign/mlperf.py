@@ -66,7 +66,33 @@ def read(path: Path, name: str | None = None) -> Run:
     if not events:
         raise UsageError(f"A log must hold {PREFIX} events. {path} holds none that is whole.")
     events.sort(key=lambda event: event["time_ms"])
-    return Run(path, name or path.stem, events, cut=cut)
+    return Run(path, name or path.stem, _with_parts(events), cut=cut)
+
+
+def _with_parts(events: list[Event]) -> list[Event]:
+    """Adds what the log says without our words: an epoch is a step, an evaluation forward passes.
+
+    The epoch's step has the samples of an epoch where the log states them.
+    """
+    samples = next((e.get("value") for e in events if e["key"] == "train_samples"), None)
+    parts: list[Event] = []
+    began_ms = None
+    for event in events:
+        key = event["key"]
+        if key == "epoch_start":
+            began_ms = event["time_ms"]
+        elif key == "epoch_stop" and began_ms is not None:
+            seconds = (event["time_ms"] - began_ms) / 1000
+            value = {"train_s": seconds, "input_wait_s": 0.0, "compile_s": 0.0}
+            value |= {} if samples is None else {"utterances": samples}
+            parts.append({**event, "key": "train_step", "value": value})
+            began_ms = None
+        if key == "eval_stop":
+            parts.append({**event, "key": "eval_forward_stop"})
+        parts.append(event)
+        if key == "eval_start":
+            parts.append({**event, "key": "eval_forward_start"})
+    return parts
 
 
 def write(run: Run, path: Path) -> None:
