@@ -8,7 +8,29 @@ from importlib import import_module
 from tfasr._version import __version__
 
 _HOME = {
+    "AcousticModel": "tfasr.models.acoustic_model",
+    "AcousticModelConfig": "tfasr.models.acoustic_model",
     "Alphabet": "tfasr.alphabet",
+    "AugmentationConfig": "tfasr.data.augmentation",
+    "DecoderConfig": "tfasr.decoding.choice",
+    "ErrorCounts": "tfasr.metrics",
+    "Experiment": "tfasr.training.experiment",
+    "FeatureConfig": "tfasr.data.features",
+    "Hypothesis": "tfasr.decoding.decoder",
+    "Ledger": "tfasr.ledger",
+    "PipelineConfig": "tfasr.data.pipeline",
+    "RunError": "tfasr.errors",
+    "ShardConfig": "tfasr.data.shards",
+    "TrainingConfig": "tfasr.training.experiment",
+    "UsageError": "tfasr.errors",
+    "compute_features": "tfasr.data.features",
+    "count_errors": "tfasr.metrics",
+    "evaluate": "tfasr.commands.evaluate",
+    "load_config": "tfasr.gin_config",
+    "open_split": "tfasr.data.shards",
+    "prepare": "tfasr.commands.prepare",
+    "read_events": "tfasr.ledger",
+    "train": "tfasr.training.train",
 }
 
 __all__ = ["__version__", *_HOME]

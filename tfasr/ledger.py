@@ -101,7 +101,7 @@ class Ledger:
         self.run_dir = Path(run_dir)
         self.session = session
         self._mutex = threading.Lock()
-        self._file = open(self.run_dir / EVENTS_FILE, "ab")  # noqa: SIM115 - held for the run
+        self._file = (self.run_dir / EVENTS_FILE).open("ab")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

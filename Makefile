@@ -1,0 +1,36 @@
+# Two commands: make demo, make test. Both make .venv where it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/demo.installed
+	$(BIN)/tfasr demo
+
+test: $(VENV)/dev.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# The C++ decoder is built by the install, so its sources are prerequisites too.
+SOURCES := setup.py setup.cfg pyproject.toml $(wildcard tfasr/decoding/_word_beam/*)
+
+$(VENV)/demo.installed: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	touch $@
+
+$(VENV)/dev.installed: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --editable '.[demo,dev]'
+	touch $@ $(VENV)/demo.installed
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info demo

@@ -1,0 +1,226 @@
+"""Reading audio: rates, formats, channels, and files that are not what they should be."""
+
+import subprocess
+import sys
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.signal
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfasr.data.audio import audio_duration_s, check_audio_reader, read_audio
+from tfasr.errors import UsageError
+
+REPOSITORY = Path(__file__).parents[2]
+SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+
+def shared(path: str) -> Path:
+    found = SHARED_DATA / path
+    if not found.exists():
+        pytest.skip(f"needs the recordings in {SHARED_DATA}")
+    return found
+
+
+def tone(rate_hz: int, seconds: float = 1.0, frequency_hz: float = 440.0) -> np.ndarray:
+    times = np.arange(int(seconds * rate_hz)) / rate_hz
+    return (0.5 * np.sin(2 * np.pi * frequency_hz * times)).astype(np.float32)
+
+
+def write(folder: Path, name: str, samples: np.ndarray, rate_hz: int = 16000, **options) -> Path:
+    path = folder / name
+    soundfile.write(path, samples, rate_hz, **options)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "tolerance"),
+    [
+        ("tone.flac", {}, 1e-4),
+        ("deep.flac", {"subtype": "PCM_24"}, 1e-6),
+        ("tone.wav", {}, 1e-4),
+        ("float.wav", {"subtype": "FLOAT"}, 0),
+        ("bytes.wav", {"subtype": "PCM_U8"}, 1e-2),
+        ("tone.ogg", {}, 0.05),
+        ("tone.mp3", {}, 0.05),
+    ],
+)
+def test_every_format_gives_the_samples_that_were_written(tmp_path, name, options, tolerance):
+    expected = tone(16000)
+    samples = read_audio(write(tmp_path, name, expected, **options))
+    assert samples.dtype == np.float32
+    assert samples.shape == expected.shape
+    inside = slice(2000, -2000)  # lossy coders smear the ends of a tone
+    np.testing.assert_allclose(samples[inside], expected[inside], atol=tolerance, rtol=0)
+
+
+def test_channels_are_averaged(tmp_path):
+    left, right = tone(16000), tone(16000, frequency_hz=700)
+    path = write(tmp_path, "stereo.wav", np.stack([left, right], axis=1), subtype="FLOAT")
+    np.testing.assert_allclose(read_audio(path), (left + right) / 2, atol=1e-7)
+
+
+@pytest.mark.parametrize("rate_hz", [8000, 11025, 22050, 44100, 48000])
+def test_a_tone_of_another_rate_is_the_same_tone(tmp_path, rate_hz):
+    path = write(tmp_path, "tone.wav", tone(rate_hz, 1.0, 1000), rate_hz, subtype="FLOAT")
+    samples, expected = read_audio(path), tone(16000, 1.0, 1000)
+    assert abs(len(samples) - len(expected)) <= 1
+    np.testing.assert_allclose(samples[800:15200], expected[800:15200], atol=2e-4, rtol=0)
+
+
+def test_what_lies_above_the_new_band_does_not_fold_into_it(tmp_path):
+    path = write(tmp_path, "high.wav", tone(48000, 1.0, 10000), 48000, subtype="FLOAT")
+    samples = read_audio(path)
+    assert np.abs(samples[800:-800]).max() < 0.5e-4
+
+
+def test_another_target_rate(tmp_path):
+    path = write(tmp_path, "tone.wav", tone(16000), subtype="FLOAT")
+    np.testing.assert_allclose(read_audio(path, 8000)[400:-400], tone(8000)[400:-400], atol=2e-4)
+
+
+def test_recordings_at_the_target_rate_are_unchanged():
+    path = sorted(shared("librispeech/LibriSpeech/train-clean-5").rglob("*.flac"))[0]
+    np.testing.assert_array_equal(read_audio(path), soundfile.read(path, dtype="float32")[0])
+    assert audio_duration_s(path) == len(read_audio(path)) / 16000
+
+
+@pytest.mark.parametrize("name", ["fsdd/recordings/3_jackson_7.flac", "yesno/waves_yesno"])
+def test_recordings_at_8_khz_match_an_independent_resampler(name):
+    path = shared(name)
+    path = sorted(path.glob("*.flac"))[0] if path.is_dir() else path
+    original, rate_hz = soundfile.read(path)
+    assert rate_hz == 8000
+    common = gcd(rate_hz, 16000)
+    window = ("kaiser", 12.0)
+    other = scipy.signal.resample_poly(original, 16000 // common, rate_hz // common, window=window)
+    samples = read_audio(path)
+    assert len(samples) == 2 * len(original)
+    assert audio_duration_s(path) == len(original) / 8000
+    # The two filters differ near 4 kHz only, where they cut off.
+    below = scipy.signal.butter(8, 3000, fs=16000, output="sos")
+    error = scipy.signal.sosfiltfilt(below, samples - other)
+    assert np.sqrt(np.mean(error**2)) < 1e-3 * np.sqrt(np.mean(other**2))
+
+
+@pytest.fixture(scope="module")
+def whole_files(tmp_path_factory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    noise = np.random.default_rng(0).standard_normal(16000).astype(np.float32)
+    samples = tone(16000) + 0.01 * noise
+    return {
+        name: write(folder, name, samples).read_bytes()
+        for name in ("cut.flac", "cut.wav", "cut.ogg", "cut.mp3")
+    }
+
+
+@pytest.mark.parametrize("name", ["cut.flac", "cut.wav", "cut.ogg", "cut.mp3"])
+@given(data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_a_file_cut_anywhere_is_an_error(name, whole_files, tmp_path_factory, data):
+    content = whole_files[name]
+    # An MP3 whose last frame alone is cut cannot be told from a whole one.
+    last = int(0.9 * len(content)) if name == "cut.mp3" else len(content) - 1
+    cut = data.draw(st.integers(0, last))
+    path = tmp_path_factory.mktemp("cut") / name
+    path.write_bytes(content[:cut])
+    with pytest.raises(ValueError, match=name):
+        read_audio(path)
+    path.write_bytes(content)
+    assert len(read_audio(path)) == 16000
+
+
+def test_a_real_flac_cut_in_the_middle_is_an_error(tmp_path):
+    original = sorted(shared("librispeech/LibriSpeech/test-clean").rglob("*.flac"))[0]
+    path = tmp_path / "half.flac"
+    path.write_bytes(original.read_bytes()[: original.stat().st_size // 2])
+    with pytest.raises(ValueError, match="half.flac: .+"):
+        read_audio(path)
+
+
+def test_a_wav_written_to_a_pipe_is_whole(tmp_path):
+    path = write(tmp_path, "piped.wav", tone(16000))
+    content = bytearray(path.read_bytes())
+    assert content[36:40] == b"data"
+    content[4:8] = content[40:44] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    assert len(read_audio(path)) == 16000
+    assert audio_duration_s(path) == 1.0
+
+
+def test_a_flac_that_does_not_state_its_length_is_an_error(tmp_path):
+    path = write(tmp_path, "endless.flac", tone(16000))
+    content = bytearray(path.read_bytes())
+    content[21] &= 0xF0
+    content[22:26] = bytes(4)
+    path.write_bytes(content)
+    for read in (read_audio, audio_duration_s):
+        with pytest.raises(ValueError, match="does not state its length"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        ("empty.wav", b"", "Format not recognised"),
+        ("text.flac", b"no audio at all" * 100, "Format not recognised"),
+        ("samples.raw", bytes(1000), "samplerate"),
+    ],
+)
+def test_what_is_no_audio_is_an_error_with_path_and_cause(tmp_path, name, content, cause):
+    (tmp_path / name).write_bytes(content)
+    for read in (read_audio, audio_duration_s):
+        with pytest.raises(ValueError, match=f"{name}.*{cause}"):
+            read(tmp_path / name)
+
+
+def test_what_is_not_there_is_an_error(tmp_path):
+    for path in (tmp_path / "none.wav", tmp_path, tmp_path / ("long" * 100)):
+        with pytest.raises(ValueError, match="no such file"):
+            read_audio(path)
+
+
+def test_no_samples_are_an_error(tmp_path):
+    path = write(tmp_path, "silent.wav", np.zeros(0, np.float32))
+    with pytest.raises(ValueError, match="silent.wav: it holds no audio"):
+        read_audio(path)
+    path = write(tmp_path, "short.wav", np.zeros(1, np.float32), 96000)
+    with pytest.raises(ValueError, match="short.wav: it holds no audio"):
+        read_audio(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_not_finite_are_an_error(tmp_path, value):
+    samples = tone(16000)
+    samples[123] = value
+    path = write(tmp_path, "wild.wav", samples, subtype="FLOAT")
+    with pytest.raises(ValueError, match="wild.wav.*not finite"):
+        read_audio(path)
+
+
+def test_a_rate_of_zero_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="sample_rate_hz must be positive"):
+        read_audio(write(tmp_path, "tone.wav", tone(16000)), 0)
+
+
+def test_an_unknown_reader_is_an_error():
+    with pytest.raises(UsageError, match="soundfile.*tfio.*'sox'"):
+        check_audio_reader("sox")
+    with pytest.raises(UsageError, match="'sox'"):
+        read_audio("any.wav", reader="sox")
+
+
+def test_the_default_reader_works_and_tensorflow_is_not_imported():
+    code = (
+        "import sys; from tfasr.data.audio import check_audio_reader;"
+        "check_audio_reader('soundfile');"
+        "print([name for name in sys.modules if name.startswith('tensorflow')])"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

@@ -1,0 +1,342 @@
+import importlib.util
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfasr.layers.lstm import LSTM
+
+# TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+ROOT = Path(__file__).parents[2]
+OPTIONS = ("return_sequences", "return_state", "go_backwards", "zero_output_for_mask", "use_bias")
+
+
+def twins(input_shape, units, **options):
+    """Returns Keras's layer and ours with equal random weights."""
+    layers = [keras.layers.LSTM(units, **options), LSTM(units, **options)]
+    for layer in layers:
+        layer.build(input_shape)
+    rng = np.random.default_rng(units)
+    weights = [rng.normal(scale=0.5, size=w.shape) for w in layers[0].weights]
+    for layer in layers:
+        layer.set_weights(weights + layer.get_weights()[len(weights) :])
+    return layers
+
+
+def outputs_and_gradients(layer, inputs, mask=None, states=None, **call):
+    """Returns everything a call returns, and the gradients of everything it depends on."""
+    sources = [inputs, *(states or [])]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        outputs = keras.tree.flatten(layer(inputs, mask=mask, initial_state=states, **call))
+        loss = tf.add_n(
+            [tf.reduce_sum(tf.sin(k + tf.cast(o, "float32"))) for k, o in enumerate(outputs)]
+        )
+    gradients = tape.gradient(loss, sources + [v.value for v in layer.trainable_variables])
+    return [x.numpy() for x in outputs + gradients]
+
+
+def normal(seed, *shape, dtype="float32"):
+    return tf.constant(np.random.default_rng(seed).normal(size=shape), dtype)
+
+
+def assert_equal(received, expected, atol=1e-5):
+    assert len(received) == len(expected)
+    for ours, keras_own in zip(received, expected, strict=True):
+        np.testing.assert_allclose(ours, keras_own, rtol=1e-5, atol=atol)
+
+
+def run_python(program, folder=ROOT, **environment):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"} | environment
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    shape=st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 5)),
+    units=st.integers(1, 6),
+    options=st.fixed_dictionaries({name: st.booleans() for name in OPTIONS}),
+    with_states=st.booleans(),
+    data=st.data(),
+)
+def test_outputs_and_all_gradients_are_keras_own(shape, units, options, with_states, data):
+    batch, time, _ = shape
+    keras_own, ours = twins(shape, units, **options)
+    row = st.lists(st.booleans(), min_size=time, max_size=time)
+    mask = data.draw(st.none() | st.lists(row, min_size=batch, max_size=batch))
+    mask = None if mask is None else tf.constant(mask)
+    states = [normal(k, batch, units) for k in (1, 2)] if with_states else None
+    inputs = normal(0, *shape)
+    expected = outputs_and_gradients(keras_own, inputs, mask, states)
+    assert_equal(outputs_and_gradients(ours, inputs, mask, states), expected)
+    assert ours.last_kernel == "fused CPU"
+
+
+@pytest.mark.parametrize("go_backwards", [False, True])
+def test_gradients_are_finite_differences(go_backwards):
+    layer = LSTM(3, dtype="float64", return_sequences=True, go_backwards=go_backwards)
+    layer.build((2, 4, 2))
+    mask = tf.constant([[True, True, False, True], [True, True, True, False]])
+    inputs = normal(0, 2, 4, 2, dtype="float64")
+    h, c = (normal(k, 2, 3, dtype="float64") for k in (1, 2))
+    weights = [v.value + 0.0 for v in layer.trainable_variables]
+
+    def call(inputs, h, c, *weights):
+        variables = layer.trainable_variables
+        scope = keras.StatelessScope(list(zip(variables, weights, strict=True)))
+        with scope:
+            return layer(inputs, initial_state=[h, c], mask=mask)
+
+    analytic, numeric = tf.test.compute_gradient(call, [inputs, h, c, *weights], delta=1e-6)
+    assert len(analytic) == 6
+    for ours, difference in zip(analytic, numeric, strict=True):
+        np.testing.assert_allclose(ours, difference, atol=1e-8)
+    assert layer.last_kernel == "fused CPU"
+
+
+def model_of(lstm_class, **options):
+    return keras.Sequential(
+        [
+            keras.Input((None, 3)),
+            keras.layers.Masking(),
+            lstm_class(4, return_sequences=True, **options),
+            keras.layers.Bidirectional(lstm_class(5, **options)),
+            keras.layers.Dense(2),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("saver", "loader"), [(LSTM, keras.layers.LSTM), (keras.layers.LSTM, LSTM)]
+)
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_weights_travel_between_ours_and_keras_own(tmp_path, saver, loader, suffix):
+    saved, loaded = model_of(saver), model_of(loader)
+    path = tmp_path / f"model{suffix}"
+    saved.save(path) if suffix == ".keras" else saved.save_weights(path)
+    loaded.load_weights(path)
+    inputs = normal(0, 2, 6, 3)
+    np.testing.assert_allclose(loaded(inputs), saved(inputs), atol=1e-6)
+
+
+def test_a_saved_model_comes_back_with_its_kernel(tmp_path):
+    model = model_of(LSTM, kernel="fused")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    inputs = normal(0, 2, 6, 3)
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    assert type(loaded.layers[1]) is LSTM
+    assert loaded.layers[1].requested_kernel == "fused"
+    assert loaded.layers[2].backward_layer.requested_kernel == "fused"
+
+
+def test_a_saved_model_loads_where_tfasr_is_not_installed(tmp_path):
+    model = model_of(LSTM)
+    model.save(tmp_path / "model.keras")
+    inputs = normal(0, 2, 6, 3)
+    np.savez(tmp_path / "expected.npz", inputs=inputs, outputs=model(inputs))
+    run_python(
+        """
+        import sys, keras, numpy as np
+        model = keras.models.load_model(
+            "model.keras", custom_objects={"tfasr>LSTM": keras.layers.LSTM}
+        )
+        expected = np.load("expected.npz")
+        np.testing.assert_allclose(model(expected["inputs"]), expected["outputs"], atol=1e-6)
+        assert "tfasr" not in sys.modules
+        """,
+        folder=tmp_path,
+        PYTHONPATH="",
+    )
+
+
+def test_configs_are_keras_own():
+    keras_own, ours = keras.layers.LSTM(4, name="x", seed=1), LSTM(4, name="x", seed=1)
+    assert ours.get_config() == keras_own.get_config()
+    assert LSTM(4, use_cudnn=True, name="x", seed=1).get_config() == keras_own.get_config()
+    assert keras.layers.LSTM.from_config(ours.get_config()).units == 4
+
+
+def test_stateful_layers_go_on_where_they_stopped():
+    keras_own, ours = twins((2, 4, 3), 5, stateful=True, return_sequences=True)
+    for seed in range(3):
+        inputs = normal(seed, 2, 4, 3)
+        np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
+    for layer in (keras_own, ours):
+        layer.reset_state()
+    np.testing.assert_allclose(ours(inputs), keras_own(inputs), atol=1e-6)
+    assert ours.last_kernel == "fused CPU"
+
+
+@pytest.mark.parametrize("return_sequences", [False, True])
+def test_bidirectional(return_sequences):
+    layers = [
+        keras.layers.Bidirectional(kind(4, return_sequences=return_sequences))
+        for kind in (keras.layers.LSTM, LSTM)
+    ]
+    for layer in layers:
+        layer.build((2, 6, 3))
+    layers[1].set_weights(layers[0].get_weights())
+    mask = tf.sequence_mask([6, 3])
+    inputs = normal(0, 2, 6, 3)
+    expected, received = (outputs_and_gradients(layer, inputs, mask) for layer in layers)
+    assert_equal(received, expected)
+    assert layers[1].backward_layer.last_kernel == "fused CPU"
+
+
+def test_one_trace_serves_all_lengths():
+    keras_own, ours = twins((None, None, 3), 5, return_sequences=True)
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None, 3)), tf.TensorSpec((None,), tf.int32)])
+    def step(inputs, lengths):
+        mask = tf.sequence_mask(lengths, tf.shape(inputs)[1])
+        with tf.GradientTape() as tape:
+            outputs = ours(inputs, mask=mask)
+            loss = tf.reduce_sum(tf.sin(outputs))
+        return outputs, *tape.gradient(loss, [v.value for v in ours.trainable_variables])
+
+    for time, lengths in ((4, [4, 2]), (1, [1]), (9, [3, 9, 0])):
+        inputs = normal(time, len(lengths), time, 3)
+        expected = outputs_and_gradients(keras_own, inputs, tf.sequence_mask(lengths, time))
+        received = step(inputs, tf.constant(lengths))
+        assert_equal(received, [expected[0], *expected[2:]])
+    assert step.experimental_get_tracing_count() == 1
+
+
+def test_dropout_draws_keras_own_mask():
+    keras_own, ours = twins((2, 5, 6), 4, dropout=0.5, seed=3, return_sequences=True)
+    inputs = normal(0, 2, 5, 6)
+    expected = outputs_and_gradients(keras_own, inputs, training=True)
+    assert_equal(outputs_and_gradients(ours, inputs, training=True), expected)
+    assert not np.allclose(ours(inputs, training=True), ours(inputs))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation": "relu"},
+        {"recurrent_activation": "hard_sigmoid"},
+        {"recurrent_dropout": 0.5},
+        {"unroll": True},
+        {"dropout": 0.5, "implementation": 1, "use_cudnn": False},
+    ],
+)
+def test_what_the_fused_kernel_does_not_compute_is_left_to_keras(options):
+    keras_own, ours = twins((2, 4, 3), 5, seed=1, **options)
+    inputs = normal(0, 2, 4, 3)
+    expected = keras_own(inputs, training=True)
+    np.testing.assert_allclose(ours(inputs, training=True), expected, atol=1e-6)
+    assert ours.last_kernel == "generic loop"
+    with pytest.raises(ValueError, match=f"kernel='fused' .* {next(iter(options))}="):
+        LSTM(5, kernel="fused", **options)
+
+
+def test_the_generic_loop_can_be_demanded():
+    layer = LSTM(3, kernel="generic")
+    assert layer.last_kernel is None
+    layer(normal(0, 2, 4, 3))
+    assert layer.last_kernel == "generic loop"
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU")
+@pytest.mark.parametrize("options", [{"kernel": "cudnn"}, {"use_cudnn": True}])
+def test_cudnn_without_a_gpu_fails_loudly(options):
+    with pytest.raises(ValueError, match="cuDNN is not supported"):
+        LSTM(3, **options)(normal(0, 2, 4, 3))
+
+
+def test_an_unknown_kernel_is_refused():
+    with pytest.raises(ValueError, match="kernel must be one of .* Received: kernel='fast'"):
+        LSTM(3, kernel="fast")
+
+
+def test_bfloat16_keeps_its_states_in_float32():
+    """Forty steps with rounded states drift; ours must stay nearer to float32 than Keras's."""
+    inputs = normal(0, 4, 40, 8)
+    exact = outputs_and_gradients(twins((4, 40, 8), 16, return_sequences=True)[1], inputs)
+    options = {"return_sequences": True, "dtype": "mixed_bfloat16"}
+    keras_own, ours = twins((4, 40, 8), 16, **options)
+    errors = [
+        [np.abs(x.astype("float32") - e).mean() for x, e in zip(result, exact, strict=True)]
+        for result in (outputs_and_gradients(layer, inputs) for layer in (keras_own, ours))
+    ]
+    assert ours(inputs).dtype == tf.bfloat16
+    assert ours.last_kernel == "fused CPU"
+    assert errors[1][0] < 0.7 * errors[0][0]
+    for ours_error, keras_error in zip(errors[1][1:], errors[0][1:], strict=True):
+        assert ours_error < keras_error
+
+
+def test_fit_on_two_devices_learns_what_keras_own_learns():
+    run_python(
+        """
+        import keras, numpy as np, tensorflow as tf
+        from tfasr.layers.lstm import LSTM
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        devices = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
+        tf.config.set_logical_device_configuration(cpu, devices)
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        rng = np.random.default_rng(0)
+        inputs, targets = rng.normal(size=(16, 6, 3)), rng.normal(size=(16, 2))
+        losses = []
+        for kind in (keras.layers.LSTM, LSTM):
+            keras.utils.set_random_seed(0)
+            with strategy.scope():
+                layer = kind(8)
+                model = keras.Sequential(
+                    [keras.Input((None, 3)), keras.layers.Masking(), layer, keras.layers.Dense(2)]
+                )
+                model.compile("adam", "mse")
+            history = model.fit(inputs, targets, batch_size=8, epochs=3, shuffle=False, verbose=0)
+            losses.append(history.history["loss"])
+        assert layer.last_kernel == "fused CPU"
+        assert losses[0][-1] < losses[0][0]
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+        """
+    )
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_on_other_backends_it_is_keras_own(backend):
+    if importlib.util.find_spec(backend) is None:
+        pytest.skip(f"{backend} is not installed")
+    run_python(
+        """
+        import keras, numpy as np, os
+        from tfasr.layers.lstm import LSTM
+        inputs = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
+        keras_own, ours = keras.layers.LSTM(4), LSTM(4)
+        expected = keras_own(inputs)
+        ours(inputs)
+        ours.set_weights(keras_own.get_weights())
+        to_numpy = keras.ops.convert_to_numpy
+        np.testing.assert_allclose(to_numpy(ours(inputs)), to_numpy(expected), atol=1e-6)
+        assert ours.last_kernel == "Keras on " + os.environ["KERAS_BACKEND"]
+        try:
+            LSTM(4, kernel="fused")
+        except ValueError as error:
+            assert "backend=" in str(error)
+        else:
+            raise AssertionError("kernel='fused' was taken")
+        """,
+        KERAS_BACKEND=backend,
+    )

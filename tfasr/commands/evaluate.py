@@ -1,0 +1,130 @@
+"""``tfasr evaluate``: scores a trained model on a prepared split."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+
+
+def evaluate(
+    *,
+    run_dir: str | Path,
+    split: str,
+    shard_dir: str | Path | None = None,
+    decoder: str | None = None,
+    beam_width: int | None = None,
+    checkpoint: str = "best",
+):
+    """Scores a run's model on a split.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        split: a prepared split.
+        shard_dir: where it is; the run's own by default.
+        decoder: "greedy" or "beam"; the run's own by default.
+        beam_width: of the decoder; the run's own by default.
+        checkpoint: "best" (by validation CER), "last", or a file.
+
+    Returns:
+        An `tfasr.training.evaluation.EvaluationResult`.
+
+    Raises:
+        UsageError: if the run, its checkpoint or the split is missing or does not fit.
+        RunError: if not every utterance was scored.
+    """
+    import dataclasses
+
+    from tfasr.alphabet import Alphabet
+    from tfasr.data.pipeline import BatchSource
+    from tfasr.data.shards import open_split
+    from tfasr.decoding.choice import make_decoder
+    from tfasr.training.build import build_model, check_splits
+    from tfasr.training.checkpoint import find_checkpoint, restore
+    from tfasr.training.evaluation import Evaluator
+    from tfasr.training.experiment import Experiment
+    from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
+
+    run_dir = Path(run_dir)
+    experiment = Experiment.load(run_dir)
+    alphabet = Alphabet.load(run_dir / "alphabet.json")
+    prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split)
+    if check_splits({split: prepared}, experiment) != alphabet:
+        raise UsageError(
+            f"The split must be prepared with the run's alphabet {alphabet}. Received: "
+            f"{prepared.index['alphabet']} in {prepared.folder}."
+        )
+    changes = {"name": decoder, "beam_width": beam_width}
+    chosen = dataclasses.replace(
+        experiment.decoder, **{k: v for k, v in changes.items() if v is not None}
+    )
+    model = build_model(experiment, alphabet, compiled=False)
+    restore(find_checkpoint(run_dir, checkpoint), model)
+    source = BatchSource(
+        prepared,
+        experiment.features,
+        experiment.pipeline,
+        statistics=load_feature_statistics(run_dir),
+    )
+    return Evaluator(model, source, make_decoder(chosen, alphabet)).evaluate()
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's flags."""
+    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
+    parser.add_argument("--shard_dir", help="default: the run's own")
+    parser.add_argument("--split", required=True, help="a prepared split")
+    parser.add_argument("--decoder", choices=("greedy", "beam"), help="default: the run's own")
+    parser.add_argument("--beam_width", type=int, help="default: the run's own")
+    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
+    parser.add_argument("--hypotheses", help="a file that gets them as JSON lines")
+    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Runs the command."""
+    from tfasr.metrics import kaldi_line
+
+    result = evaluate(
+        run_dir=arguments.run_dir,
+        split=arguments.split,
+        shard_dir=arguments.shard_dir,
+        decoder=arguments.decoder,
+        beam_width=arguments.beam_width,
+        checkpoint=arguments.checkpoint,
+    )
+    if arguments.hypotheses:
+        result.write_hypotheses(Path(arguments.hypotheses))
+    scores = result.counts.to_json()
+    if arguments.format == "json":
+        print(json.dumps({**scores, "loss": result.loss}))
+        return
+    _print_rows(_rows(scores, result.loss), arguments.format)
+    print(kaldi_line(result.counts))
+
+
+def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:
+    rates = {"WER": "wer", "CER": "cer", "CER over the reference": "cer_reference"}
+    counts = ("substitutions", "deletions", "insertions", "words")
+    return [
+        ("utterances", str(scores["utterances"])),
+        *((label, f"{scores[key]:.2%}") for label, key in rates.items()),
+        *((name, str(scores[name])) for name in counts),
+        ("CTC loss per utterance", f"{loss:.3f}"),
+    ]
+
+
+def _print_rows(rows: list[tuple[str, str]], output_format: str) -> None:
+    if output_format == "markdown":
+        print("| measure | value |\n|---|---|")
+        for name, value in rows:
+            print(f"| {name} | {value} |")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("measure", "value")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

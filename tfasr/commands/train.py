@@ -1,0 +1,44 @@
+"""``tfasr train``: trains a model and records the run."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's flags."""
+    parser.add_argument("--gin_file", help="preset or file; default: the paper's model")
+    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
+    parser.add_argument("--shard_dir", required=True, help="holds the splits train, validation")
+    parser.add_argument("--run_dir", required=True, help="gets the run")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
+    parser.add_argument(
+        "--dry_run", action="store_true", help="build everything, estimate, write nothing"
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Runs the command."""
+    from tfasr.gin_config import load_config
+
+    config = load_config(arguments.gin_file, arguments.gin_binding)
+    if arguments.dry_run:
+        from tfasr.training.dry_run import dry_run
+
+        print(config.operative)
+        print(dry_run(config.experiment, shard_dir=arguments.shard_dir))
+        return
+    from tfasr.training.train import train
+
+    history = train(
+        config.experiment,
+        shard_dir=arguments.shard_dir,
+        run_dir=arguments.run_dir,
+        resume=arguments.resume,
+        gin_texts={"config.gin": config.given, "operative_config.gin": config.operative},
+    )
+    if history:
+        last = history[-1]
+        print(
+            f"{Path(arguments.run_dir)}: {len(history)} epochs, validation CER "
+            f"{last['cer']:.2%}, WER {last['wer']:.2%}"
+        )

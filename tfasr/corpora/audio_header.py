@@ -1,0 +1,98 @@
+"""Opening an audio file, and what its header tells without decoding it."""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import soundfile
+
+AUDIO_SUFFIXES = frozenset({".flac", ".wav", ".ogg", ".opus", ".mp3"})
+
+# Writers that cannot seek back (a pipe) leave a size near 2**31 or 2**32 in the header of a
+# complete file, and libsndfile reports 2**63 - 1 frames where a FLAC header states none.
+_UNKNOWN_BYTES = 2**31 - 2**16
+_UNKNOWN_FRAMES = 2**62
+
+# libsndfile's log of a chunk that is larger than what is left of the file.
+_CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
+
+_OGG_LARGEST_PAGE_BYTES = 65307
+_OGG_PAGE_HEADER_BYTES = 27
+_OGG_END_OF_STREAM = 4
+
+
+@contextlib.contextmanager
+def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
+    """Opens an audio file that is complete as far as its header and its end tell.
+
+    Args:
+        path: a file in any format that libsndfile reads.
+
+    Yields:
+        The open file. What libsndfile raises while it is open becomes a ValueError, too.
+
+    Raises:
+        ValueError: if the file is missing, unreadable or cut short; it names path and cause.
+    """
+    # Asked first, because libsndfile calls a missing file and a folder both a "System error".
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
+        raise unreadable(path, "there is no such file")
+    try:
+        with soundfile.SoundFile(path) as file:
+            _check_complete(path, file)
+            yield file
+    # A TypeError is soundfile's answer to a name that ends in .raw.
+    except (soundfile.SoundFileError, OSError, TypeError) as error:
+        raise unreadable(path, getattr(error, "error_string", str(error))) from error
+
+
+def audio_duration_s(path: str | Path) -> float:
+    """Returns the seconds of audio in a file, from its header.
+
+    Args:
+        path: a file in any format that libsndfile reads.
+
+    Raises:
+        ValueError: if the file is missing, unreadable or cut short; it names path and cause.
+            A cut inside a FLAC or MP3 file shows only when it is decoded.
+    """
+    with opened_audio(path) as file:
+        return file.frames / file.samplerate
+
+
+def unreadable(path: str | Path, cause: str) -> ValueError:
+    """Returns the error for a file that cannot be heard."""
+    return ValueError(
+        f"An audio file must be readable to its end. Received: {path}: {cause.strip().rstrip('.')}."
+    )
+
+
+def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
+    if file.frames > _UNKNOWN_FRAMES:
+        raise unreadable(path, "its header does not state its length; encode it again")
+    # libsndfile reads what there is of a cut WAV and only mentions the cut in its log.
+    for stated, found in _CUT_CHUNK.findall(file.extra_info):
+        if int(found) < int(stated) < _UNKNOWN_BYTES:
+            raise unreadable(path, f"truncated: {found} of {stated} bytes of audio are there")
+    if file.format == "OGG" and not _ogg_ends(path):
+        raise unreadable(path, "truncated: the Ogg stream has no last page")
+
+
+def _ogg_ends(path: str | Path) -> bool:
+    """Tells whether the last page of an Ogg file is whole and marked as the last.
+
+    Source: RFC 3533, section 6.
+    """
+    with Path(path).open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 2 * _OGG_LARGEST_PAGE_BYTES))
+        tail = file.read()
+    page = tail[max(0, tail.rfind(b"OggS")) :]
+    if len(page) < _OGG_PAGE_HEADER_BYTES:
+        return False
+    num_segments = page[_OGG_PAGE_HEADER_BYTES - 1]
+    body = _OGG_PAGE_HEADER_BYTES + num_segments
+    whole = len(page) >= body + sum(page[_OGG_PAGE_HEADER_BYTES:body])
+    return whole and bool(page[5] & _OGG_END_OF_STREAM)

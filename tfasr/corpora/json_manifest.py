@@ -1,0 +1,97 @@
+"""NeMo-style manifests: one JSON object a line with ``audio_filepath, duration, text``."""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from tfasr.corpora.assembly import Entry, assemble
+from tfasr.corpora.folders import require_folder
+from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
+from tfasr.corpora.tsv import id_of
+from tfasr.corpora.utterance import CorpusSplit
+
+
+def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = None) -> CorpusSplit:
+    """Returns the utterances of a JSON-lines manifest.
+
+    Args:
+        manifest: a UTF-8 file; each line an object with ``audio_filepath`` (absolute, or relative
+            to the manifest's folder or to ``corpus_dir``) and ``text``, and optionally
+            ``duration``, ``speaker`` and ``id``.
+        corpus_dir: a second folder to look for relative paths in.
+
+    Returns:
+        Utterances with their ``id``, or else with their path without suffix, and with durations
+        from the audio headers rather than from the manifest.
+
+    Raises:
+        UsageError: if the manifest or the folder is missing.
+
+    Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
+    """
+    manifest = Path(manifest).absolute()
+    folders = [manifest.parent]
+    if corpus_dir is not None:
+        folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
+    entries, rejections = [], []
+    for number, line in numbered_lines(manifest):
+        try:
+            entries.append(_parse(decode_line(line), folders, f"{manifest}, line {number}"))
+        except MalformedLineError as error:
+            rejections.append(malformed(manifest, number, error))
+    return assemble(str(manifest), entries, rejections)
+
+
+def _parse(line: str, folders: list[Path], origin: str) -> Entry:
+    try:
+        content = json.loads(line)
+        json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise MalformedLineError(f"it is no JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise MalformedLineError("it must be a JSON object")
+    path = _field(content, "audio_filepath", str)
+    text = _field(content, "text", str)
+    _check_times(content)
+    own_id = str(_field(content, "id", str | int, default=""))
+    speaker = str(_field(content, "speaker", str | int, default=""))
+    utterance_id = id_of(path)
+    if own_id.strip():
+        utterance_id = own_id
+    elif os.path.isabs(path):  # noqa: PTH117 - a str, and stays one
+        utterance_id = _relative(utterance_id, folders)
+    candidates = [folder / path for folder in folders]
+    there = [found for found in candidates if os.path.isfile(found)]  # noqa: PTH113 - long names
+    return Entry(utterance_id, (there or candidates)[0], text, speaker, origin)
+
+
+def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -> Any:
+    value = content.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, kind):
+        expected = getattr(kind, "__name__", str(kind))
+        raise MalformedLineError(f"{name} must be of type {expected}; received {value!r}")
+    return value
+
+
+def _check_times(content: dict[str, Any]) -> None:
+    duration = _field(content, "duration", int | float, default=0)
+    if not 0 <= duration < math.inf:
+        raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
+    if _field(content, "offset", int | float, default=0) != 0:
+        raise MalformedLineError(
+            f"offset must be 0, because files are read whole; received {content['offset']!r}. "
+            "Cut the audio into one file per utterance"
+        )
+
+
+def _relative(absolute_id: str, folders: list[Path]) -> str:
+    """Returns an id that does not tell where on this machine the corpus lies, if possible."""
+    for folder in folders:
+        prefix = folder.as_posix().rstrip("/") + "/"
+        if absolute_id.startswith(prefix):
+            return absolute_id.removeprefix(prefix)
+    return absolute_id

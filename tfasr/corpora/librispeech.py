@@ -1,0 +1,130 @@
+"""LibriSpeech in its native tree: ``<subset>/<speaker>/<chapter>/``, one transcript a chapter."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfasr.corpora.assembly import AUDIO_WITHOUT_TRANSCRIPT, DUPLICATE_ID, Entry, assemble
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES
+from tfasr.corpora.folders import found_in, require_folder, subfolders, walk
+from tfasr.corpora.splits import SPLITS, check_split
+from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
+from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.errors import UsageError
+
+_EXPECTED = "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
+_SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
+_TRANSCRIPT = ".trans.txt"
+
+
+def read_librispeech(
+    corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
+) -> CorpusSplit:
+    """Returns one split of LibriSpeech.
+
+    Args:
+        corpus_dir: the folder ``LibriSpeech`` that holds the subsets' folders.
+        split: "train" (every ``train-*`` there is), "validation" (``dev-clean``) or "test"
+            (``test-clean``).
+        subsets: folders to read instead, whatever the split.
+
+    Raises:
+        UsageError: if the folder is no LibriSpeech folder or holds none of the split's subsets.
+
+    Source: openslr.org/12, README.TXT: section "File structure".
+    """
+    check_split(split)
+    corpus_dir = require_folder(corpus_dir, _EXPECTED)
+    entries: list[Entry] = []
+    rejections: list[Rejection] = []
+    chosen = _chosen_subsets(corpus_dir, split, subsets)
+    for subset in chosen:
+        for folder, files in walk(corpus_dir / subset):
+            speaker = folder.relative_to(corpus_dir / subset).parts[:1]
+            _read_chapter(files, "".join(speaker), entries, rejections)
+    return assemble(f"{', '.join(chosen)} of {corpus_dir}", entries, rejections)
+
+
+def librispeech_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns those of train, validation and test whose subsets are there."""
+    corpus_dir = require_folder(corpus_dir, _EXPECTED)
+    present = _present_subsets(corpus_dir)
+    return [split for split in SPLITS if _subsets_of(split, present)]
+
+
+def _is_subset(name: str) -> bool:
+    return name.startswith(("train-", "dev-", "test-"))
+
+
+def _present_subsets(corpus_dir: Path) -> list[str]:
+    names = subfolders(corpus_dir)
+    present = [name for name in names if _is_subset(name)]
+    if present:
+        return present
+    advice = ""
+    if _is_subset(corpus_dir.name):
+        advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
+    for name in names:
+        if any(map(_is_subset, subfolders(corpus_dir / name))):
+            advice = f" Give --corpus_dir {corpus_dir / name} instead."
+    raise UsageError(
+        f"--corpus_dir must be {_EXPECTED}. Received: {corpus_dir}. "
+        f"Found there: {found_in(corpus_dir)}.{advice}"
+    )
+
+
+def _subsets_of(split: str, present: list[str]) -> list[str]:
+    if split == "train":
+        return [name for name in present if name.startswith("train-")]
+    return [name for name in present if name == _SUBSETS[split]]
+
+
+def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None) -> list[str]:
+    if subsets:
+        missing = [name for name in subsets if not (corpus_dir / name).is_dir()]
+        if missing:
+            raise UsageError(
+                f"Every subset must be a folder in {corpus_dir}. Missing: {', '.join(missing)}. "
+                f"Found there: {found_in(corpus_dir)}."
+            )
+        return list(dict.fromkeys(subsets))
+    present = _present_subsets(corpus_dir)
+    chosen = _subsets_of(split, present)
+    if not chosen:
+        raise UsageError(
+            f"The split {split!r} of LibriSpeech must be there as the subset {_SUBSETS[split]} in "
+            f"{corpus_dir}. Found there: {', '.join(present)}. Download it, or name the subsets "
+            "to read with --subsets."
+        )
+    return chosen
+
+
+def _read_chapter(
+    files: list[Path], speaker: str, entries: list[Entry], rejections: list[Rejection]
+) -> None:
+    """Appends what one folder holds; a pair of audio and transcript shares a folder."""
+    audio: dict[str, Path] = {}
+    for path in files:
+        if path.suffix.lower() not in AUDIO_SUFFIXES:
+            continue
+        if audio.setdefault(path.stem, path) != path:
+            detail = f"{path} beside {audio[path.stem].name}"
+            rejections.append(Rejection(path.stem, DUPLICATE_ID, detail))
+    transcribed = set()
+    for path in files:
+        if not path.name.endswith(_TRANSCRIPT):
+            continue
+        for number, line in numbered_lines(path):
+            try:
+                utterance_id, _, text = decode_line(line).strip().partition(" ")
+            except MalformedLineError as error:
+                rejections.append(malformed(path, number, error))
+                continue
+            transcribed.add(utterance_id)
+            audio_path = audio.get(utterance_id, path.parent / f"{utterance_id}.flac")
+            origin = f"{path}, line {number}"
+            entries.append(Entry(utterance_id, audio_path, text, speaker, origin))
+    rejections += [
+        Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} stands in no {_TRANSCRIPT} beside it")
+        for stem, path in audio.items()
+        if stem not in transcribed
+    ]

@@ -1,0 +1,147 @@
+"""Google Speech Commands: one folder per word, split by two lists or by the official hash."""
+
+import hashlib
+from pathlib import Path
+
+from tfasr.corpora.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES
+from tfasr.corpora.folders import found_in, require_folder, subfolders
+from tfasr.corpora.splits import SPLITS, check_split
+from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
+from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.errors import UsageError
+
+_EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
+_LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+_SPEAKER_END = "_nohash_"
+
+MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
+VALIDATION_PERCENT = 10.0
+TESTING_PERCENT = 10.0
+
+
+def official_split(file_name: str) -> str:
+    """Returns the split that the corpus's own rule gives a recording.
+
+    All recordings of a speaker fall into one split, and none moves when the corpus grows.
+
+    Args:
+        file_name: ``<speaker>_nohash_<n>.wav``, with or without folders before it.
+
+    Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
+    """
+    speaker = file_name.rpartition("/")[2].partition(_SPEAKER_END)[0]
+    digest = int(hashlib.sha1(speaker.encode(), usedforsecurity=False).hexdigest(), 16)
+    percent = digest % (MAX_NUM_WAVS_PER_CLASS + 1) * (100.0 / MAX_NUM_WAVS_PER_CLASS)
+    if percent < VALIDATION_PERCENT:
+        return "validation"
+    return "test" if percent < VALIDATION_PERCENT + TESTING_PERCENT else "train"
+
+
+def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
+    """Returns one split of Speech Commands; a recording's transcript is its folder's name.
+
+    Folders whose name begins with an underscore (``_background_noise_``) hold no words. Where a
+    list is missing, the official rule stands in for it, for recordings that the other list does
+    not name.
+
+    Args:
+        corpus_dir: the folder that holds the words' folders.
+        split: "train", "validation" or "test".
+
+    Returns:
+        Utterances with ids ``<word>/<file name without suffix>``.
+
+    Raises:
+        UsageError: if the folder holds no words, or the two lists name one recording.
+    """
+    check_split(split)
+    corpus_dir = require_folder(corpus_dir, _EXPECTED)
+    recordings = _recordings(corpus_dir)
+    listed, bad_lines = _read_lists(corpus_dir)
+    entries = []
+    for utterance_id, path in recordings:
+        if _split_of(utterance_id, listed) == split:
+            word = utterance_id.partition("/")[0]
+            speaker = path.stem.partition(_SPEAKER_END)[0]
+            entries.append(Entry(utterance_id, path, word, speaker, str(path.parent)))
+    present = {utterance_id for utterance_id, _ in recordings}
+    absent = [
+        Rejection(name, TRANSCRIPT_WITHOUT_AUDIO, f"{place}: there is no such file")
+        for name, place in listed.get(split, {}).items()
+        if name not in present
+    ]
+    return assemble(
+        f"the split {split!r} of {corpus_dir}", entries, absent + bad_lines.get(split, [])
+    )
+
+
+def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns those of train, validation and test that hold a recording."""
+    corpus_dir = require_folder(corpus_dir, _EXPECTED)
+    listed, _ = _read_lists(corpus_dir)
+    present = {_split_of(utterance_id, listed) for utterance_id, _ in _recordings(corpus_dir)}
+    return [split for split in SPLITS if split in present]
+
+
+def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
+    """Returns ids and paths of all recordings of words."""
+    found = [
+        (f"{word}/{path.stem}", path)
+        for word in subfolders(corpus_dir)
+        if not word.startswith(("_", "."))
+        for path in sorted((corpus_dir / word).iterdir())
+        if path.suffix.lower() in AUDIO_SUFFIXES
+    ]
+    # Other corpora also keep audio in folders, whose names are no transcripts.
+    native = any(_SPEAKER_END in path.name for _, path in found)
+    if not found or not (native or any((corpus_dir / name).is_file() for name in _LISTS.values())):
+        raise UsageError(
+            f"--corpus_dir must be {_EXPECTED} with recordings <speaker>_nohash_<n>.wav, or with "
+            f"{' and '.join(_LISTS.values())}. Received: {corpus_dir}. "
+            f"Found there: {found_in(corpus_dir)}."
+        )
+    return found
+
+
+def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
+    """Returns, for each list that is there, its ids with their places, and its bad lines."""
+    listed: dict[str, dict[str, str]] = {}
+    rejections: dict[str, list[Rejection]] = {}
+    for split, name in _LISTS.items():
+        path = corpus_dir / name
+        rejections[split] = []
+        if not path.is_file():
+            continue
+        listed[split] = {}
+        for number, line in numbered_lines(path):
+            place = f"{path}, line {number}"
+            try:
+                utterance_id = _id_in(line)
+                if listed[split].setdefault(utterance_id, place) != place:
+                    rejections[split].append(Rejection(utterance_id, DUPLICATE_ID, place))
+            except MalformedLineError as error:
+                rejections[split].append(malformed(path, number, error))
+    both = sorted(set(listed.get("validation", {})) & set(listed.get("test", {})))
+    if both:
+        raise UsageError(
+            f"A recording may stand in one of {' and '.join(_LISTS.values())} only. "
+            f"Received: {len(both)} in both in {corpus_dir}: {', '.join(both[:5])}."
+        )
+    return listed, rejections
+
+
+def _id_in(line: bytes) -> str:
+    text = decode_line(line).strip()
+    word, slash, name = text.partition("/")
+    if not (word and slash and Path(name).stem):
+        raise MalformedLineError(f"it must read <word>/<file>.wav; received {text!r}")
+    return f"{word}/{Path(name).with_suffix('').as_posix()}"
+
+
+def _split_of(utterance_id: str, listed: dict[str, dict[str, str]]) -> str:
+    for split, names in listed.items():
+        if utterance_id in names:
+            return split
+    derived = official_split(f"{utterance_id}.wav")
+    return "train" if derived in listed else derived

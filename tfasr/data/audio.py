@@ -1,0 +1,78 @@
+"""Audio files of any rate and format as float32 samples at one rate."""
+
+from pathlib import Path
+
+import numpy as np
+import soxr
+
+from tfasr.corpora.audio_header import audio_duration_s, opened_audio, unreadable
+from tfasr.errors import UsageError
+
+__all__ = ["AUDIO_READERS", "audio_duration_s", "check_audio_reader", "read_audio"]
+
+AUDIO_READERS = ("soundfile", "tfio")
+
+
+def read_audio(
+    path: str | Path, sample_rate_hz: int = 16000, reader: str = "soundfile"
+) -> np.ndarray:
+    """Returns the samples of an audio file: one channel, at one rate.
+
+    Channels are averaged; another rate is converted by soxr's band-limited filter (HQ).
+
+    Args:
+        path: a FLAC, WAV, OGG or MP3 file, or what else the reader decodes.
+        sample_rate_hz: the rate of the result.
+        reader: "soundfile", or "tfio" where `check_audio_reader` accepts it.
+
+    Returns:
+        float32 ``(samples,)``, full scale being -1..1, at least one sample.
+
+    Raises:
+        ValueError: if the file is missing, unreadable, cut short or empty, or holds samples that
+            are no finite numbers; it names path and cause.
+        UsageError: if ``reader`` is unknown or cannot work here.
+    """
+    if sample_rate_hz <= 0:
+        raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
+    if reader == "soundfile":
+        samples, rate_hz = _decode_with_soundfile(path)
+    else:
+        check_audio_reader(reader)
+        from tfasr.data import tfio_audio
+
+        samples, rate_hz = tfio_audio.decode(path)
+    if not np.isfinite(samples).all():
+        raise unreadable(path, "it holds samples that are not finite numbers")
+    mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+    if rate_hz != sample_rate_hz and mono.size:
+        mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
+    if not mono.size:
+        raise unreadable(path, f"it holds no audio: {len(samples)} samples at {rate_hz} Hz")
+    return np.ascontiguousarray(mono, dtype=np.float32)
+
+
+def check_audio_reader(name: str) -> None:
+    """Raises UsageError unless `read_audio` can work with this reader here.
+
+    Args:
+        name: one of `AUDIO_READERS`.
+    """
+    if name not in AUDIO_READERS:
+        raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
+    if name == "tfio":
+        from tfasr.data import tfio_audio
+
+        tfio_audio.check_loads()
+
+
+def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
+    """Returns float32 ``(samples, channels)`` and their rate."""
+    with opened_audio(path) as file:
+        samples = file.read(dtype="float32", always_2d=True)
+        # libsndfile ends early without an error in some truncated FLAC and MP3 files.
+        if len(samples) != file.frames:
+            raise unreadable(
+                path, f"truncated: {len(samples)} of {file.frames} promised samples are there"
+            )
+        return samples, file.samplerate

@@ -1,0 +1,64 @@
+"""SpecAugment: masks over time and frequency, drawn from a seed."""
+
+import tensorflow as tf
+
+from tfasr.config import config_class, require
+
+
+@config_class
+class AugmentationConfig:
+    """How much of an utterance is masked in training; nothing by default.
+
+    Attributes:
+        time_masks: stretches of frames set to 0.
+        time_mask_frames: longest stretch.
+        time_mask_fraction: longest stretch as a share of the utterance.
+        frequency_masks: bands of features set to 0.
+        frequency_mask_bins: widest band.
+
+    Source: D. Park et al., SpecAugment, Interspeech 2019, section 2.
+    """
+
+    time_masks: int = 0
+    time_mask_frames: int = 20
+    time_mask_fraction: float = 0.1
+    frequency_masks: int = 0
+    frequency_mask_bins: int = 10
+
+    def check(self) -> None:
+        """Raises ValueError for masks that cannot be drawn."""
+        for field in ("time_masks", "time_mask_frames", "frequency_masks", "frequency_mask_bins"):
+            require(getattr(self, field) >= 0, self, field, "at least 0")
+        require(0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1")
+
+
+def augment(features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor) -> tf.Tensor:
+    """Returns features with random stretches and bands at 0, the mean of normalised features.
+
+    Args:
+        features: float32 ``(frames, num_features)``, normalised.
+        config: how much.
+        seed: integers ``(2,)``; the same seed masks the same.
+    """
+    if config.time_masks:
+        frames = tf.shape(features)[0]
+        share = tf.cast(config.time_mask_fraction * tf.cast(frames, tf.float32), tf.int32)
+        widest = tf.minimum(config.time_mask_frames, share)
+        keep = _keep(frames, widest, config.time_masks, seed)
+        features *= keep[:, None]
+    if config.frequency_masks:
+        bins = tf.shape(features)[1]
+        widest = tf.minimum(config.frequency_mask_bins, bins)
+        keep = _keep(bins, widest, config.frequency_masks, seed + 1)
+        features *= keep[None, :]
+    return features
+
+
+def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf.Tensor:
+    """Returns float32 ``(size,)``: 0 inside any of the masks, else 1."""
+    draws = tf.random.stateless_uniform([2, masks, 1], seed)
+    width = tf.cast(draws[0] * tf.cast(widest + 1, tf.float32), tf.int32)
+    start = tf.cast(draws[1] * tf.cast(size - width + 1, tf.float32), tf.int32)
+    places = tf.range(size)[None, :]
+    inside = tf.logical_and(places >= start, places < start + width)
+    return tf.cast(~tf.reduce_any(inside, axis=0), tf.float32)

@@ -1,0 +1,149 @@
+"""One shard's content: what decides its bytes, and how its utterances become records."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.config import to_json
+from tfasr.corpora.manifest import ctc_frames_needed, length_fault
+from tfasr.corpora.utterance import Rejection, Utterance
+from tfasr.data.audio import read_audio
+from tfasr.data.features import FeatureConfig, compute_features
+from tfasr.data.shards import (
+    FORMAT,
+    FeatureSums,
+    ShardConfig,
+    ShardedUtterance,
+    encode_record,
+    write_shard,
+)
+from tfasr.layers.geometry import conv_output_frames
+
+
+@dataclass(frozen=True)
+class Packing:
+    """All that decides the bytes of a split's shards.
+
+    Attributes:
+        alphabet: how transcripts are spelled.
+        features: what is computed of the samples.
+        shards: how they are packed.
+        conv_kernel: feature frames that the model's convolution sees at once.
+        conv_stride: feature frames from one output frame to the next.
+        audio_reader: "soundfile" or "tfio".
+    """
+
+    alphabet: Alphabet
+    features: FeatureConfig
+    shards: ShardConfig
+    conv_kernel: int
+    conv_stride: int
+    audio_reader: str = "soundfile"
+
+    def content(self) -> dict[str, Any]:
+        """Returns what changes the bytes, as JSON; normalisation happens later and does not."""
+        features = to_json(self.features)
+        del features["normalisation"]
+        return {
+            "format": FORMAT,
+            "alphabet": dataclasses.asdict(self.alphabet),
+            "features": features,
+            "packing": to_json(self.shards),
+            "conv": [self.conv_kernel, self.conv_stride],
+            "audio_reader": self.audio_reader,
+        }
+
+    def output_frames(self, duration_s: float) -> int:
+        """Returns the model's frames for so many seconds of audio; below 1 where none fits."""
+        samples = round(duration_s * self.features.sample_rate_hz)
+        frames = self.features.num_frames(samples)
+        return conv_output_frames(frames, self.conv_kernel, self.conv_stride)
+
+
+def content_hash(packing: Packing, utterances: list[Utterance]) -> str:
+    """Returns a hash of everything that changes the shards' bytes, whatever the folder's place."""
+    digest = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
+    for utterance in utterances:
+        size = utterance.audio_path.stat().st_size
+        digest.update(f"{utterance.id}\0{utterance.text}\0{size}\n".encode())
+    return digest.hexdigest()
+
+
+def write_part(
+    shard_path: Path, packing: Packing, first_position: int, part: list[Utterance]
+) -> dict[str, Any]:
+    """Writes one shard; bad utterances are left out and their positions stay empty.
+
+    Args:
+        shard_path: the file to write, atomically.
+        packing: how.
+        first_position: the position of the part's first utterance in the split.
+        part: what to pack.
+
+    Returns:
+        The shard's sidecar: its file, size, feature sums, utterances and bad utterances, as JSON.
+    """
+    records, utterances, bad = [], [], []
+    sums = FeatureSums()
+    for position, utterance in enumerate(part, start=first_position):
+        packed = _pack_utterance(packing, utterance, position)
+        if isinstance(packed, Rejection):
+            bad.append(vars(packed))
+            continue
+        features, labels, listed = packed
+        records.append(encode_record(features, labels, position, listed.duration_s))
+        sums.add(features)
+        utterances.append(dataclasses.asdict(listed))
+    write_shard(shard_path, records, packing.shards.compression)
+    return {
+        "file": shard_path.name,
+        "bytes": shard_path.stat().st_size,
+        "feature_sums": sums.to_json(),
+        "utterances": utterances,
+        "bad": bad,
+    }
+
+
+def _pack_utterance(
+    packing: Packing, utterance: Utterance, position: int
+) -> Rejection | tuple[np.ndarray, list[int], ShardedUtterance]:
+    rate_hz = packing.features.sample_rate_hz
+    try:
+        samples = read_audio(utterance.audio_path, rate_hz, packing.audio_reader)
+    except (ValueError, OSError) as error:
+        return Rejection(utterance.id, "unreadable audio", str(error))
+    duration_s = len(samples) / rate_hz
+    # Judged before by the header's duration; here by the samples there are.
+    fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
+    if fault is not None:
+        return fault
+    features = _feature_function(packing.features)(samples).numpy().astype(packing.shards.dtype)
+    labels = packing.alphabet.encode(utterance.text)
+    listed = ShardedUtterance(
+        position=position,
+        id=utterance.id,
+        text=utterance.text,
+        speaker=utterance.speaker,
+        duration_s=round(duration_s, 4),
+        frames=len(features),
+        frames_needed=ctc_frames_needed(labels),
+    )
+    return features, labels, listed
+
+
+@functools.cache
+def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor]:
+    """One traced function for all lengths and threads."""
+    return tf.function(
+        lambda samples: compute_features(samples, config),
+        input_signature=[tf.TensorSpec([None], tf.float32)],
+    )

@@ -1,0 +1,256 @@
+"""Shards to batches: parallel readers, shuffling, bucketing or fixed padding, prefetching."""
+
+import functools
+import os
+import random
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.config import config_class, require, to_json
+from tfasr.data.augmentation import AugmentationConfig, augment
+from tfasr.data.buckets import bucket_boundaries
+from tfasr.data.features import FeatureConfig, normalise_features
+from tfasr.data.shards import RECORD, ShardedSplit
+from tfasr.errors import UsageError
+
+Batch = dict[str, tf.Tensor]
+
+
+@config_class
+class PipelineConfig:
+    """How batches are made.
+
+    Attributes:
+        global_batch_size: utterances per optimizer update, over all replicas.
+        num_readers: shards read at the same time.
+        shuffle_buffer: utterances among which the order is shuffled; the order of the shards is
+            shuffled too, and `tfasr prepare` has mixed each split already.
+        prefetch: batches made ahead.
+        padding: "bucketed" (utterances of similar length together, padded to the bucket's longest)
+            or "fixed" (every utterance padded to ``max_frames``, as in the paper).
+        num_buckets: lengths to which batches are padded.
+        max_frames: feature frames of a fixed batch.
+
+    Source: the paper, Table 2 (batch, readers, buffer) and section 3.2 (1670 frames).
+    """
+
+    global_batch_size: int = 96
+    num_readers: int = 8
+    shuffle_buffer: int = 40
+    prefetch: int = 4
+    padding: Literal["bucketed", "fixed"] = "bucketed"
+    num_buckets: int = 8
+    max_frames: int = 1670
+
+    def check(self) -> None:
+        """Raises ValueError for sizes that make no batch."""
+        for field in ("global_batch_size", "num_readers", "num_buckets", "max_frames"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.shuffle_buffer >= 0, self, "shuffle_buffer", "at least 0")
+        require(self.prefetch >= 0, self, "prefetch", "at least 0")
+
+
+class BatchSource:
+    """Makes the batches of one prepared split, the same for the same seed.
+
+    A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``, normalised and
+    right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32
+    ``(batch, labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
+    utterances' places in the split; ``duration_s`` float32 ``(batch,)``. Batches hold real
+    utterances alone: an epoch's last batch of a length is smaller, never filled up.
+
+    Args:
+        split: what to read.
+        features: must be those that the split was prepared with, normalisation aside.
+        pipeline: how to batch.
+        augmentation: applied in training alone.
+        statistics: mean and deviation for normalisation "corpus", of the training split.
+
+    Raises:
+        UsageError: if the split was prepared with other features, or is too long for
+            fixed batches.
+    """
+
+    def __init__(
+        self,
+        split: ShardedSplit,
+        features: FeatureConfig,
+        pipeline: PipelineConfig,
+        augmentation: AugmentationConfig | None = None,
+        statistics: tuple[np.ndarray, np.ndarray] | None = None,
+    ):
+        check_features(split, features)
+        self.split = split
+        self._features = features
+        self._pipeline = pipeline
+        self._augmentation = augmentation or AugmentationConfig()
+        if features.normalisation == "corpus" and statistics is None:
+            raise UsageError(
+                "Normalisation 'corpus' must be given the training split's statistics. "
+                "Received: statistics=None."
+            )
+        self._statistics = statistics or (None, None)
+        lengths = [utterance.frames for utterance in split.utterances]
+        if pipeline.padding == "bucketed":
+            self.boundaries = bucket_boundaries(lengths, pipeline.num_buckets)
+        elif max(lengths) <= pipeline.max_frames:
+            self.boundaries = [pipeline.max_frames]
+        else:
+            raise UsageError(
+                f"PipelineConfig.max_frames must hold the longest utterance of {split.folder}, "
+                f"{max(lengths)} frames. Received: {pipeline.max_frames}. Prepare with a shorter "
+                "max_duration_s, raise max_frames, or use padding 'bucketed'."
+            )
+
+    def evaluation(self) -> tf.data.Dataset:
+        """Returns every utterance once, in the shards' order as far as bucketing allows."""
+        records = tf.data.TFRecordDataset(self.split.files, self._compression)
+        return self._batches(records, lambda element: element).prefetch(self._pipeline.prefetch)
+
+    def training(self, seed: int, epoch: int, skip: int = 0, replicas: int = 1) -> tf.data.Dataset:
+        """Returns one epoch's batches.
+
+        The order depends on ``seed`` and ``epoch`` alone, so that a resumed epoch skips what it
+        already trained on and meets the same remaining batches.
+
+        Args:
+            seed: of the run.
+            epoch: counted from anything, as long as it differs.
+            skip: global batches left out at the beginning.
+            replicas: above 1, each global batch is cut into as many equal consecutive elements;
+                up to ``replicas - 1`` utterances of an uneven batch are left out.
+        """
+        generator = random.Random(f"{seed} {epoch}")
+        files = list(self.split.files)
+        generator.shuffle(files)
+        order_seed = generator.randrange(2**31)
+        plan = (files, tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64))
+        batches = tf.data.Dataset.from_tensors(plan).flat_map(self._epoch)
+        if replicas > 1:
+            batches = _cut_for_replicas(batches, replicas)
+        return batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+
+    @functools.cached_property
+    def _epoch(self) -> Callable[..., tf.data.Dataset]:
+        """One traced function for all epochs: tracing anew would cost each some 0.3 s."""
+        return tf.function(
+            self._epoch_batches,
+            input_signature=[
+                tf.TensorSpec([len(self.split.files)], tf.string),
+                tf.TensorSpec([], tf.int64),
+                tf.TensorSpec([], tf.int64),
+            ],
+        )
+
+    def _epoch_batches(
+        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor
+    ) -> tf.data.Dataset:
+        readers = min(self._pipeline.num_readers, len(self.split.files))
+        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+            lambda file: tf.data.TFRecordDataset(file, self._compression),
+            cycle_length=readers,
+            num_parallel_calls=readers,
+            deterministic=True,
+        )
+        if self._pipeline.shuffle_buffer:
+            buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
+            records = records.shuffle(buffer, order_seed)
+
+        def augmented(element: Batch) -> Batch:
+            seeds = tf.stack([order_seed, element["positions"]])
+            return {
+                **element,
+                "features": augment(element["features"], self._augmentation, seeds),
+            }
+
+        return self._batches(records, augmented).skip(skip)
+
+    @property
+    def _compression(self) -> str:
+        return self.split.index["packing"]["compression"]
+
+    def _batches(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
+        elements = records.map(
+            lambda record: transform(self._parse(record)),
+            # Not AUTOTUNE: it does not reach into the functions of an epoch.
+            num_parallel_calls=os.cpu_count(),
+            deterministic=True,
+        )
+        boundaries = tf.constant(self.boundaries, tf.int64)
+
+        def bucket(element: Batch) -> tf.Tensor:
+            frames = tf.cast(element["feature_lengths"], tf.int64)
+            return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
+
+        def pad(key: tf.Tensor, window: tf.data.Dataset) -> tf.data.Dataset:
+            shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
+            shapes["labels"] = tf.constant([-1], tf.int64)
+            frames = tf.gather(boundaries, key)
+            shapes["features"] = tf.stack([frames, self._features.num_features])
+            return window.padded_batch(self._pipeline.global_batch_size, shapes)
+
+        batches = elements.group_by_window(
+            bucket, pad, window_size=self._pipeline.global_batch_size
+        )
+        # Shapes given as tensors leave no static ones behind.
+        return batches.map(self._with_static_shapes)
+
+    def _with_static_shapes(self, batch: Batch) -> Batch:
+        frames = self._pipeline.max_frames if self._pipeline.padding == "fixed" else None
+        shapes = {"features": [None, frames, self._features.num_features], "labels": [None, None]}
+        return {
+            name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
+        }
+
+    def _parse(self, record: tf.Tensor) -> Batch:
+        parsed = tf.io.parse_single_example(record, RECORD)
+        flat = tf.io.decode_raw(parsed["features"], self.split.index["packing"]["dtype"])
+        features = tf.cast(tf.reshape(flat, [-1, self._features.num_features]), tf.float32)
+        labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
+        return {
+            "features": normalise_features(features, self._features, *self._statistics),
+            "feature_lengths": tf.shape(features)[0],
+            "labels": labels,
+            "label_lengths": tf.shape(labels)[0],
+            "positions": parsed["position"],
+            "duration_s": parsed["duration_s"],
+        }
+
+
+def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
+    """Raises UsageError unless a split was prepared with these features."""
+    wanted = to_json(features)
+    del wanted["normalisation"]
+    prepared = split.index["features"]
+    differing = [
+        f"{name} {prepared.get(name)} in the shards, {wanted.get(name)} wanted"
+        for name in sorted(wanted.keys() | prepared.keys())
+        if wanted.get(name) != prepared.get(name)
+    ]
+    if differing:
+        raise UsageError(
+            f"Shards must be prepared with the model's features. {split.folder} differs in: "
+            f"{'; '.join(differing)}. Run tfasr prepare with the same --gin_file into another "
+            "--shard_dir, or mend the preset."
+        )
+
+
+def _cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+    """Makes each global batch that many equal elements: batch normalisation needs them equal."""
+
+    def cut(batch: Batch) -> tf.data.Dataset:
+        each = tf.shape(batch["feature_lengths"])[0] // replicas
+        parts = {
+            name: tf.reshape(
+                value[: each * replicas], tf.concat([[replicas, each], tf.shape(value)[1:]], 0)
+            )
+            for name, value in batch.items()
+        }
+        return tf.data.Dataset.from_tensor_slices(parts).take(
+            tf.where(each > 0, tf.constant(replicas, tf.int64), 0)
+        )
+
+    return batches.flat_map(cut)

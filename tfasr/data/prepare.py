@@ -1,0 +1,173 @@
+"""Packs a corpus split into shards on all cores, resumably, deterministically and atomically."""
+
+import errno
+import functools
+import json
+import math
+import os
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from tfasr.corpora.manifest import Selection, write_dropped
+from tfasr.corpora.utterance import Rejection, Utterance
+from tfasr.data.packing import Packing, content_hash, write_part
+from tfasr.data.shards import INDEX_FILE, MANIFEST_FILE, FeatureSums
+from tfasr.errors import RunError
+
+PLAN_FILE = "plan.json"
+DROPPED_FILE = "dropped.json"
+_LISTED = 20
+
+
+def pack_split(
+    selection: Selection,
+    split: str,
+    shard_dir: Path,
+    packing: Packing,
+    *,
+    max_bad_fraction: float = 0.01,
+    num_workers: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda utterances, total: None,
+) -> dict[str, Any]:
+    """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
+
+    Shards that an interrupted call finished are kept; a different plan in the same folder makes
+    all anew. Threads suffice for all cores: decoding, features and compression leave the
+    interpreter's lock.
+
+    Args:
+        selection: what to pack, and what was already left out.
+        split: names the folder and the files.
+        shard_dir: parent of the split's folder.
+        packing: how.
+        max_bad_fraction: largest share of bad utterances among all but the too long ones.
+        num_workers: threads; all cores by default.
+        on_progress: called with (utterances done, utterances in all) after every shard.
+
+    Returns:
+        The index.
+
+    Raises:
+        RunError: if too many utterances are bad or the disk is full. Finished shards are kept.
+    """
+    folder = shard_dir / split
+    folder.mkdir(parents=True, exist_ok=True)
+    order = list(selection.kept)
+    # Shuffled once, so that a shuffle buffer of a few shards meets all speakers.
+    random.Random(split).shuffle(order)
+    plan = content_hash(packing, order)
+    _keep_only_plan(folder, plan)
+    size = packing.shards.utterances_per_shard
+    parts = [order[begin : begin + size] for begin in range(0, len(order), size)]
+    write = functools.partial(_finish_part, folder, split, packing)
+    done = 0
+    sidecars = []
+    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
+        try:
+            for part, sidecar in zip(parts, pool.map(write, range(len(parts)), parts), strict=True):
+                sidecars.append(sidecar)
+                done += len(part)
+                on_progress(done, len(order))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    bad = selection.bad + [Rejection(**fault) for s in sidecars for fault in s["bad"]]
+    write_dropped(folder / DROPPED_FILE, selection.too_long, bad)
+    _refuse_too_many(bad, len(selection.kept) + len(selection.bad), max_bad_fraction, folder)
+    return _write_index(folder, split, plan, packing, sidecars, selection, bad)
+
+
+def _keep_only_plan(folder: Path, plan: str) -> None:
+    """Empties the folder of another plan's files; a resumed plan keeps its own."""
+    plan_path = folder / PLAN_FILE
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    if plan_path.is_file() and plan_path.read_text(encoding="utf-8") == plan:
+        return
+    for pattern in ("*.tfrecord", "*.partial", f"{folder.name}-*.json"):
+        for stale in folder.glob(pattern):
+            stale.unlink()
+    plan_path.write_text(plan, encoding="utf-8")
+
+
+def _finish_part(
+    folder: Path, split: str, packing: Packing, number: int, part: list[Utterance]
+) -> dict[str, Any]:
+    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
+    shard_path = folder / f"{split}-{number:05d}.tfrecord"
+    sidecar_path = shard_path.with_suffix(".json")
+    if sidecar_path.is_file() and shard_path.is_file():
+        sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
+        if sidecar["bytes"] == shard_path.stat().st_size:
+            return sidecar
+    try:
+        position = number * packing.shards.utterances_per_shard
+        sidecar = write_part(shard_path, packing, position, part)
+        partial = sidecar_path.with_suffix(".partial-json")
+        partial.write_text(json.dumps(sidecar), encoding="utf-8")
+        partial.replace(sidecar_path)
+    except (OSError, tf.errors.ResourceExhaustedError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            f"{folder} must have room for the shards. {shard_path.name} could not be written: "
+            f"{error}. Finished shards are kept: free some space and run tfasr prepare again; "
+            "it resumes."
+        ) from error
+    return sidecar
+
+
+def _refuse_too_many(
+    bad: list[Rejection], total: int, max_bad_fraction: float, folder: Path
+) -> None:
+    if not total:
+        raise RunError(f"{folder} would be empty: no utterance was found, or all are too long.")
+    if len(bad) <= max_bad_fraction * total and len(bad) < total:
+        return
+    listed = "\n".join(f"  {r.id}: {r.reason} ({r.detail})" for r in bad[:_LISTED])
+    more = f"\n  ... and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
+    needed = math.ceil(1000 * len(bad) / total) / 1000
+    raise RunError(
+        f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {len(bad)} of "
+        f"{total} ({len(bad) / total:.2%}):\n{listed}{more}\n"
+        f"All are listed in {folder / DROPPED_FILE}. Mend them, or accept the loss with "
+        f"--max_bad_fraction {needed:g}; finished shards are kept."
+    )
+
+
+def _write_index(
+    folder: Path,
+    split: str,
+    plan: str,
+    packing: Packing,
+    sidecars: list[dict[str, Any]],
+    selection: Selection,
+    bad: list[Rejection],
+) -> dict[str, Any]:
+    utterances = [utterance for sidecar in sidecars for utterance in sidecar["utterances"]]
+    index = {
+        "split": split,
+        "content_hash": plan,
+        **packing.content(),
+        "utterances": len(utterances),
+        "duration_s": round(sum(u["duration_s"] for u in utterances), 3),
+        "frames": sum(u["frames"] for u in utterances),
+        "too_long": len(selection.too_long),
+        "bad": len(bad),
+        "feature_sums": FeatureSums.merged([s["feature_sums"] for s in sidecars]).to_json(),
+        "shards": [
+            {"file": s["file"], "bytes": s["bytes"], "utterances": len(s["utterances"])}
+            for s in sidecars
+        ],
+    }
+    with (folder / MANIFEST_FILE).open("w", encoding="utf-8") as manifest:
+        for utterance in utterances:
+            manifest.write(json.dumps(utterance, ensure_ascii=False) + "\n")
+    partial = folder / f"{INDEX_FILE}.partial"
+    partial.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / INDEX_FILE)
+    return index

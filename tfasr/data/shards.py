@@ -1,0 +1,209 @@
+"""Shards: compressed TFRecord files of features and labels, and the index that describes them."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.config import config_class, require
+from tfasr.errors import UsageError
+
+INDEX_FILE = "index.json"
+MANIFEST_FILE = "manifest.jsonl"
+FORMAT = 1
+
+RECORD = {
+    "features": tf.io.FixedLenFeature([], tf.string),
+    "labels": tf.io.VarLenFeature(tf.int64),
+    "position": tf.io.FixedLenFeature([], tf.int64),
+    "duration_s": tf.io.FixedLenFeature([], tf.float32),
+}
+
+
+@config_class
+class ShardConfig:
+    """How utterances are packed.
+
+    Attributes:
+        utterances_per_shard: at most; bad utterances leave a shard shorter.
+        dtype: of the stored features; float16 halves the files and loses less than 0.1 %.
+        compression: of the TFRecord files; "" for none.
+        max_duration_s: longer utterances are left out and counted; 0 keeps all.
+
+    Source: the paper, section 3.2: 64 utterances, 16.7 s (1670 frames).
+    """
+
+    utterances_per_shard: int = 64
+    dtype: Literal["float16", "float32"] = "float16"
+    compression: Literal["GZIP", "ZLIB", ""] = "GZIP"
+    max_duration_s: float = 16.7
+
+    def check(self) -> None:
+        """Raises ValueError for sizes that pack nothing."""
+        require(self.utterances_per_shard > 0, self, "utterances_per_shard", "positive")
+        require(self.max_duration_s >= 0, self, "max_duration_s", "positive, or 0 for no limit")
+
+
+@dataclass(frozen=True)
+class ShardedUtterance:
+    """A line of ``manifest.jsonl``: an utterance as packed, without its features.
+
+    Attributes:
+        position: unique in the split; records carry it.
+        id: the corpus's id.
+        text: normalised transcript.
+        speaker: name, or "".
+        duration_s: seconds of audio.
+        frames: feature frames.
+        frames_needed: the fewest output frames on which CTC has a path.
+    """
+
+    position: int
+    id: str
+    text: str
+    speaker: str
+    duration_s: float
+    frames: int
+    frames_needed: int
+
+
+@dataclass
+class FeatureSums:
+    """Sums over frames from which a split's mean and deviation follow; ``+=`` merges."""
+
+    frames: int = 0
+    total: np.ndarray | float = 0.0
+    squares: np.ndarray | float = 0.0
+
+    def add(self, features: np.ndarray) -> None:
+        """Adds an utterance's features ``(frames, num_features)``."""
+        exact = features.astype(np.float64)
+        self.frames += len(exact)
+        self.total = self.total + exact.sum(axis=0)
+        self.squares = self.squares + np.square(exact).sum(axis=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns JSON values."""
+        return {
+            "frames": self.frames,
+            "total": np.asarray(self.total).tolist(),
+            "squares": np.asarray(self.squares).tolist(),
+        }
+
+    @classmethod
+    def merged(cls, parts: list[dict[str, Any]]) -> "FeatureSums":
+        """Adds up what `to_json` returned of several shards."""
+        result = cls()
+        for part in parts:
+            result.frames += part["frames"]
+            result.total = result.total + np.asarray(part["total"])
+            result.squares = result.squares + np.asarray(part["squares"])
+        return result
+
+
+def write_shard(path: Path, records: list[bytes], compression: str) -> None:
+    """Writes a TFRecord file so that it appears whole or not at all."""
+    partial = path.with_suffix(".partial")
+    # Level 1: feature mantissas hardly compress, and the default level would be half the time.
+    options = tf.io.TFRecordOptions(compression_type=compression, compression_level=1)
+    with tf.io.TFRecordWriter(str(partial), options) as writer:
+        for record in records:
+            writer.write(record)
+    partial.replace(path)
+
+
+def encode_record(
+    features: np.ndarray, labels: list[int], position: int, duration_s: float
+) -> bytes:
+    """Returns one utterance as a serialised tf.train.Example; features keep their dtype."""
+    example = tf.train.Example()
+    fields = example.features.feature
+    fields["features"].bytes_list.value.append(features.tobytes())
+    fields["labels"].int64_list.value.extend(labels)
+    fields["position"].int64_list.value.append(position)
+    fields["duration_s"].float_list.value.append(duration_s)
+    return example.SerializeToString(deterministic=True)
+
+
+@dataclass(frozen=True)
+class ShardedSplit:
+    """A prepared split, opened and found complete.
+
+    Attributes:
+        folder: where its files are.
+        index: the content of ``index.json``.
+        utterances: in the order of the records.
+    """
+
+    folder: Path
+    index: dict[str, Any]
+    utterances: list[ShardedUtterance] = field(repr=False)
+
+    @property
+    def files(self) -> list[str]:
+        """Paths of the shards, in order."""
+        return [str(self.folder / shard["file"]) for shard in self.index["shards"]]
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of audio."""
+        return sum(utterance.duration_s for utterance in self.utterances)
+
+    def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""
+        sums = FeatureSums.merged([self.index["feature_sums"]])
+        mean = np.asarray(sums.total) / sums.frames
+        variance = np.maximum(np.asarray(sums.squares) / sums.frames - mean**2, 0.0)
+        return mean.astype(np.float32), np.sqrt(variance).astype(np.float32)
+
+
+def open_split(shard_dir: str | Path, split: str) -> ShardedSplit:
+    """Opens a prepared split and checks that all of it is there.
+
+    Args:
+        shard_dir: what ``tfasr prepare`` was given as --shard_dir.
+        split: "train", "validation" or "test".
+
+    Raises:
+        UsageError: if the split was never prepared, or files are missing or truncated.
+    """
+    folder = Path(shard_dir) / split
+    index_path = folder / INDEX_FILE
+    if not index_path.is_file():
+        prepared = sorted(p.parent.name for p in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
+        raise UsageError(
+            f"--shard_dir must hold the prepared split {split!r}. Received: {shard_dir}, with the "
+            f"finished splits {prepared}. Run tfasr prepare for {split!r}; it resumes."
+        )
+    index = json.loads(index_path.read_text(encoding="utf-8"))
+    _check_files(folder, index)
+    with (folder / MANIFEST_FILE).open(encoding="utf-8") as lines:
+        utterances = [ShardedUtterance(**json.loads(line)) for line in lines]
+    if len(utterances) != index["utterances"]:
+        raise UsageError(
+            f"{folder / MANIFEST_FILE} must list the index's {index['utterances']} utterances. "
+            f"Received: {len(utterances)}. Run tfasr prepare again; it resumes."
+        )
+    return ShardedSplit(folder, index, utterances)
+
+
+def _check_files(folder: Path, index: dict[str, Any]) -> None:
+    shards = {shard["file"]: shard["bytes"] for shard in index["shards"]}
+    missing = [name for name in shards if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(
+            f"Shard index lists {len(shards)} shards but {len(shards) - len(missing)} files exist. "
+            f"Missing in {folder}: {', '.join(missing[:10])}. "
+            "Run tfasr prepare again; it resumes."
+        )
+    truncated = {n: (folder / n).stat().st_size for n in shards}
+    wrong = [n for n, size in truncated.items() if size != shards[n]]
+    if wrong:
+        raise UsageError(
+            f"Shards in {folder} must have the size that their index notes. Received: "
+            + ", ".join(f"{n} with {truncated[n]} of {shards[n]} bytes" for n in wrong[:10])
+            + ". Run tfasr prepare again; it makes them anew."
+        )

@@ -1,0 +1,14 @@
+"""How many frames a convolution leaves."""
+
+
+def conv_output_frames(frames, kernel: int, stride: int):
+    """Returns ``floor((frames - kernel) / stride) + 1``, the output of a valid convolution.
+
+    Args:
+        frames: an int, or an array or tensor of ints.
+        kernel: frames that one output sees.
+        stride: frames from one output to the next.
+
+    Source: the paper, equation 5, which is one short whenever frames - kernel is even.
+    """
+    return (frames - kernel) // stride + 1

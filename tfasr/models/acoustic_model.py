@@ -1,0 +1,153 @@
+"""The paper's acoustic model, written against Keras 3 alone."""
+
+from typing import Literal
+
+import keras
+
+from tfasr.config import config_class, require
+from tfasr.layers.geometry import conv_output_frames
+from tfasr.layers.lstm import LSTM
+
+
+@config_class
+class AcousticModelConfig:
+    """Sizes of the acoustic model.
+
+    Attributes:
+        conv_filters: output channels of the convolution over frames.
+        conv_kernel: feature frames that one output frame sees.
+        conv_stride: feature frames from one output frame to the next.
+        num_lstm_layers: how many recurrent layers follow.
+        lstm_units: width of each, in each direction.
+        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
+        dropout: share of activations dropped between layers in training.
+        batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        lstm_kernel: demands an implementation, see `tfasr.layers.lstm.LSTM`.
+
+    Source: the paper, section 3.1.
+    """
+
+    conv_filters: int = 600
+    conv_kernel: int = 11
+    conv_stride: int = 2
+    num_lstm_layers: int = 5
+    lstm_units: int = 800
+    bidirectional: bool = False
+    dropout: float = 0.05
+    batch_normalisation: bool = True
+    lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
+
+    def check(self) -> None:
+        """Raises ValueError for sizes that make no model."""
+        for field in ("conv_filters", "conv_kernel", "conv_stride", "lstm_units"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.num_lstm_layers >= 0, self, "num_lstm_layers", "at least 0")
+        require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
+
+
+class AcousticModel(keras.Model):
+    """Conv1D, then LSTM layers, then a dense layer to classes.
+
+    Padding must stand on the right: the convolution is valid and the recurrence runs forwards, so
+    valid output frames never depend on padding; batch statistics leave it out by a mask.
+
+    Args:
+        config: sizes.
+        num_classes: classes, the CTC blank last.
+        seed: of the initial weights and of dropout.
+        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+    """
+
+    def __init__(self, config: AcousticModelConfig, num_classes: int, seed: int = 0, dtype=None):
+        super().__init__(name="acoustic_model", dtype=dtype)
+        self.config = config
+        seeds = iter(range(seed * 1000, seed * 1000 + 1000))
+        self.convolution = keras.layers.Conv1D(
+            config.conv_filters,
+            config.conv_kernel,
+            strides=config.conv_stride,
+            padding="valid",
+            activation="relu",
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype=self.dtype_policy,
+            name="convolution",
+        )
+        self.recurrent = [self._recurrent(i, seeds) for i in range(config.num_lstm_layers)]
+        blocks = range(config.num_lstm_layers + 1)
+        self.normalisations = [
+            keras.layers.BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
+            for i in blocks
+            if config.batch_normalisation
+        ]
+        self.dropouts = [
+            keras.layers.Dropout(
+                config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}"
+            )
+            for i in blocks
+        ]
+        # float32 even under mixed precision: the loss is computed from these.
+        self.classifier = keras.layers.Dense(
+            num_classes,
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype="float32",
+            name="classifier",
+        )
+
+    def _recurrent(self, number: int, seeds):
+        config = self.config
+        layer = LSTM(
+            config.lstm_units,
+            return_sequences=True,
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
+            kernel=config.lstm_kernel,
+            dtype=self.dtype_policy,
+            name=f"lstm_{number}",
+        )
+        if config.bidirectional:
+            return keras.layers.Bidirectional(
+                layer, dtype=self.dtype_policy, name=f"bidirectional_{number}"
+            )
+        return layer
+
+    def output_lengths(self, feature_lengths):
+        """Returns the output frames of so many feature frames."""
+        return conv_output_frames(feature_lengths, self.config.conv_kernel, self.config.conv_stride)
+
+    def build(self, input_shape=None):
+        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
+        self.convolution.build(input_shape)
+        shape = (None, None, self.config.conv_filters)
+        for block in range(len(self.dropouts)):
+            if self.normalisations:
+                self.normalisations[block].build(shape)
+            if block < len(self.recurrent):
+                self.recurrent[block].build(shape)
+                directions = 2 if self.config.bidirectional else 1
+                shape = (None, None, directions * self.config.lstm_units)
+        self.classifier.build(shape)
+        self.built = True
+
+    def call(self, features, feature_lengths, training=False):
+        """Computes class scores.
+
+        Args:
+            features: float ``(batch, frames, num_features)``, right-padded.
+            feature_lengths: int32 ``(batch,)``: valid frames.
+            training: whether dropout and batch statistics are on.
+
+        Returns:
+            float32 logits ``(batch, output frames, classes)``; see `output_lengths`.
+        """
+        hidden = self.convolution(features)
+        steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
+        mask = steps[None, :] < self.output_lengths(feature_lengths)[:, None]
+        for block, dropout in enumerate(self.dropouts):
+            if self.normalisations:
+                hidden = self.normalisations[block](hidden, training=training, mask=mask)
+            hidden = dropout(hidden, training=training)
+            if block < len(self.recurrent):
+                # Run backwards, a layer would begin in the padding: there it needs the mask.
+                masked = {"mask": mask} if self.config.bidirectional else {}
+                hidden = self.recurrent[block](hidden, training=training, **masked)
+        return self.classifier(hidden)

@@ -1,0 +1,84 @@
+"""Builds what a run trains: splits that fit together, a strategy, a model."""
+
+import json
+
+import keras
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.shards import ShardedSplit
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModel
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.experiment import Experiment
+
+
+def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
+    """Returns the splits' common alphabet.
+
+    Raises:
+        UsageError: if they differ in it, or the model leaves an utterance without a CTC path.
+    """
+    alphabets = {name: split.index["alphabet"] for name, split in splits.items()}
+    if len({json.dumps(a, sort_keys=True) for a in alphabets.values()}) > 1:
+        raise UsageError(f"All splits must be prepared with one alphabet. Received: {alphabets}.")
+    model = experiment.model
+    for name, split in splits.items():
+        if split.index["conv"] != [model.conv_kernel, model.conv_stride]:
+            raise UsageError(
+                "Shards must be prepared for the model's convolution, which decides which "
+                f"utterances have a CTC path. {split.folder} was prepared for kernel and stride "
+                f"{split.index['conv']}, the model has {[model.conv_kernel, model.conv_stride]}. "
+                f"Prepare {name!r} again with the same --gin_file."
+            )
+    return Alphabet(**next(iter(alphabets.values())))
+
+
+def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
+    """Returns what places the model: one device's default, or a mirror on several.
+
+    Raises:
+        UsageError: if there are fewer devices than replicas.
+    """
+    if num_replicas == 1:
+        return tf.distribute.get_strategy()
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) < num_replicas:
+        raise UsageError(
+            f"TrainingConfig.num_replicas must not exceed the devices. Received: {num_replicas} "
+            f"replicas, {len(devices)} devices ({[device.name for device in devices]}). Bind "
+            "fewer, as with --gin_binding 'TrainingConfig.num_replicas = 1'."
+        )
+    return tf.distribute.MirroredStrategy([device.name for device in devices[:num_replicas]])
+
+
+def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -> CtcModel:
+    """Returns a built model in the current strategy's scope.
+
+    Args:
+        experiment: names sizes, precision, seed and optimizer.
+        alphabet: decides the number of classes.
+        compiled: whether it gets its optimizer, built too.
+    """
+    training = experiment.training
+    acoustic_model = AcousticModel(
+        experiment.model, alphabet.num_classes, training.seed, dtype=training.precision
+    )
+    model = CtcModel(acoustic_model, experiment.features.num_features)
+    if compiled:
+        optimizer = training.optimizer()
+        if training.precision == "mixed_float16":
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer.build(model.trainable_variables)
+        model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
+    return model
+
+
+def check_batch_size(experiment: Experiment) -> None:
+    """Raises UsageError unless the replicas can share a batch equally."""
+    size, replicas = experiment.pipeline.global_batch_size, experiment.training.num_replicas
+    if size % replicas:
+        raise UsageError(
+            "PipelineConfig.global_batch_size must be a multiple of TrainingConfig.num_replicas. "
+            f"Received: {size} and {replicas}."
+        )

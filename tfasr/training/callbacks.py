@@ -1,0 +1,219 @@
+"""The training states of the paper's Figure 6 as Keras callbacks."""
+
+import dataclasses
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfasr.data.shards import ShardedSplit
+from tfasr.errors import RunError
+from tfasr.ledger import Ledger
+from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
+from tfasr.training.evaluation import EvaluationResult, Evaluator
+from tfasr.training.sentences import SentenceSampler
+
+log = logging.getLogger("tfasr")
+
+STEP_FACTS = (
+    "loss",
+    "utterances",
+    "audio_s",
+    "frames",
+    "padded_frames",
+    "input_wait_s",
+    "compile_s",
+    "train_s",
+)
+COUNTS = ("utterances", "frames", "padded_frames")
+
+
+class RunProgress:
+    """The state of a run, shared by its callbacks and saved with every checkpoint."""
+
+    def __init__(self, state: TrainingState):
+        self.state = state
+
+    def advance(self, **changes: Any) -> None:
+        """Replaces fields of the state."""
+        self.state = dataclasses.replace(self.state, **changes)
+
+
+class BookSteps(keras.callbacks.Callback):
+    """Writes every step into the ledger and ends the run at a loss that is no number.
+
+    Args:
+        ledger: the run's.
+        progress: advanced by one step.
+        split: names the utterances of a bad step.
+    """
+
+    def __init__(self, ledger: Ledger, progress: RunProgress, split: ShardedSplit):
+        super().__init__()
+        self._ledger = ledger
+        self._progress = progress
+        self._split = split
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
+        """Books the step; raises RunError if its loss is not finite."""
+        state = self._progress.state
+        self._progress.advance(step=state.step + 1, step_in_epoch=state.step_in_epoch + 1)
+        where = {"epoch_num": state.epoch, "step": state.step + 1}
+        if not math.isfinite(logs["loss"]):
+            self._ledger.event("train_step", {**_facts(logs), "loss": None}, **where)
+            raise RunError(self._describe(logs, state))
+        self._ledger.event("train_step", _facts(logs), **where)
+
+    def _describe(self, logs: dict[str, Any], state: TrainingState) -> str:
+        bad = set(logs["positions"][~np.isfinite(logs["utterance_loss"])].tolist())
+        ids = [u.id for u in self._split.utterances if u.position in bad]
+        return (
+            f"The loss must be finite. Step {state.step + 1} (epoch {state.epoch}) got "
+            f"{logs['loss']} from the utterances {', '.join(ids[:20])}"
+            f"{' and more' if len(ids) > 20 else ''}. The last good checkpoint is kept. Lower the "
+            "learning rate or clip gradients (clipnorm), look at those utterances, then start a "
+            "new run or continue with --resume."
+        )
+
+
+def _facts(logs: dict[str, Any]) -> dict[str, Any]:
+    """The step's facts for the ledger; Keras has made floats of the counts."""
+    return {
+        name: int(logs[name]) if name in COUNTS else round(logs[name], 6) for name in STEP_FACTS
+    }
+
+
+class PrintSentences(keras.callbacks.Callback):
+    """Logs what the model hears in a few utterances, beside what was said.
+
+    Args:
+        sampler: hears them.
+        every_steps: steps between two looks; 0 for none.
+        ledger: books the time.
+        progress: says which step it is.
+    """
+
+    def __init__(
+        self, sampler: SentenceSampler, every_steps: int, ledger: Ledger, progress: RunProgress
+    ):
+        super().__init__()
+        self._sampler = sampler
+        self._every_steps = every_steps
+        self._ledger = ledger
+        self._progress = progress
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
+        """Prints when it is time."""
+        step = self._progress.state.step
+        if not self._every_steps or step % self._every_steps:
+            return
+        with self._ledger.interval("sentences", step=step):
+            log.info("step %d, epoch %d, loss %.3f", step, self._progress.state.epoch, logs["loss"])
+            for reference, hypothesis in self._sampler.sentences():
+                log.info("  said:  %s\n  heard: %s", reference, hypothesis)
+
+
+class SaveCheckpoints(keras.callbacks.Callback):
+    """Saves a checkpoint every so many steps and at every epoch's end.
+
+    Args:
+        run_dir: the run's folder.
+        every_steps: steps between two.
+        keep: how many to keep.
+        ledger: books the time.
+        progress: saved with the variables.
+    """
+
+    def __init__(
+        self, run_dir: Path, every_steps: int, keep: int, ledger: Ledger, progress: RunProgress
+    ):
+        super().__init__()
+        self._run_dir = run_dir
+        self._every_steps = every_steps
+        self._keep = keep
+        self._ledger = ledger
+        self._progress = progress
+        self.newest: Path | None = None
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
+        """Saves when it is time."""
+        if self._progress.state.step % self._every_steps == 0:
+            self._save()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Saves before the evaluation, so that a crash in it costs no training."""
+        if not self._progress.state.epoch_trained:
+            self._progress.advance(epoch_trained=True)
+            self._save()
+
+    def _save(self) -> None:
+        state = self._progress.state
+        self._ledger.start("checkpoint", step=state.step, epoch_num=state.epoch)
+        try:
+            self.newest = save_checkpoint(self._run_dir, self.model, state, self._keep)
+        except OSError as error:
+            raise RunError(
+                f"Checkpoints must find room in {self._run_dir}. Step {state.step}'s could not be "
+                f"written: {error}. The ones before are kept: free some space, then continue with "
+                "--resume."
+            ) from error
+        self._ledger.stop("checkpoint", step=state.step, epoch_num=state.epoch)
+
+
+class EvaluateEpoch(keras.callbacks.Callback):
+    """Evaluates on the validation split after every epoch and keeps the best checkpoint.
+
+    Args:
+        evaluator: of the validation split.
+        run_dir: hypotheses go to ``hypotheses/validation-epoch-<n>.jsonl``.
+        checkpoints: whose newest is the epoch's.
+        ledger: gets the accuracy.
+        progress: its history gets the accuracy too.
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        run_dir: Path,
+        checkpoints: SaveCheckpoints,
+        ledger: Ledger,
+        progress: RunProgress,
+    ):
+        super().__init__()
+        self._evaluator = evaluator
+        self._run_dir = run_dir
+        self._checkpoints = checkpoints
+        self._ledger = ledger
+        self._progress = progress
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Evaluates, books the result and moves on to the next epoch."""
+        state = self._progress.state
+        self._ledger.start("eval", epoch_num=state.epoch)
+        result = self._evaluator.evaluate()
+        scores = {**result.counts.to_json(), "loss": result.loss}
+        self._ledger.event("eval_accuracy", result.counts.wer, epoch_num=state.epoch)
+        self._ledger.event("tracked_stats", scores, epoch_num=state.epoch)
+        self._ledger.stop("eval", epoch_num=state.epoch)
+        self._keep(result, state)
+        history = [*state.history, {m: scores[m] for m in ("cer", "cer_reference", "wer", "loss")}]
+        self._progress.advance(
+            epoch=state.epoch + 1, step_in_epoch=0, epoch_trained=False, history=history
+        )
+        log.info(
+            "epoch %d: validation loss %.3f, CER %.2f %%, WER %.2f %%",
+            state.epoch,
+            result.loss,
+            100 * result.counts.cer,
+            100 * result.counts.wer,
+        )
+
+    def _keep(self, result: EvaluationResult, state: TrainingState) -> None:
+        path = self._run_dir / "hypotheses" / f"validation-epoch-{state.epoch:04d}.jsonl"
+        result.write_hypotheses(path)
+        best = min((past["cer"] for past in state.history), default=math.inf)
+        if result.counts.cer < best and self._checkpoints.newest is not None:
+            keep_as_best(self._checkpoints.newest)

@@ -1,0 +1,33 @@
+"""What two results must share before one may be called better than the other."""
+
+import hashlib
+import json
+from typing import Any
+
+from tfasr.alphabet import Alphabet
+from tfasr.config import to_json
+from tfasr.data.shards import ShardedSplit
+from tfasr.training.experiment import Experiment
+
+
+def comparability(
+    experiment: Experiment, validation: ShardedSplit, alphabet: Alphabet
+) -> dict[str, Any]:
+    """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
+
+    Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
+    """
+    references = hashlib.sha256()
+    for utterance in sorted(validation.utterances, key=lambda u: u.id):
+        references.update(f"{utterance.id}\0{utterance.text}\n".encode())
+    facts = {
+        "validation_references": references.hexdigest()[:16],
+        "validation_utterances": len(validation.utterances),
+        "max_duration_s": validation.index["packing"]["max_duration_s"],
+        "text_normalisation": "NFC, lower case, single spaces",
+        "alphabet": [alphabet.characters, alphabet.separator],
+        "decoder": to_json(experiment.decoder),
+        "target_rule": f"median of {experiment.training.target_window} epochs",
+    }
+    whole = json.dumps(facts, sort_keys=True).encode()
+    return {**facts, "hash": hashlib.sha256(whole).hexdigest()[:16]}

@@ -1,0 +1,80 @@
+"""A rehearsal: builds everything, takes a few steps, estimates time and memory, writes nothing."""
+
+import math
+import time
+from pathlib import Path
+
+import psutil
+
+from tfasr.data.pipeline import BatchSource
+from tfasr.data.shards import open_split
+from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
+from tfasr.training.experiment import Experiment
+
+_STEPS = 3
+
+
+def dry_run(experiment: Experiment, *, shard_dir: str | Path) -> str:
+    """Builds an experiment's run, trains a few steps in memory and describes it.
+
+    Args:
+        experiment: what would be trained.
+        shard_dir: holds the prepared splits "train" and "validation".
+
+    Returns:
+        Lines on parameters, steps, estimated hours and memory. The first step, which compiles,
+        is left out of the estimate.
+
+    Raises:
+        UsageError: for whatever would stop the run before its first step.
+    """
+    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
+    alphabet = check_splits(splits, experiment)
+    check_batch_size(experiment)
+    training = experiment.training
+    strategy = make_strategy(training.num_replicas)
+    with strategy.scope():
+        model = build_model(experiment, alphabet, compiled=True)
+    source = BatchSource(
+        splits["train"],
+        experiment.features,
+        experiment.pipeline,
+        experiment.augmentation,
+        splits["train"].feature_statistics(),
+    )
+    dataset = source.training(training.seed, 1, replicas=training.num_replicas)
+    if training.num_replicas > 1:
+        dataset = strategy.distribute_datasets_from_function(lambda _: dataset)
+    model.make_train_function()
+    frames, seconds = 0, 0.0
+    iterator = iter(dataset)
+    began = time.perf_counter()
+    for number in range(_STEPS):
+        try:
+            logs = model.train_function(iterator)
+        except StopIteration:
+            break
+        if number or not logs["compile_s"]:
+            frames += logs["frames"]
+            seconds += logs["train_s"] + logs["compile_s"]
+    rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
+    return _describe(experiment, splits["train"].utterances, model.count_params(), rate)
+
+
+def _describe(experiment: Experiment, utterances, parameters: int, frames_per_s: float) -> str:
+    training = experiment.training
+    steps = math.ceil(len(utterances) / experiment.pipeline.global_batch_size)
+    epoch_s = sum(utterance.frames for utterance in utterances) / max(frames_per_s, 1e-9)
+    memory_bytes = psutil.Process().memory_info().rss
+    return "\n".join(
+        [
+            f"parameters: {parameters:,}",
+            f"training utterances: {len(utterances):,}",
+            f"steps an epoch: about {steps:,} of "
+            f"{experiment.pipeline.global_batch_size} utterances",
+            f"training time: about {epoch_s / 60:.1f} min an epoch, "
+            f"{training.epochs * epoch_s / 3600:.1f} h for {training.epochs} epochs, evaluations "
+            f"aside (from {_STEPS} steps)",
+            f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {_STEPS} steps",
+        ]
+    )

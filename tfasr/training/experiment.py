@@ -1,0 +1,114 @@
+"""What is measured: the configs of one experiment, saved with its run."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import keras
+
+from tfasr.alphabet import Alphabet
+from tfasr.config import config_class, require, to_json
+from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.features import FeatureConfig
+from tfasr.data.pipeline import PipelineConfig
+from tfasr.decoding.choice import DecoderConfig
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+
+EXPERIMENT_FILE = "experiment.json"
+
+
+def zeiler_adadelta() -> keras.optimizers.Optimizer:
+    """AdaDelta as published, learning rate 1; Keras's own default of 0.001 hardly learns."""
+    return keras.optimizers.Adadelta(learning_rate=1.0)
+
+
+@config_class
+class TrainingConfig:
+    """How a model is trained and when it is looked at.
+
+    Attributes:
+        epochs: at most so many.
+        seed: of initial weights, dropout, the order of batches and augmentation.
+        num_replicas: devices that share each batch.
+        optimizer: makes the Keras optimizer; called once, where its variables must live.
+        precision: Keras's dtype policy of the layers.
+        sentences_every_steps: steps between printed sentences; 0 for none.
+        num_sentences: how many are printed.
+        checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
+        keep_checkpoints: how many are kept, beside the best.
+        targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
+        target_window: epochs whose median must meet a target.
+        stop_at_targets: whether training ends as soon as all targets are met.
+
+    Source: the paper, Figure 6 (states), section 4.2 (targets, median of three epochs).
+    """
+
+    epochs: int = 30
+    seed: int = 1
+    num_replicas: int = 1
+    optimizer: Callable = zeiler_adadelta
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    sentences_every_steps: int = 50
+    num_sentences: int = 3
+    checkpoint_every_steps: int = 250
+    keep_checkpoints: int = 2
+    targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
+    target_window: int = 3
+    stop_at_targets: bool = False
+
+    def check(self) -> None:
+        """Raises ValueError for values that train nothing."""
+        for name in ("epochs", "num_replicas", "checkpoint_every_steps", "keep_checkpoints"):
+            require(getattr(self, name) > 0, self, name, "at least 1")
+        require(self.target_window > 0, self, "target_window", "at least 1")
+        for name in ("seed", "sentences_every_steps", "num_sentences"):
+            require(getattr(self, name) >= 0, self, name, "at least 0")
+        fractions = all(0 <= value <= 1 for _, value in self.targets)
+        require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """All configs of a run; the defaults are the paper's model and features."""
+
+    features: FeatureConfig = field(default_factory=FeatureConfig)
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    model: AcousticModelConfig = field(default_factory=AcousticModelConfig)
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    def to_json(self) -> dict:
+        """Returns the configs as JSON; the optimizer by its settings."""
+        content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        optimizer = self.training.optimizer().get_config()
+        content["training"]["optimizer"] = json.loads(json.dumps(optimizer, default=str))
+        return content
+
+    def save(self, run_dir: Path, alphabet: Alphabet) -> None:
+        """Writes ``experiment.json`` and ``alphabet.json``."""
+        text = json.dumps(self.to_json(), indent=1) + "\n"
+        (run_dir / EXPERIMENT_FILE).write_text(text, encoding="utf-8")
+        alphabet.save(run_dir / "alphabet.json")
+
+    @classmethod
+    def load(cls, run_dir: Path) -> "Experiment":
+        """Reads a run's configs back; the optimizer stays the default, as it made no part of them.
+
+        Raises:
+            UsageError: if the folder holds no run.
+        """
+        path = run_dir / EXPERIMENT_FILE
+        if not path.is_file():
+            raise UsageError(
+                f"--run_dir must be a folder that tfasr train wrote. Received: {run_dir}, which "
+                f"has no {EXPERIMENT_FILE}."
+            )
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["training"].pop("optimizer")
+        classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
+        return cls(**{name: classes[name](**values) for name, values in content.items()})

@@ -1,0 +1,232 @@
+"""The recipe: builds a model, trains it under its strategy, books every second, resumes."""
+
+import logging
+import os
+import statistics
+import warnings
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.pipeline import BatchSource
+from tfasr.data.shards import ShardedSplit, open_split
+from tfasr.decoding.choice import make_decoder
+from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.ledger import Ledger
+from tfasr.telemetry.utilisation import UtilisationSampler
+from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
+from tfasr.training.callbacks import (
+    BookSteps,
+    EvaluateEpoch,
+    PrintSentences,
+    RunProgress,
+    SaveCheckpoints,
+)
+from tfasr.training.checkpoint import TrainingState, newest_checkpoint, read_state, restore
+from tfasr.training.comparability import comparability
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.evaluation import Evaluator
+from tfasr.training.experiment import Experiment
+from tfasr.training.run_folder import booked, claim_run_folder, record_sources
+from tfasr.training.sentences import SentenceSampler
+
+log = logging.getLogger("tfasr")
+
+
+def train(
+    experiment: Experiment,
+    *,
+    shard_dir: str | Path,
+    run_dir: str | Path,
+    resume: bool = False,
+    gin_texts: dict[str, str] | None = None,
+) -> list[dict[str, float]]:
+    """Trains a model and records the run.
+
+    Args:
+        experiment: what is measured.
+        shard_dir: holds the prepared splits "train" and "validation".
+        run_dir: gets the ledger, configs, checkpoints and hypotheses; it must hold no run unless
+            ``resume`` is set.
+        resume: continues an interrupted run from its newest checkpoint, in the middle of an epoch
+            too, with the batches that remained.
+        gin_texts: files to write beside them, by name: the config as given and as used.
+
+    Returns:
+        Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
+
+    Raises:
+        UsageError: if shards, folder or configuration do not fit together.
+        RunError: if the loss is no number or the disk is full; checkpoints are kept.
+    """
+    run_dir = Path(run_dir)
+    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
+    alphabet = check_splits(splits, experiment)
+    check_batch_size(experiment)
+    session = claim_run_folder(run_dir, experiment, resume)
+    if not session:
+        # Before the ledger, so that a folder with a ledger always tells its configuration.
+        experiment.save(run_dir, alphabet)
+    ledger = Ledger(run_dir, session)
+    try:
+        for name, text in (gin_texts or {}).items():
+            (run_dir / name).write_text(text, encoding="utf-8")
+        record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
+        with UtilisationSampler(run_dir), booked(ledger):
+            return _Run(experiment, run_dir, ledger, splits, alphabet).train()
+    finally:
+        ledger.close()
+
+
+class _Run:
+    """One process's part of a run."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        run_dir: Path,
+        ledger: Ledger,
+        splits: dict[str, ShardedSplit],
+        alphabet: Alphabet,
+    ):
+        self._experiment = experiment
+        self._training = experiment.training
+        self._run_dir = run_dir
+        self._ledger = ledger
+        self._splits = splits
+        self._alphabet = alphabet
+        statistics_ = splits["train"].feature_statistics()
+        self._sources = {
+            name: BatchSource(
+                split,
+                experiment.features,
+                experiment.pipeline,
+                experiment.augmentation,
+                statistics_,
+            )
+            for name, split in splits.items()
+        }
+
+    def train(self) -> list[dict[str, float]]:
+        """Trains from where the run stands to its end."""
+        ledger = self._ledger
+        checkpoint = self._begin_session()
+        ledger.start("init")
+        self._strategy = make_strategy(self._training.num_replicas)
+        with self._strategy.scope():
+            model, progress = self._build(checkpoint)
+        callbacks = self._callbacks(model, progress, checkpoint)
+        ledger.stop("init")
+        ledger.event("run_start", event_type="INTERVAL_START")
+        self._book_facts(model)
+        while progress.state.epoch <= self._training.epochs and not self._reached(progress.state):
+            epoch = progress.state.epoch
+            ledger.start("epoch", epoch_num=epoch)
+            self._train_epoch(model, progress, callbacks)
+            ledger.stop("epoch", epoch_num=epoch)
+        return progress.state.history
+
+    def _begin_session(self) -> Path | None:
+        """Books the session's beginning and returns the checkpoint it goes on from."""
+        ledger, session = self._ledger, self._ledger.session
+        checkpoint = newest_checkpoint(self._run_dir) if session else None
+        step = read_state(checkpoint).step if checkpoint else None
+        ledger.event(
+            "session_start",
+            {
+                "session": session,
+                "resumed_from_step": step,
+                "alive_until_ms": ledger.alive_until_ms if session else None,
+            },
+            pid=os.getpid(),
+        )
+        if session:
+            log.info("resuming from step %d", step or 0)
+        return checkpoint
+
+    def _build(self, checkpoint: Path | None) -> tuple[CtcModel, RunProgress]:
+        self._ledger.event("model_creation")
+        model = build_model(self._experiment, self._alphabet, compiled=True)
+        state = restore(checkpoint, model) if checkpoint else TrainingState()
+        return model, RunProgress(state)
+
+    def _train_epoch(
+        self, model: CtcModel, progress: RunProgress, callbacks: list[keras.callbacks.Callback]
+    ) -> None:
+        state = progress.state
+        replicas = self._training.num_replicas
+        if state.epoch_trained:  # a crash came between training and evaluation
+            for callback in callbacks:
+                callback.set_model(model)
+                callback.on_epoch_end(state.epoch - 1, {})
+            return
+        dataset = self._sources["train"].training(
+            self._training.seed, state.epoch, state.step_in_epoch, replicas
+        )
+        if replicas > 1:
+            dataset = self._strategy.distribute_datasets_from_function(lambda _: dataset)
+        with warnings.catch_warnings():
+            # How many batches bucketing makes is only known at the end: no reason to warn.
+            warnings.filterwarnings("ignore", "Your input ran out of data")
+            model.fit(
+                dataset,
+                initial_epoch=state.epoch - 1,
+                epochs=state.epoch,
+                callbacks=callbacks,
+                shuffle=False,  # the dataset is, already
+                verbose=0,
+            )
+
+    def _callbacks(
+        self, model: CtcModel, progress: RunProgress, checkpoint: Path | None
+    ) -> list[keras.callbacks.Callback]:
+        training, ledger = self._training, self._ledger
+        validation = self._sources["validation"]
+        greedy = GreedyDecoder(self._alphabet)
+        sampler = SentenceSampler(model, validation, greedy, training.num_sentences)
+        decoder = make_decoder(self._experiment.decoder, self._alphabet)
+        evaluator = Evaluator(model, validation, decoder, ledger.interval)
+        checkpoints = SaveCheckpoints(
+            self._run_dir,
+            training.checkpoint_every_steps,
+            training.keep_checkpoints,
+            ledger,
+            progress,
+        )
+        checkpoints.newest = checkpoint
+        return [
+            BookSteps(ledger, progress, self._splits["train"]),
+            PrintSentences(sampler, training.sentences_every_steps, ledger, progress),
+            checkpoints,
+            EvaluateEpoch(evaluator, self._run_dir, checkpoints, ledger, progress),
+        ]
+
+    def _reached(self, state: TrainingState) -> bool:
+        training = self._training
+        recent = state.history[-training.target_window :]
+        if not training.stop_at_targets or len(recent) < training.target_window:
+            return False
+        return all(
+            statistics.median(past[metric] for past in recent) <= value
+            for metric, value in training.targets
+        )
+
+    def _book_facts(self, model: CtcModel) -> None:
+        experiment = self._experiment
+        optimizer = model.optimizer
+        facts: dict[str, Any] = {
+            "global_batch_size": experiment.pipeline.global_batch_size,
+            "num_replicas": self._training.num_replicas,
+            "seed": self._training.seed,
+            "train_samples": len(self._splits["train"].utterances),
+            "eval_samples": len(self._splits["validation"].utterances),
+            "opt_name": optimizer.name,
+            "opt_base_learning_rate": float(optimizer.learning_rate),
+            "targets": [list(target) for target in self._training.targets],
+            "parameters": int(model.count_params()),
+            "comparability": comparability(experiment, self._splits["validation"], self._alphabet),
+        }
+        for key, value in facts.items():
+            self._ledger.event(key, value)
