@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfasr.tta.intervals import interval_seconds, useful_mask
+from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.throughput import WARMUP_STEPS
-from tfasr.tta.timeline import Event, elapsed_s, session_ranges
+from tfasr.tta.timeline import Event, clock_us, session_ranges, zero_us
 
 FACTORS = {
     "statistical_efficiency": "utterances to the target",
@@ -73,10 +73,29 @@ def parts_until(
     Raises:
         ValueError: if the run trained on no utterances by then.
     """
-    whole = interval_seconds(events, until_s=until_s)
-    before = interval_seconds(events, until_s=0.0)
+    clock = clock_us(events)
+    zero = zero_us(events, clock)
+    pieces = interval_pieces(events, clock)
+    useful = useful_mask(events)
+    return parts_of(events, clock, useful, pieces, zero, until_s, warmup_steps=warmup_steps)
+
+
+def parts_of(
+    events: Sequence[Event],
+    clock: Sequence[int],
+    useful: Sequence[bool],
+    pieces: Sequence[Piece],
+    zero_us: int,
+    until_s: float,
+    *,
+    warmup_steps: int = WARMUP_STEPS,
+) -> Parts:
+    """Returns `parts_until` of events whose clock, use and pieces are known already."""
+    whole = sum_pieces(pieces, zero_us=zero_us, until_s=until_s)
+    before = sum_pieces(pieces, zero_us=zero_us, until_s=0.0)
     spent = {name: whole[name] - before[name] for name in whole}
-    steps, steady = _steps(events, until_s, warmup_steps)
+    until_us = zero_us + round(until_s * 1e6)
+    steps, steady = _steps(events, useful, clock, until_us, warmup_steps)
     utterances, rate = _sum(steps, "utterances"), _rate(steady)
     if rate is None:
         # Without any steady step, all steps must do, with what they compiled.
@@ -131,11 +150,13 @@ def decompose(first: Parts, second: Parts) -> Decomposition:
 
 
 def _steps(
-    events: Sequence[Event], until_s: float, warmup_steps: int
+    events: Sequence[Event],
+    useful: Sequence[bool],
+    clock: Sequence[int],
+    until_us: int,
+    warmup_steps: int,
 ) -> tuple[list[dict], list[dict]]:
     """Returns the values of all useful steps until then, and of the steady ones among them."""
-    times = elapsed_s(events)
-    useful = useful_mask(events)
     every: list[dict] = []
     steady: list[dict] = []
     for session in session_ranges(events):
@@ -145,7 +166,7 @@ def _steps(
             if useful[index]
             and events[index]["key"] == "train_step"
             and isinstance(events[index].get("value"), dict)
-            and times[index] <= until_s
+            and clock[index] <= until_us
         ]
         every.extend(steps)
         steady.extend(s for s in steps[warmup_steps:] if not s.get("compile_s"))

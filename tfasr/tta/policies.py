@@ -1,10 +1,10 @@
 """Clock policies: what different benchmarks count, applied to one ledger afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tfasr.tta.brackets import Bracket, bracket
-from tfasr.tta.intervals import interval_pieces
+from tfasr.tta.intervals import Piece, interval_pieces, useful_mask
 from tfasr.tta.time_to_accuracy import (
     AccuracyPoint,
     TimeToAccuracy,
@@ -130,7 +130,14 @@ def policy_times_s(events: Sequence[Event], policy: Policy) -> list[float]:
         policy: one of `POLICIES`.
     """
     clock = clock_us(events)
-    pieces = iter(interval_pieces(events, clock))
+    return times_on(events, clock, interval_pieces(events, clock), policy)
+
+
+def times_on(
+    events: Sequence[Event], clock: Sequence[int], pieces: Iterable[Piece], policy: Policy
+) -> list[float]:
+    """Returns `policy_times_s` of events whose clock and pieces are known already."""
+    pieces = iter(pieces)
     name, start, stop = next(pieces, ("", 0, -1))
     counted, evaluating = 0, False
     times = []
@@ -152,7 +159,8 @@ def policy_times_s(events: Sequence[Event], policy: Policy) -> list[float]:
 def policy_curve(events: Sequence[Event], metric: str, policy: Policy) -> list[AccuracyPoint]:
     """Returns a metric over a policy's clock, one point for each evaluation that counts."""
     times = policy_times_s(events, policy)
-    return curve_on(times, events, metric, at_epoch_end=policy.at_epoch_end)
+    useful = useful_mask(events)
+    return curve_on(times, events, useful, metric, at_epoch_end=policy.at_epoch_end)
 
 
 def policy_time_to_accuracy(

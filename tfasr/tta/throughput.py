@@ -49,7 +49,13 @@ def throughput(events: Sequence[Event], warmup_steps: int = WARMUP_STEPS) -> Thr
     """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
-    useful = useful_mask(events)
+    return throughput_of(events, useful_mask(events), warmup_steps)
+
+
+def throughput_of(
+    events: Sequence[Event], useful: Sequence[bool], warmup_steps: int = WARMUP_STEPS
+) -> Throughput:
+    """Returns `throughput` of events whose use is known already."""
     kept: list[dict[str, Any]] = []
     every: list[dict[str, Any]] = []
     warmup = traced = 0

@@ -74,17 +74,23 @@ def accuracy_curve(events: Sequence[Event], metric: str) -> list[AccuracyPoint]:
     Raises:
         ValueError: if an event has no usable time.
     """
-    return curve_on(elapsed_s(events), events, metric)
+    return curve_on(elapsed_s(events), events, useful_mask(events), metric)
 
 
 def curve_on(
-    times_s: Sequence[float], events: Sequence[Event], metric: str, *, at_epoch_end: bool = True
+    times_s: Sequence[float],
+    events: Sequence[Event],
+    useful: Sequence[bool],
+    metric: str,
+    *,
+    at_epoch_end: bool = True,
 ) -> list[AccuracyPoint]:
     """Returns `accuracy_curve` on another clock.
 
     Args:
         times_s: what that clock shows at each event.
         events: all of a run's events in file order.
+        useful: their `tfasr.tta.intervals.useful_mask`.
         metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
         at_epoch_end: points are at the end of the epoch; otherwise at the end of the evaluation,
             whether or not its epoch ended.
@@ -92,9 +98,9 @@ def curve_on(
     pending: dict[int, float] = {}
     ended: set[int] = set()
     points: dict[int, AccuracyPoint] = {}
-    for event, now, useful in zip(events, times_s, useful_mask(events), strict=True):
+    for event, now, counts in zip(events, times_s, useful, strict=True):
         epoch = metadata(event).get("epoch_num")
-        if not useful or epoch is None:
+        if not counts or epoch is None:
             continue
         key, value = event["key"], event.get("value")
         if key == "epoch_stop":
