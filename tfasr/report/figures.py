@@ -18,13 +18,15 @@ from tfasr.report.drawing import (
     run_line,
     shortened,
 )
-from tfasr.report.naming import RATES, metric_label
+from tfasr.report.grouping import GroupResult, group_members, group_results
+from tfasr.report.naming import RATES, metric_label, target_label
 from tfasr.report.smoothing import SIGMA
 from tfasr.report.tables import INTERVAL_LABELS
+from tfasr.report.waterfall import waterfall_figure
 from tfasr.tta.intervals import INTERVALS
 
-MINUTES = "minutes since the creation of the model"
 _MOST_BARS = 40
+_MOST_WATERFALLS = 3
 _RATE_LIMIT_PERCENT = 105.0
 _LABEL_HEIGHT = 0.055
 
@@ -44,6 +46,13 @@ def figures(report: Report) -> dict[str, tuple[str, Figure]]:
     if any(run.loss is not None and run.loss[1].size for run in report.runs):
         caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
         drawn["train_loss"] = (caption, loss_figure(report))
+    for number, result in enumerate(_decomposed(report)[:_MOST_WATERFALLS], start=1):
+        first, second = next(iter(group_members(report.runs))), result.group
+        caption = (
+            f"Why {second} takes {result.decomposition.ratio:.2f} times as long as {first} to "
+            f"{target_label(*result.target)}: the factors multiply to it"
+        )
+        drawn[f"why_{number}"] = (caption, waterfall_figure(result.decomposition))
     drawn["intervals"] = ("Where the time of the whole run went", intervals_figure(report))
     return drawn
 
@@ -74,7 +83,7 @@ def accuracy_figure(report: Report, metric: str) -> Figure:
     axes.set_xlim(left=0)
     _draw_targets(axes, [t * scale for name, t in report.targets if name == metric], top or 1)
     unit = ", %" if scale == 100 else ""
-    label_axes(axes, x=MINUTES, y=metric_label(metric) + unit)
+    label_axes(axes, x=_clock(report), y=metric_label(metric) + unit)
     add_legend(figure, handles, [run.name for run in report.runs], columns=_columns(report))
     return figure
 
@@ -96,7 +105,7 @@ def loss_figure(report: Report) -> Figure:
         FuncFormatter(lambda value, _: _minor_label(value)) if few else NullFormatter()
     )
     axes.tick_params(which="minor", colors=INK, labelsize=9, length=0)
-    label_axes(axes, x=MINUTES, y="training loss")
+    label_axes(axes, x=_clock(report), y="training loss")
     add_legend(figure, handles, [run.name for run in report.runs], columns=_columns(report))
     return figure
 
@@ -122,6 +131,15 @@ def intervals_figure(report: Report) -> Figure:
     label_axes(axes, x="minutes", y="")
     add_legend(figure, handles, labels, columns=4)
     return figure
+
+
+def _decomposed(report: Report) -> list[GroupResult]:
+    """Returns the decompositions of the first target that has any: one figure tells the story."""
+    for of_target in group_results(report):
+        known = [result for result in of_target if result.decomposition is not None]
+        if known:
+            return known
+    return []
 
 
 def _mark_targets(axes: Axes, run: RunAnalysis, metric: str, scale: float, index: int) -> None:
@@ -160,6 +178,12 @@ def _draw_targets(axes: Axes, targets: list[float], top: float) -> None:
             fontsize=9.5,
             annotation_clip=False,
         )
+
+
+def _clock(report: Report) -> str:
+    if report.policy.name == "paper":
+        return "minutes since the creation of the model"
+    return f"minutes on the clock of {report.policy.name}"
 
 
 def _columns(report: Report) -> int:

@@ -144,6 +144,13 @@ class Run:
             return self.elapsed_s
         return times_on(self.events, self.clock_us, self.pieces, policy)
 
+    def elapsed_at(self, metric: str, epoch: int, policy: Policy) -> float:
+        """Returns when a policy reads an epoch's metric, in seconds since the model's creation."""
+        points = curve_on(
+            self.elapsed_s, self.events, self.useful, metric, at_epoch_end=policy.at_epoch_end
+        )
+        return next(point.elapsed_s for point in points if point.epoch == epoch)
+
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of each step that was not lost."""
         rows = [
@@ -218,6 +225,19 @@ class Run:
             name: np.array([_float(cell) for cell in column], dtype=float)
             for name, column in zip(names, columns, strict=True)
         }
+
+
+def read_targets(path: str | Path) -> list[tuple[str, float]]:
+    """Returns the targets that a run's ledger states, without reading the rest of it."""
+    ledger = Path(path) / EVENTS_FILE
+    stated = []
+    if ledger.is_file():
+        with ledger.open("rb") as file:
+            for line in file:
+                if b'"targets"' in line and line.endswith(b"\n"):
+                    event = json.loads(line)
+                    stated = event["value"] if event.get("key") == "targets" else stated
+    return [(str(metric), float(value)) for metric, value in stated or []]
 
 
 def load_run(path: str | Path, name: str | None = None) -> Run:
