@@ -18,7 +18,7 @@ from tfasr.report.drawing import (
     run_line,
     shortened,
 )
-from tfasr.report.grouping import GroupResult, group_members, group_results
+from tfasr.report.grouping import GroupResult, colours, group_members, group_results
 from tfasr.report.naming import RATES, metric_label, target_label
 from tfasr.report.smoothing import SIGMA
 from tfasr.report.tables import INTERVAL_LABELS
@@ -63,7 +63,7 @@ def accuracy_figure(report: Report, metric: str) -> Figure:
     scale = 100 if metric in RATES else 1
     handles = []
     highest = 0.0
-    for index, run in enumerate(report.runs):
+    for index, run in zip(colours(report), report.runs, strict=True):
         points = run.curves.get(metric, [])
         values = np.array([point.value for point in points], dtype=float) * scale
         minutes = [point.elapsed_s / 60 for point in points]
@@ -84,7 +84,7 @@ def accuracy_figure(report: Report, metric: str) -> Figure:
     _draw_targets(axes, [t * scale for name, t in report.targets if name == metric], top or 1)
     unit = ", %" if scale == 100 else ""
     label_axes(axes, x=_clock(report), y=metric_label(metric) + unit)
-    add_legend(figure, handles, [run.name for run in report.runs], columns=_columns(report))
+    _legend_of_groups(figure, report, handles)
     return figure
 
 
@@ -92,7 +92,7 @@ def loss_figure(report: Report) -> Figure:
     """Returns the smoothed training loss over time on a logarithmic axis."""
     figure, axes = new_figure()
     handles = []
-    for index, run in enumerate(report.runs):
+    for index, run in zip(colours(report), report.runs, strict=True):
         minutes, loss = run.loss if run.loss is not None else ([], [])
         handles += axes.plot(minutes, loss, run_line(index), color=run_colour(index), linewidth=1.8)
     axes.set_yscale("log")
@@ -106,7 +106,7 @@ def loss_figure(report: Report) -> Figure:
     )
     axes.tick_params(which="minor", colors=INK, labelsize=9, length=0)
     label_axes(axes, x=_clock(report), y="training loss")
-    add_legend(figure, handles, [run.name for run in report.runs], columns=_columns(report))
+    _legend_of_groups(figure, report, handles)
     return figure
 
 
@@ -186,9 +186,13 @@ def _clock(report: Report) -> str:
     return f"minutes on the clock of {report.policy.name}"
 
 
-def _columns(report: Report) -> int:
-    longest = max(len(shortened(run.name)) for run in report.runs)
-    return max(1, min(4, len(report.runs), 60 // (longest + 6)))
+def _legend_of_groups(figure: Figure, report: Report, handles: list) -> None:
+    """Names each group once: its runs have one colour."""
+    members = group_members(report.runs)
+    longest = max(len(shortened(name)) for name in members)
+    columns = max(1, min(4, len(members), 60 // (longest + 6)))
+    first = [handles[own[0]] for own in members.values()]
+    add_legend(figure, first, list(members), columns=columns)
 
 
 def _minor_label(value: float) -> str:

@@ -30,7 +30,8 @@ def to_text(tables: Sequence[Table]) -> str:
         if index:
             console.print()
         # Text, not str: a run's name may hold what would pass for markup.
-        drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+        console.print(Text(table.title))
+        drawn = RichTable(box=box.SIMPLE_HEAD, padding=0)
         for position, heading in enumerate(table.columns):
             drawn.add_column(Text(heading), justify="right" if position else "left", no_wrap=True)
         for row in table.rows:

@@ -14,7 +14,7 @@ from tfasr.tta.groups import GroupComparison, GroupStatistics, compare_groups, g
 from tfasr.tta.run import Run
 
 # What names of runs end in before their number.
-_TAIL = re.compile(r"[-_./ ]+(seed|run|result|study|s|r)?$")
+_TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
 _SEED = re.compile(r"^[\w./@]*seed\s*=")
 
 
@@ -94,6 +94,12 @@ def group_members(runs: Sequence[RunAnalysis]) -> dict[str, list[int]]:
     for index, run in enumerate(runs):
         members.setdefault(run.group, []).append(index)
     return members
+
+
+def colours(report: Report) -> list[int]:
+    """Returns for each run the number of its colour: one for each group."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(run.group, len(numbers)) for run in report.runs]
 
 
 def group_results(report: Report) -> list[list[GroupResult]]:

@@ -10,7 +10,7 @@ from tfasr._version import __version__
 from tfasr.report.analysis import Report
 from tfasr.report.drawing import run_colour, to_svg, write_png
 from tfasr.report.figures import figures
-from tfasr.report.grouping import GroupResult, group_members, group_results
+from tfasr.report.grouping import GroupResult, colours, group_members, group_results
 from tfasr.report.naming import target_label
 from tfasr.report.tables import Table
 
@@ -76,6 +76,8 @@ def _page(report: Report, drawn: dict[str, tuple[str, Figure]], shown: Sequence[
         for name, (caption, figure) in drawn.items()
     )
     first, *others = shown
+    of_runs = colours(report)
+    below = "".join(f"<h2>{escape(one.title)}</h2>{_table(one, of_runs)}" for one in others)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -83,9 +85,9 @@ def _page(report: Report, drawn: dict[str, tuple[str, Figure]], shown: Sequence[
         f"<title>Time to accuracy</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         "<h1>Time to accuracy</h1>\n"
         f"{_list(answers(report), 'answers')}"
-        f"{_table(first)}"
+        f"{_table(first, of_runs)}"
         f'<div class="figures">\n{pictures}</div>\n'
-        f"{''.join(f'<h2>{escape(one.title)}</h2>{_table(one)}' for one in others)}"
+        f"{below}"
         f"{_configurations(report)}"
         f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
     )
@@ -139,12 +141,12 @@ def _answer(report: Report, target: int) -> str:
     return "; ".join(parts) + "."
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, of_runs: Sequence[int]) -> str:
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
     rows = []
-    colours = table.colours or range(len(table.rows))
-    for index, (name, *cells) in zip(colours, table.rows, strict=True):
-        swatch = f'<span class="swatch" style="background:{run_colour(index)}"></span>'
+    runs = range(len(table.rows)) if table.colours is None else table.colours
+    for run, (name, *cells) in zip(runs, table.rows, strict=True):
+        swatch = f'<span class="swatch" style="background:{run_colour(of_runs[run])}"></span>'
         tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
     return (
