@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,11 @@ class Report:
     differences: list[Differences]
     force: bool
     notes: list[str]
+
+    @cached_property
+    def longest_s(self) -> float:
+        """The wall time of the longest run."""
+        return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
         """Whether the run of that index is refused a comparison with the first one."""

@@ -68,7 +68,7 @@ def minutes_text(report: Report, seconds: float | None, absent: str = UNKNOWN) -
     """Returns minutes, with as many decimals in all tables as the longest run makes sensible."""
     if seconds is None:
         return absent
-    longest = max(run.wall_s for run in report.runs) / 60
+    longest = report.longest_s / 60
     return f"{seconds / 60:.{3 if longest < 1 else 2 if longest < 100 else 1}f}"
 
 

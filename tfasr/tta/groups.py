@@ -111,12 +111,15 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
 
     None where no run reached the target: nothing is known of its time but that it is longer.
     """
-    from scipy.stats import CensoredData, ecdf
-
     hits = [b.first_hit_s for b in brackets if b.first_hit_s is not None]
     if not hits:
         return None
     last_seen = [b.last_miss_s for b in brackets if b.censored]
+    if not last_seen:
+        return statistics.fmean(min(hit, restriction_s) for hit in hits)
+    # Imported here, as below: a report on single runs answers without SciPy.
+    from scipy.stats import CensoredData, ecdf
+
     curve = ecdf(CensoredData(uncensored=hits, right=last_seen)).sf
     steps = curve.quantiles[curve.quantiles < restriction_s]
     heights = np.concatenate([[1.0], curve.probabilities[: steps.size]])

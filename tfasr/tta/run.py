@@ -258,14 +258,17 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         )
     try:
         events = read_events(path)
-        clock_us(events)
+        if not events:
+            raise ValueError(
+                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
+                "begun."
+            )
+        run = Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+        # An event without a usable time makes itself known here, not in the midst of a report.
+        _ = run.clock_us
     except (FileNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
-    if not events:
-        raise UsageError(
-            f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not begun."
-        )
-    return Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+    return run
 
 
 def _is_cut(ledger: Path) -> bool:
