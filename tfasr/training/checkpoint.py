@@ -7,6 +7,7 @@ import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -40,11 +41,24 @@ class TrainingState:
 
 
 def _variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """All state of a model and its optimizer, dropout's random state included, by unique name."""
+    """All state of a model and its optimizer, dropout's random state included, by unique name.
+
+    Names hold the order and the last part of Keras's path alone: the rest counts the layers that a
+    process has made.
+    """
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer else [])]
     unique = list({id(variable): variable for variable in variables}.values())
-    return {f"{number:04d} {variable.path}": variable for number, variable in enumerate(unique)}
+    return {
+        f"{number:04d} {variable.path.rsplit('/', 1)[-1]}": variable
+        for number, variable in enumerate(unique)
+    }
+
+
+def plain_array(value: Any) -> np.ndarray:
+    """Returns the value of a Keras variable, mirrored or not, or of a tensor."""
+    # NumPy's own conversion of a Keras variable warns of a keyword that Keras does not take.
+    return np.asarray(getattr(value, "value", value).numpy())
 
 
 def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, keep: int) -> Path:
@@ -57,7 +71,8 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.npz"
     partial = path.with_suffix(".partial")
-    arrays = {name: np.asarray(value) for name, value in _variables(model).items()}
+    variables = _variables(model)
+    arrays = {name: plain_array(value) for name, value in variables.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     with partial.open("wb") as file:
         np.savez(file, **arrays)

@@ -24,7 +24,13 @@ from tfasr.training.callbacks import (
     RunProgress,
     SaveCheckpoints,
 )
-from tfasr.training.checkpoint import TrainingState, newest_checkpoint, read_state, restore
+from tfasr.training.checkpoint import (
+    TrainingState,
+    newest_checkpoint,
+    plain_array,
+    read_state,
+    restore,
+)
 from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
@@ -223,7 +229,7 @@ class _Run:
             "train_samples": len(self._splits["train"].utterances),
             "eval_samples": len(self._splits["validation"].utterances),
             "opt_name": optimizer.name,
-            "opt_base_learning_rate": float(optimizer.learning_rate),
+            "opt_base_learning_rate": float(plain_array(optimizer.learning_rate)),
             "targets": [list(target) for target in self._training.targets],
             "parameters": int(model.count_params()),
             "comparability": comparability(experiment, self._splits["validation"], self._alphabet),

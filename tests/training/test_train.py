@@ -1,0 +1,212 @@
+"""Training through the Python API, in this process."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tfasr.commands.evaluate import evaluate
+from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.pipeline import PipelineConfig
+from tfasr.decoding.choice import DecoderConfig
+from tfasr.errors import RunError, UsageError
+from tfasr.ledger import read_events
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.training.dry_run import dry_run
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.train import train
+
+MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
+PIPELINE = PipelineConfig(global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2)
+
+
+def adam():
+    return keras.optimizers.Adam(0.003)
+
+
+def experiment(**training) -> Experiment:
+    values = {"epochs": 1, "optimizer": adam, "sentences_every_steps": 0, **training}
+    return Experiment(model=MODEL, pipeline=PIPELINE, training=TrainingConfig(**values))
+
+
+@pytest.fixture(scope="module")
+def run_dir(shard_dir, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    train(experiment(epochs=2), shard_dir=shard_dir, run_dir=folder)
+    return folder
+
+
+def test_evaluation_scores_every_utterance_and_writes_them_down(run_dir, shard_dir, tmp_path):
+    result = evaluate(run_dir=run_dir, split="test", shard_dir=shard_dir)
+    assert result.counts.utterances == len(result.hypotheses) == 12
+    result.write_hypotheses(tmp_path / "hypotheses.jsonl")
+    text = (tmp_path / "hypotheses.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["reference"] for line in lines] == [u.text for u in result.utterances]
+
+
+def test_the_best_checkpoint_gives_the_best_epochs_accuracy(run_dir):
+    stats = [e["value"] for e in read_events(run_dir) if e["key"] == "tracked_stats"]
+    best = min(stats, key=lambda s: s["cer"])
+    result = evaluate(run_dir=run_dir, split="validation")
+    assert result.counts.cer == pytest.approx(best["cer"], abs=1e-9)
+    assert result.loss == pytest.approx(best["loss"], rel=1e-4)
+
+
+def test_evaluate_prints_one_json_object(run_dir, shard_dir):
+    command = [sys.executable, "-m", "tfasr.cli", "evaluate", "--run_dir", str(run_dir)]
+    command += ["--shard_dir", str(shard_dir), "--split", "validation"]
+    command += ["--decoder", "greedy", "--format", "json"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    scores = json.loads(finished.stdout)
+    assert scores["utterances"] == 24
+    keys = {"wer", "cer", "cer_reference", "substitutions", "deletions", "insertions"}
+    assert keys <= scores.keys()
+    edits = scores["substitutions"] + scores["deletions"] + scores["insertions"]
+    assert scores["wer"] == pytest.approx(edits / scores["words"])
+
+
+def test_a_beam_lowers_the_edits_or_keeps_them_close(run_dir):
+    greedy = evaluate(run_dir=run_dir, split="validation", decoder="greedy")
+    beam = evaluate(run_dir=run_dir, split="validation", decoder="beam", beam_width=16)
+    assert beam.counts.characters == greedy.counts.characters
+    assert [h.text for h in beam.hypotheses] != [u.text[::-1] for u in beam.utterances]
+    scores = zip(beam.hypotheses, greedy.hypotheses, strict=True)
+    # A prefix's probability sums over its paths, so the best is at least the best path's.
+    assert all(b.score >= g.score - 1e-3 for b, g in scores)
+
+
+def test_missing_checkpoints_and_runs_are_named(run_dir, tmp_path):
+    with pytest.raises(UsageError, match="must be a folder that tfasr train wrote"):
+        evaluate(run_dir=tmp_path, split="validation")
+    with pytest.raises(UsageError, match=r"best\.npz"):
+        evaluate(run_dir=run_dir, split="validation", checkpoint="nowhere.npz")
+    with pytest.raises(UsageError, match="'nonsense'"):
+        evaluate(run_dir=run_dir, split="nonsense")
+
+
+def test_a_loss_that_is_no_number_names_step_and_utterances(shard_dir, tmp_path):
+    def exploding():
+        return keras.optimizers.SGD(1e30)
+
+    with pytest.raises(RunError, match=r"Step \d+ \(epoch 1\).*train") as caught:
+        train(
+            experiment(optimizer=exploding, checkpoint_every_steps=1),
+            shard_dir=shard_dir,
+            run_dir=tmp_path / "run",
+        )
+    assert "last good checkpoint is kept" in str(caught.value)
+    assert list((tmp_path / "run" / "checkpoints").glob("step-*.npz"))
+    last = read_events(tmp_path / "run")[-1]
+    assert last["key"] == "run_stop"
+    assert last["metadata"]["status"] == "aborted"
+
+
+def test_training_ends_when_all_targets_are_met(shard_dir, tmp_path):
+    config = experiment(
+        epochs=5, targets=(("cer", 1.0), ("wer", 1.0)), target_window=2, stop_at_targets=True
+    )
+    assert len(train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")) == 2
+
+
+def test_corpus_normalisation_takes_the_training_splits_statistics(shard_dir, tmp_path):
+    from tfasr.data.features import FeatureConfig
+
+    config = experiment()
+    config = Experiment(
+        features=FeatureConfig(normalisation="corpus"),
+        model=config.model,
+        pipeline=config.pipeline,
+        training=config.training,
+    )
+    history = train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
+    result = evaluate(run_dir=tmp_path / "run", split="validation")
+    assert result.loss == pytest.approx(history[-1]["loss"], rel=1e-4)
+
+
+def test_a_dry_run_estimates_and_writes_nothing(shard_dir):
+    before = sorted(shard_dir.rglob("*"))
+    text = dry_run(experiment(), shard_dir=shard_dir)
+    assert "parameters:" in text
+    assert "memory:" in text
+    assert sorted(shard_dir.rglob("*")) == before
+
+
+def test_an_experiment_is_read_back_as_it_was_saved(run_dir):
+    loaded = Experiment.load(run_dir)
+    assert loaded.model == MODEL
+    assert loaded.pipeline == PIPELINE
+    assert loaded.decoder == DecoderConfig()
+
+
+def test_shards_of_another_convolution_are_refused(shard_dir, tmp_path):
+    config = Experiment(model=AcousticModelConfig(conv_stride=3), pipeline=PIPELINE)
+    with pytest.raises(UsageError, match="kernel and stride"):
+        train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
+    """Without batch statistics and dropout, half a batch on each device is the whole on one."""
+    script = """
+        import sys
+        import keras
+        import tensorflow as tf
+
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+        )
+        from tfasr.data.pipeline import PipelineConfig
+        from tfasr.models.acoustic_model import AcousticModelConfig
+        from tfasr.training.experiment import Experiment, TrainingConfig
+        from tfasr.training.train import train
+
+        for replicas in (1, 2):
+            model = AcousticModelConfig(
+                conv_filters=16, num_lstm_layers=1, lstm_units=16, dropout=0.0,
+                batch_normalisation=False,
+            )
+            pipeline = PipelineConfig(global_batch_size=16, num_buckets=2, padding="bucketed")
+            training = TrainingConfig(
+                epochs=1, num_replicas=replicas, optimizer=lambda: keras.optimizers.SGD(1e-4)
+            )
+            train(
+                Experiment(model=model, pipeline=pipeline, training=training),
+                shard_dir=sys.argv[1], run_dir=f"{sys.argv[2]}/{replicas}",
+            )
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), str(shard_dir), str(tmp_path)],
+        check=True,
+        capture_output=True,
+    )
+    one, two = (
+        [e["value"] for e in read_events(tmp_path / replicas) if e["key"] == "train_step"]
+        for replicas in ("1", "2")
+    )
+    assert [step["utterances"] for step in one] == [step["utterances"] for step in two]
+    np.testing.assert_allclose(
+        [step["loss"] for step in one], [step["loss"] for step in two], rtol=2e-4
+    )
+
+
+def test_augmentation_changes_training_alone(shard_dir, tmp_path):
+    config = experiment(epochs=1)
+    losses = {}
+    for masks in (0, 3):
+        with_masks = Experiment(
+            model=MODEL,
+            pipeline=PIPELINE,
+            augmentation=AugmentationConfig(frequency_masks=masks, frequency_mask_bins=40),
+            training=config.training,
+        )
+        run = tmp_path / str(masks)
+        train(with_masks, shard_dir=shard_dir, run_dir=run)
+        first = next(e for e in read_events(run) if e["key"] == "train_step")
+        losses[masks] = first["value"]["loss"]
+    assert losses[0] != losses[3]
