@@ -57,19 +57,23 @@ def test_targets_default_to_those_of_all_runs(small, tmp_path):
 def test_the_table_and_markdown_say_the_same(small, large):
     text = report([small, large], targets=["cer=0.1", "wer=0.1"])
     rows = [line.split() for line in text.splitlines()]
-    assert ["small", "0.133", "3", "100", "%", "NA", "NA", "NA", "3"] in rows
-    assert ["large", "0.200", "5", "150", "%", "NA", "NA", "NA", "5"] in rows
+    small_row = ["small", "0.133", "0.100–0.133", "3", "100", "%"]
+    assert [*small_row, "NA", ">", "0.133", "NA", "NA", "3"] in rows
+    large_row = ["large", "0.200", "0.167–0.200", "5", "150", "%"]
+    assert [*large_row, "NA", ">", "0.200", "NA", "NA", "5"] in rows
     markdown = report([small, large], output_format="markdown", targets=["cer=0.1", "wer=0.1"])
-    assert "| large | 0.200 | 5 | 150 % | NA | NA | NA | 5 |" in markdown.splitlines()
+    row = "| large | 0.200 | 0.167–0.200 | 5 | 150 % | NA | \\> 0.200 | NA | NA | 5 |"
+    assert row in markdown.splitlines()
     for said in (text, markdown):
         flat = " ".join(said.split())
-        assert "median of its last 3 evaluations" in flat
+        assert "median of the last 3 evaluations" in flat
         assert "warm-up steps left out" in flat or "warm-up steps tracing steps" in flat
 
 
 def test_another_window_is_computed_and_said(small):
     assert objects(small, window=1)[0]["epoch"] == 2
-    assert "at which its last evaluation is" in " ".join(report([small], window=1).split())
+    said = "here, by request, the median of the last 1"
+    assert said in " ".join(report([small], window=1).split())
 
 
 def test_unlike_runs_are_refused_a_comparison_by_name_of_what_differs(small, tmp_path):
@@ -134,8 +138,11 @@ def test_wrong_use_says_what_is_wrong(small, tmp_path):
         report([])
     with pytest.raises(UsageError, match="does not exist"):
         report([small, tmp_path / "nowhere"])
-    with pytest.raises(UsageError, match=r"must hold events\.jsonl"):
-        report([tmp_path])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"must be a folder that holds events\.jsonl"):
+        report([tmp_path / "empty"])
+    with pytest.raises(UsageError, match="policy must be one of"):
+        report([small], policy="mine")
     with pytest.raises(UsageError, match="format must be one of"):
         report([small], output_format="xml")
     with pytest.raises(UsageError, match="--window must be at least 1"):

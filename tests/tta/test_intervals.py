@@ -46,6 +46,12 @@ def test_the_innermost_open_interval_has_the_time():
     assert seconds(ledger) == {"eval_forward": 5, "decode": 2, "overhead": 8}
 
 
+def test_an_interval_that_several_processes_begin_ends_once():
+    ledger = LedgerBuilder().begin().event("init_start").event("init_start").wait(1)
+    ledger.event("init_stop").wait(2).event("init_stop").end()
+    assert seconds(ledger) == {"init": 1, "overhead": 2}
+
+
 def test_a_stop_without_its_start_is_ignored():
     ledger = LedgerBuilder().begin().event("decode_stop").wait(2).end()
     assert seconds(ledger) == {"overhead": 2}

@@ -1,7 +1,9 @@
 """Everything a report says about its runs, computed once, before it is written in any form."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,9 @@ import numpy as np
 from tfasr.report.comparison import Differences, difference_text, differences
 from tfasr.report.naming import Target
 from tfasr.report.smoothing import gaussian_smooth, thin
+from tfasr.tta.brackets import Bracket, bracket
+from tfasr.tta.decomposition import Parts
+from tfasr.tta.policies import POLICIES, Policy
 from tfasr.tta.run import Run
 from tfasr.tta.throughput import Throughput
 from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sustained
@@ -21,12 +26,19 @@ class TargetResult:
     """A run and one target.
 
     Attributes:
-        tta: when the run met the target.
+        tta: when the run met the target, on the report's policy's clock.
+        bracket: between which evaluations that lies.
         until_s: seconds by interval from the run's first event until then, or None where never.
+        parts: what the time is made of on the paper's clock; None where never, or where the
+            log has no steps.
+        by_policy_s: seconds under each policy, each with its own window; {} unless asked for.
     """
 
     tta: TimeToAccuracy
+    bracket: Bracket
     until_s: dict[str, float] | None
+    parts: Parts | None
+    by_policy_s: dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -35,11 +47,12 @@ class RunAnalysis:
 
     Attributes:
         name: distinct within the report.
+        group: the name of the group of runs of one configuration that it belongs to.
         path: the run's folder.
         results: one for each of the report's targets, in their order.
         intervals_s: seconds by interval of the whole run.
         throughput: the steady speed.
-        curves: evaluations by metric, of the metrics that the run evaluated.
+        curves: evaluations by metric on the policy's clock, of the metrics that were evaluated.
         loss: ``(minutes, loss)``, smoothed and thinned; None unless asked for.
         comparability: what makes the results comparable, None where not stated.
         config: gin's text, None where it was not saved.
@@ -47,6 +60,7 @@ class RunAnalysis:
     """
 
     name: str
+    group: str
     path: Path
     results: list[TargetResult]
     intervals_s: dict[str, float]
@@ -77,6 +91,7 @@ class Report:
     Attributes:
         runs: in the order given.
         targets: metrics and values.
+        policy: whose clock and rule they are measured by.
         window: the evaluations whose median must meet a target.
         differences: for each run, what keeps it from being compared with the first.
         force: whether relative times are given all the same.
@@ -85,10 +100,16 @@ class Report:
 
     runs: list[RunAnalysis]
     targets: list[Target]
+    policy: Policy
     window: int
     differences: list[Differences]
     force: bool
     notes: list[str]
+
+    @cached_property
+    def longest_s(self) -> float:
+        """The wall time of the longest run."""
+        return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
         """Whether the run of that index is refused a comparison with the first one."""
@@ -114,24 +135,40 @@ def eval_s(intervals_s: Mapping[str, float]) -> float:
 
 
 def analyse_run(
-    run: Run, targets: Sequence[Target], *, window: int, with_loss: bool = False
+    run: Run,
+    targets: Sequence[Target],
+    *,
+    group: str = "",
+    policy: Policy = POLICIES["paper"],
+    window: int | None = None,
+    all_policies: bool = False,
+    with_loss: bool = False,
 ) -> RunAnalysis:
-    """Returns what a report says about a run; the run itself can be let go afterwards."""
+    """Returns what a report says about a run; the run itself can be let go afterwards.
+
+    Args:
+        run: the run.
+        targets: metrics and values.
+        group: the name of the group it belongs to; its own by default.
+        policy: whose clock and rule it is measured by.
+        window: replaces the policy's own.
+        all_policies: also measure it under every other policy.
+        with_loss: also keep the smoothed loss curve.
+    """
     metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in targets)])
-    curves = {metric: run.accuracy_curve(metric) for metric in metrics}
-    results = []
-    for metric, target in targets:
-        tta = first_sustained(curves[metric], target, metric=metric, window=window)
-        until_s = run.intervals_until(tta.seconds) if tta.reached else None
-        results.append(TargetResult(tta, until_s))
+    curves = {metric: run.accuracy_curve(metric, policy) for metric in metrics}
     return RunAnalysis(
         name=run.name,
+        group=group or run.name,
         path=run.path,
-        results=results,
+        results=[
+            _result(run, target, curves[target[0]], policy, window, all_policies)
+            for target in targets
+        ],
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
-        loss=_loss(run) if with_loss else None,
+        loss=_loss(run, policy) if with_loss else None,
         comparability=run.comparability,
         config=run.config,
         status=run.status,
@@ -140,11 +177,39 @@ def analyse_run(
     )
 
 
+def _result(
+    run: Run,
+    target: Target,
+    points: Sequence[AccuracyPoint],
+    policy: Policy,
+    window: int | None,
+    all_policies: bool,
+) -> TargetResult:
+    metric, value = target
+    own_window = policy.window if window is None else window
+    tta = first_sustained(points, value, metric=metric, window=own_window)
+    by_policy: dict[str, float | None] = {}
+    for name, other in POLICIES.items() if all_policies else ():
+        # The report's own curve is there already: only the other policies' are made anew.
+        curve = points if other is policy else run.accuracy_curve(metric, other)
+        found = first_sustained(curve, value, metric=metric, window=other.window)
+        by_policy[name] = found.seconds
+    until_s = parts = None
+    if tta.reached:
+        elapsed = run.elapsed_at(metric, tta.epoch, policy)
+        until_s = run.intervals_until(elapsed)
+        # Logs of other makers need not have steps to decompose by.
+        with suppress(ValueError):
+            parts = run.parts_until(elapsed)
+    return TargetResult(tta, bracket(points, value, window=own_window), until_s, parts, by_policy)
+
+
 def compare(
     runs: Sequence[RunAnalysis],
     targets: Sequence[Target],
     *,
-    window: int,
+    policy: Policy = POLICIES["paper"],
+    window: int | None = None,
     force: bool = False,
     notes: Sequence[str] = (),
 ) -> Report:
@@ -164,16 +229,18 @@ def compare(
             )
     if not targets:
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
-    return Report(list(runs), list(targets), window, found, force, notes)
+    window = policy.window if window is None else window
+    return Report(list(runs), list(targets), policy, window, found, force, notes)
 
 
-def _loss(run: Run) -> tuple[np.ndarray, np.ndarray]:
+def _loss(run: Run, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
     curve = run.loss_curve()
+    times = np.interp(curve.elapsed_s, run.elapsed_s, run.policy_times_s(policy))
     # A logarithmic axis has no place for anything else.
     shown = np.isfinite(curve.loss) & (curve.loss > 0)
     smooth = gaussian_smooth(curve.loss[shown])
     kept = thin(smooth.size, _CURVE_POINTS)
-    return curve.elapsed_s[shown][kept] / 60, smooth[kept]
+    return times[shown][kept] / 60, smooth[kept]
 
 
 def _notes(run: Run, evaluated: bool) -> list[str]:

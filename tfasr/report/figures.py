@@ -18,13 +18,15 @@ from tfasr.report.drawing import (
     run_line,
     shortened,
 )
-from tfasr.report.naming import RATES, metric_label
+from tfasr.report.grouping import GroupResult, colours, group_members, group_results
+from tfasr.report.naming import RATES, metric_label, target_label
 from tfasr.report.smoothing import SIGMA
 from tfasr.report.tables import INTERVAL_LABELS
+from tfasr.report.waterfall import waterfall_figure
 from tfasr.tta.intervals import INTERVALS
 
-MINUTES = "minutes since the creation of the model"
 _MOST_BARS = 40
+_MOST_WATERFALLS = 3
 _RATE_LIMIT_PERCENT = 105.0
 _LABEL_HEIGHT = 0.055
 
@@ -44,6 +46,13 @@ def figures(report: Report) -> dict[str, tuple[str, Figure]]:
     if any(run.loss is not None and run.loss[1].size for run in report.runs):
         caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
         drawn["train_loss"] = (caption, loss_figure(report))
+    for number, result in enumerate(_decomposed(report)[:_MOST_WATERFALLS], start=1):
+        first, second = next(iter(group_members(report.runs))), result.group
+        caption = (
+            f"Why {second} takes {result.decomposition.ratio:.2f} times as long as {first} to "
+            f"{target_label(*result.target)}: the factors multiply to it"
+        )
+        drawn[f"why_{number}"] = (caption, waterfall_figure(result.decomposition))
     drawn["intervals"] = ("Where the time of the whole run went", intervals_figure(report))
     return drawn
 
@@ -54,7 +63,7 @@ def accuracy_figure(report: Report, metric: str) -> Figure:
     scale = 100 if metric in RATES else 1
     handles = []
     highest = 0.0
-    for index, run in enumerate(report.runs):
+    for index, run in zip(colours(report), report.runs, strict=True):
         points = run.curves.get(metric, [])
         values = np.array([point.value for point in points], dtype=float) * scale
         minutes = [point.elapsed_s / 60 for point in points]
@@ -74,8 +83,8 @@ def accuracy_figure(report: Report, metric: str) -> Figure:
     axes.set_xlim(left=0)
     _draw_targets(axes, [t * scale for name, t in report.targets if name == metric], top or 1)
     unit = ", %" if scale == 100 else ""
-    label_axes(axes, x=MINUTES, y=metric_label(metric) + unit)
-    add_legend(figure, handles, [run.name for run in report.runs], columns=_columns(report))
+    label_axes(axes, x=_clock(report), y=metric_label(metric) + unit)
+    _legend_of_groups(figure, report, handles)
     return figure
 
 
@@ -83,7 +92,7 @@ def loss_figure(report: Report) -> Figure:
     """Returns the smoothed training loss over time on a logarithmic axis."""
     figure, axes = new_figure()
     handles = []
-    for index, run in enumerate(report.runs):
+    for index, run in zip(colours(report), report.runs, strict=True):
         minutes, loss = run.loss if run.loss is not None else ([], [])
         handles += axes.plot(minutes, loss, run_line(index), color=run_colour(index), linewidth=1.8)
     axes.set_yscale("log")
@@ -96,8 +105,8 @@ def loss_figure(report: Report) -> Figure:
         FuncFormatter(lambda value, _: _minor_label(value)) if few else NullFormatter()
     )
     axes.tick_params(which="minor", colors=INK, labelsize=9, length=0)
-    label_axes(axes, x=MINUTES, y="training loss")
-    add_legend(figure, handles, [run.name for run in report.runs], columns=_columns(report))
+    label_axes(axes, x=_clock(report), y="training loss")
+    _legend_of_groups(figure, report, handles)
     return figure
 
 
@@ -122,6 +131,15 @@ def intervals_figure(report: Report) -> Figure:
     label_axes(axes, x="minutes", y="")
     add_legend(figure, handles, labels, columns=4)
     return figure
+
+
+def _decomposed(report: Report) -> list[GroupResult]:
+    """Returns the decompositions of the first target that has any: one figure tells the story."""
+    for of_target in group_results(report):
+        known = [result for result in of_target if result.decomposition is not None]
+        if known:
+            return known
+    return []
 
 
 def _mark_targets(axes: Axes, run: RunAnalysis, metric: str, scale: float, index: int) -> None:
@@ -162,9 +180,19 @@ def _draw_targets(axes: Axes, targets: list[float], top: float) -> None:
         )
 
 
-def _columns(report: Report) -> int:
-    longest = max(len(shortened(run.name)) for run in report.runs)
-    return max(1, min(4, len(report.runs), 60 // (longest + 6)))
+def _clock(report: Report) -> str:
+    if report.policy.name == "paper":
+        return "minutes since the creation of the model"
+    return f"minutes on the clock of {report.policy.name}"
+
+
+def _legend_of_groups(figure: Figure, report: Report, handles: list) -> None:
+    """Names each group once: its runs have one colour."""
+    members = group_members(report.runs)
+    longest = max(len(shortened(name)) for name in members)
+    columns = max(1, min(4, len(members), 60 // (longest + 6)))
+    first = [handles[own[0]] for own in members.values()]
+    add_legend(figure, first, list(members), columns=columns)
 
 
 def _minor_label(value: float) -> str:

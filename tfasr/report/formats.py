@@ -1,5 +1,6 @@
 """A report as text: for a terminal, for Markdown, for a program."""
 
+import dataclasses
 import io
 import json
 import math
@@ -7,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfasr.report.analysis import Report, RunAnalysis, eval_s, train_s
+from tfasr.report.grouping import GroupResult
 from tfasr.report.tables import Table
+from tfasr.tta.brackets import Bracket
 
 # Wide enough that no table is ever cut or wrapped by the library; a terminal may wrap it.
 _WIDTH = 400
@@ -27,7 +30,8 @@ def to_text(tables: Sequence[Table]) -> str:
         if index:
             console.print()
         # Text, not str: a run's name may hold what would pass for markup.
-        drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+        console.print(Text(table.title))
+        drawn = RichTable(box=box.SIMPLE_HEAD, padding=0)
         for position, heading in enumerate(table.columns):
             drawn.add_column(Text(heading), justify="right" if position else "left", no_wrap=True)
         for row in table.rows:
@@ -68,17 +72,55 @@ def to_json(report: Report) -> str:
     return json.dumps(_finite(objects), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
+    """Returns a list of objects, one for each group of runs and target; times in seconds.
+
+    ``time_to_accuracy_s`` and ``bracket`` are lists over the group's ``runs``; a run that never
+    reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
+    """
+    objects = [_group(report, result) for of_target in results for result in of_target]
+    return json.dumps(_finite(objects), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _group(report: Report, result: GroupResult) -> dict[str, Any]:
+    target = report.targets.index(result.target)
+    ttas = [report.runs[run].results[target].tta for run in result.members]
+    comparison, product = result.comparison, result.decomposition
+    return {
+        "group": result.group,
+        "policy": report.policy.name,
+        "window": report.window,
+        "metric": result.target[0],
+        "target": result.target[1],
+        "runs": [report.runs[run].name for run in result.members],
+        "time_to_accuracy_s": [tta.seconds for tta in ttas],
+        "epoch": [tta.epoch for tta in ttas],
+        "bracket": [_bracket(one) for one in result.brackets],
+        "interpolated_s": [one.interpolated_s for one in result.brackets],
+        **dataclasses.asdict(result.statistics),
+        "against_first": None if comparison is None else dataclasses.asdict(comparison),
+        "factors": None if product is None else dataclasses.asdict(product),
+    }
+
+
+def _bracket(found: Bracket) -> list[float | None]:
+    return [found.last_miss_s, found.first_hit_s]
+
+
 def _result(report: Report, index: int, target: int) -> dict[str, Any]:
     result = report.runs[index].results[target]
     tta = result.tta
     return {
         "metric": tta.metric,
         "target": tta.target,
+        "policy": report.policy.name,
         "window": tta.window,
         "time_to_accuracy_s": tta.seconds,
         "epoch": tta.epoch,
         "value": tta.value,
         "relative": report.relative(index, target),
+        "bracket": _bracket(result.bracket),
+        "interpolated_s": result.bracket.interpolated_s,
         "until_target": None if result.until_s is None else _times(result.until_s),
     }
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from tfasr.errors import UsageError
 
-RATES = ("cer", "wer", "cer_reference")
+# Rates of error as fractions; the last three are what DAWNBench's accuracies leave.
+RATES = ("cer", "wer", "cer_reference", "top1_error", "top5_error", "f1_error")
 METRICS = (*RATES, "loss")
+_LABELS = {"cer": "CER", "wer": "WER", "cer_reference": "CER over the reference"}
 
 Target = tuple[str, float]
 
@@ -81,9 +83,7 @@ def target_label(metric: str, value: float) -> str:
 
 def metric_label(metric: str) -> str:
     """Returns a metric's name in headings."""
-    return {"cer": "CER", "wer": "WER", "cer_reference": "CER over the reference"}.get(
-        metric, metric
-    )
+    return _LABELS.get(metric, metric.replace("_", " "))
 
 
 def _rank(metric: str) -> tuple[int, str]:

@@ -1,6 +1,6 @@
 """``report.html``: one page that needs nothing but itself, and the figures as files."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
@@ -10,8 +10,9 @@ from tfasr._version import __version__
 from tfasr.report.analysis import Report
 from tfasr.report.drawing import run_colour, to_svg, write_png
 from tfasr.report.figures import figures
+from tfasr.report.grouping import GroupResult, colours, group_members, group_results
 from tfasr.report.naming import target_label
-from tfasr.report.tables import Table, tables
+from tfasr.report.tables import Table
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #ffffff; --ink: #22262b; --soft: #5c6670;
@@ -50,26 +51,33 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 """
 
 
-def write_page(report: Report, folder: Path) -> None:
+def write_page(report: Report, folder: Path, shown: Sequence[Table]) -> None:
     """Writes ``report.html`` and each figure as a PNG into a folder.
 
     The page is one file without a reference to any other. Figures are drawn in its own text
     colour, so that they read in light and in dark; what comes from the runs, names and
     configurations, is escaped.
+
+    Args:
+        report: what the figures and the answers are of.
+        folder: where to write; it must exist.
+        shown: the report's tables; the first one stands above the figures.
     """
     drawn = figures(report)
     for name, (_, figure) in drawn.items():
         write_png(figure, folder / f"{name}.png")
-    (folder / "report.html").write_text(_page(report, drawn), encoding="utf-8")
+    (folder / "report.html").write_text(_page(report, drawn, shown), encoding="utf-8")
 
 
-def _page(report: Report, drawn: dict[str, tuple[str, Figure]]) -> str:
-    shown = "".join(
+def _page(report: Report, drawn: dict[str, tuple[str, Figure]], shown: Sequence[Table]) -> str:
+    pictures = "".join(
         f'<figure id="{escape(name)}"><figcaption>{escape(caption)}</figcaption>'
         f"{to_svg(figure, name)}</figure>\n"
         for name, (caption, figure) in drawn.items()
     )
-    first, *others = tables(report)
+    first, *others = shown
+    of_runs = colours(report)
+    below = "".join(f"<h2>{escape(one.title)}</h2>{_table(one, of_runs)}" for one in others)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -77,9 +85,9 @@ def _page(report: Report, drawn: dict[str, tuple[str, Figure]]) -> str:
         f"<title>Time to accuracy</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         "<h1>Time to accuracy</h1>\n"
         f"{_list(answers(report), 'answers')}"
-        f"{_table(first)}"
-        f'<div class="figures">\n{shown}</div>\n'
-        f"{''.join(f'<h2>{escape(one.title)}</h2>{_table(one)}' for one in others)}"
+        f"{_table(first, of_runs)}"
+        f'<div class="figures">\n{pictures}</div>\n'
+        f"{below}"
         f"{_configurations(report)}"
         f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
     )
@@ -87,7 +95,24 @@ def _page(report: Report, drawn: dict[str, tuple[str, Figure]]) -> str:
 
 def answers(report: Report) -> list[str]:
     """Returns a sentence for each target: who met it first, and how long the others took."""
+    grouped = any(len(members) > 1 for members in group_members(report.runs).values())
+    if grouped:
+        return [_group_answer(of_target) for of_target in group_results(report)]
     return [_answer(report, index) for index in range(len(report.targets))]
+
+
+def _group_answer(results: Sequence[GroupResult]) -> str:
+    parts = []
+    for result in results[:4]:
+        found = result.statistics
+        times = "never" if found.median_s is None else f"median {found.median_s / 60:.3g} min"
+        said = f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)"
+        if result.comparison is not None:
+            said += f", against {results[0].group} {result.comparison.verdict}"
+        parts.append(said)
+    if len(results) > 4:
+        parts.append(f"{len(results) - 4} more groups")
+    return f"{target_label(*results[0].target)}: {'; '.join(parts)}."
 
 
 def _answer(report: Report, target: int) -> str:
@@ -116,11 +141,12 @@ def _answer(report: Report, target: int) -> str:
     return "; ".join(parts) + "."
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, of_runs: Sequence[int]) -> str:
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
     rows = []
-    for index, (name, *cells) in enumerate(table.rows):
-        swatch = f'<span class="swatch" style="background:{run_colour(index)}"></span>'
+    runs = range(len(table.rows)) if table.colours is None else table.colours
+    for run, (name, *cells) in zip(runs, table.rows, strict=True):
+        swatch = f'<span class="swatch" style="background:{run_colour(of_runs[run])}"></span>'
         tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
     return (

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tfasr.report.analysis import Report, eval_s, train_s
 from tfasr.report.naming import target_label
+from tfasr.tta.brackets import Bracket
 from tfasr.tta.intervals import INTERVALS
 
 NEVER = "NA"
@@ -36,12 +37,14 @@ class Table:
             others are figures.
         rows: as many cells as columns, one row a run, in the report's order.
         notes: what has to be known to read it.
+        colours: the index of the run whose colour each row has; by default the row's own.
     """
 
     title: str
     columns: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
+    colours: list[int] | None = None
 
 
 def tables(report: Report) -> list[Table]:
@@ -49,15 +52,24 @@ def tables(report: Report) -> list[Table]:
     return [_accuracy_table(report), _time_table(report), _throughput_table(report)]
 
 
-def rule_text(window: int) -> str:
+def rule_text(report: Report) -> str:
     """Returns the sentence that says what a time to accuracy is."""
-    evaluations = "evaluation" if window == 1 else f"{window} evaluations"
-    median = "its last evaluation" if window == 1 else f"the median of its last {evaluations}"
+    rule = report.policy.rule
+    if report.window != report.policy.window:
+        rule += f"; here, by request, the median of the last {report.window}"
     return (
-        "Time to accuracy: minutes from the creation of the model to the end of the first epoch "
-        f"at which {median} is at or below the target. All is counted, evaluation and lost work "
-        f"too; only the downtime between sessions is not. {NEVER}: never reached."
+        f"Time to accuracy, policy {report.policy.name}: minutes {rule}. Downtime between sessions "
+        f"is not counted. {NEVER}: never reached. Between: the last evaluation at which the rule "
+        "was not met and the first at which it was."
     )
+
+
+def minutes_text(report: Report, seconds: float | None, absent: str = UNKNOWN) -> str:
+    """Returns minutes, with as many decimals in all tables as the longest run makes sensible."""
+    if seconds is None:
+        return absent
+    longest = report.longest_s / 60
+    return f"{seconds / 60:.{3 if longest < 1 else 2 if longest < 100 else 1}f}"
 
 
 def _accuracy_table(report: Report) -> Table:
@@ -67,6 +79,8 @@ def _accuracy_table(report: Report) -> Table:
         label = target_label(*target)
         ttas = [run.results[index].tta for run in report.runs]
         columns.append([f"{label}\nmin", *_minutes(report, [tta.seconds for tta in ttas], NEVER)])
+        brackets = [run.results[index].bracket for run in report.runs]
+        columns.append(["between", *(_between(report, one) for one in brackets)])
         columns.append(["epoch", *(str(tta.epoch) if tta.reached else NEVER for tta in ttas)])
         if len(report.runs) > 1:
             columns.append(
@@ -78,7 +92,7 @@ def _accuracy_table(report: Report) -> Table:
     return _table(
         "Time to accuracy",
         columns,
-        [rule_text(report.window), *relative, *report.notes, *run_notes],
+        [rule_text(report), *relative, *report.notes, *run_notes],
     )
 
 
@@ -142,10 +156,14 @@ def _relative(report: Report, row: int, target: int) -> str:
 
 
 def _minutes(report: Report, seconds: Iterable[float | None], absent: str = UNKNOWN) -> list[str]:
-    """Returns minutes, with as many decimals in all tables as the longest run makes sensible."""
-    longest = max(run.wall_s for run in report.runs) / 60
-    decimals = 3 if longest < 1 else 2 if longest < 100 else 1
-    return [absent if one is None else f"{one / 60:.{decimals}f}" for one in seconds]
+    return [minutes_text(report, one, absent) for one in seconds]
+
+
+def _between(report: Report, bracket: Bracket) -> str:
+    if bracket.first_hit_s is None:
+        return f"> {minutes_text(report, bracket.last_miss_s)}"
+    ends = (bracket.last_miss_s, bracket.first_hit_s)
+    return "–".join(minutes_text(report, end) for end in ends)
 
 
 def _share(part: float, whole: float) -> float | None:

@@ -49,12 +49,20 @@ def interval_seconds(events: Sequence[Event], *, until_s: float | None = None) -
         ValueError: if an event has no usable time.
     """
     clock = clock_us(events)
-    end = math.inf
-    if until_s is not None:
-        end = zero_us(events, clock) + round(until_s * 1e6)
+    pieces = interval_pieces(events, clock)
+    return sum_pieces(pieces, zero_us=zero_us(events, clock), until_s=until_s)
+
+
+def sum_pieces(
+    pieces: Sequence[Piece], *, zero_us: int = 0, until_s: float | None = None
+) -> dict[str, float]:
+    """Returns the seconds of pieces by interval, up to ``until_s`` after ``zero_us``."""
+    end = math.inf if until_s is None else zero_us + round(until_s * 1e6)
     totals = dict.fromkeys(INTERVALS, 0)
-    for name, start, stop in interval_pieces(events, clock):
-        totals[name] += max(0, min(stop, end) - start)
+    for name, start, stop in pieces:
+        if start >= end:
+            break
+        totals[name] += min(stop, end) - start
     return {name: total / 1e6 for name, total in totals.items()}
 
 
@@ -148,11 +156,12 @@ def _session_pieces(events: Sequence[Event], clock: Sequence[int], session: rang
         if key == "train_step":
             _claim(pieces, since_step, event.get("value"))
             since_step = len(pieces)
-        elif name in _BRACKETED and edge == "start":
+        elif name in _BRACKETED and edge == "start" and name not in opened:
+            # In logs of several processes each may say that an interval began, and one that
+            # it ended.
             opened.append(name)
         elif name in opened and edge == "stop":
-            # The last one of that name: a nested pair closes from the inside.
-            del opened[len(opened) - 1 - opened[::-1].index(name)]
+            opened.remove(name)
         # The time up to the next session's first event is still this session's.
         stop = clock[min(index + 1, len(clock) - 1)]
         if stop > clock[index]:

@@ -12,16 +12,13 @@ import numpy as np
 
 from tfasr.errors import UsageError
 from tfasr.ledger import EVENTS_FILE, read_events
-from tfasr.tta.intervals import interval_seconds, useful_mask
-from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput
-from tfasr.tta.time_to_accuracy import (
-    WINDOW,
-    AccuracyPoint,
-    TimeToAccuracy,
-    accuracy_curve,
-    first_sustained,
-)
-from tfasr.tta.timeline import Event, elapsed_s, metadata
+from tfasr.tta.decomposition import Parts, parts_of
+from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
+from tfasr.tta.policies import POLICIES, Policy, times_on
+from tfasr.tta.policies import policy as policy_named
+from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput_of
+from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, curve_on, first_sustained
+from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
 
 
 @dataclass(frozen=True)
@@ -56,23 +53,47 @@ class Run:
     cut: bool = False
 
     @cached_property
+    def clock_us(self) -> list[int]:
+        """The run's clock at each event, see `tfasr.tta.timeline.clock_us`."""
+        return clock_us(self.events)
+
+    @cached_property
+    def _zero_us(self) -> int:
+        return zero_us(self.events, self.clock_us)
+
+    @property
     def elapsed_s(self) -> list[float]:
         """Seconds from the model's creation to each event."""
-        return elapsed_s(self.events)
+        return [(now - self._zero_us) / 1e6 for now in self.clock_us]
 
     @property
     def wall_s(self) -> float:
         """Seconds from the first event to the last, without the downtime between sessions."""
-        return self.elapsed_s[-1] - self.elapsed_s[0]
+        return (self.clock_us[-1] - self.clock_us[0]) / 1e6
 
     @cached_property
+    def pieces(self) -> list[Piece]:
+        """The run cut by interval, see `tfasr.tta.intervals.interval_pieces`."""
+        return interval_pieces(self.events, self.clock_us)
+
+    @cached_property
+    def useful(self) -> list[bool]:
+        """For each event whether it counts: those of lost work do not."""
+        return useful_mask(self.events)
+
+    @property
     def intervals(self) -> dict[str, float]:
         """Seconds by interval, see `tfasr.tta.intervals.interval_seconds`."""
-        return interval_seconds(self.events)
+        return sum_pieces(self.pieces)
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
         """Returns seconds by interval up to a time since the model's creation."""
-        return interval_seconds(self.events, until_s=until_s)
+        return sum_pieces(self.pieces, zero_us=self._zero_us, until_s=until_s)
+
+    def parts_until(self, until_s: float) -> Parts:
+        """Returns what a time to accuracy is made of, see `tfasr.tta.decomposition`."""
+        known = (self.events, self.clock_us, self.useful, self.pieces, self._zero_us)
+        return parts_of(*known, until_s)
 
     def fact(self, key: str) -> Any:
         """Returns the value of the last event with that key, or None where there is none."""
@@ -105,42 +126,67 @@ class Run:
                 break
         return "unfinished"
 
-    def accuracy_curve(self, metric: str = "cer") -> list[AccuracyPoint]:
-        """Returns a metric by epoch, see `tfasr.tta.time_to_accuracy.accuracy_curve`."""
-        return accuracy_curve(self.events, metric)
+    def accuracy_curve(
+        self, metric: str = "cer", policy: Policy = POLICIES["paper"]
+    ) -> list[AccuracyPoint]:
+        """Returns a metric by epoch, see `tfasr.tta.policies.policy_curve`."""
+        return curve_on(
+            self.policy_times_s(policy),
+            self.events,
+            self.useful,
+            metric,
+            at_epoch_end=policy.at_epoch_end,
+        )
+
+    def policy_times_s(self, policy: Policy) -> list[float]:
+        """Returns what a policy's clock shows at each event."""
+        if policy is POLICIES["paper"]:
+            return self.elapsed_s
+        return times_on(self.events, self.clock_us, self.pieces, policy)
+
+    def elapsed_at(self, metric: str, epoch: int, policy: Policy) -> float:
+        """Returns when a policy reads an epoch's metric, in seconds since the model's creation."""
+        points = curve_on(
+            self.elapsed_s, self.events, self.useful, metric, at_epoch_end=policy.at_epoch_end
+        )
+        return next(point.elapsed_s for point in points if point.epoch == epoch)
 
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of each step that was not lost."""
         rows = [
             (metadata(event).get("step", math.nan), now, _loss(event))
-            for event, now, useful in zip(
-                self.events, self.elapsed_s, useful_mask(self.events), strict=True
-            )
+            for event, now, useful in zip(self.events, self.elapsed_s, self.useful, strict=True)
             if useful and event["key"] == "train_step"
         ]
         steps, elapsed, loss = np.array(rows, dtype=float).reshape(-1, 3).T
         return LossCurve(steps, elapsed, loss)
 
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
-        """Returns the steady speed, see `tfasr.tta.throughput.throughput`."""
-        return throughput(self.events, warmup_steps)
+        """Returns the steady speed, see `tfasr.tta.throughput`."""
+        return throughput_of(self.events, self.useful, warmup_steps)
 
-    def time_to_accuracy(self, *, window: int = WINDOW, **target: float) -> TimeToAccuracy:
+    def time_to_accuracy(
+        self, *, policy: str = "paper", window: int | None = None, **target: float
+    ) -> TimeToAccuracy:
         """Returns when the run met a target, as in ``run.time_to_accuracy(cer=0.10)``.
 
         Args:
-            window: the evaluations whose median must meet the target.
+            policy: the clock and the rule, see `tfasr.tta.policies`.
+            window: the evaluations whose median must meet the target; by default the policy's.
             **target: one metric and its value; error rates are fractions.
 
         Raises:
-            ValueError: unless one target is given.
+            ValueError: unless one target is given and the policy is known.
         """
         if len(target) != 1:
             raise ValueError(
                 f"time_to_accuracy must be given one target, such as cer=0.10. Received: {target}."
             )
         ((metric, value),) = target.items()
-        return first_sustained(self.accuracy_curve(metric), value, metric=metric, window=window)
+        clock = policy_named(policy)
+        points = self.accuracy_curve(metric, clock)
+        window = clock.window if window is None else window
+        return first_sustained(points, value, metric=metric, window=window)
 
     @property
     def config(self) -> str | None:
@@ -181,6 +227,19 @@ class Run:
         }
 
 
+def read_targets(path: str | Path) -> list[tuple[str, float]]:
+    """Returns the targets that a run's ledger states, without reading the rest of it."""
+    ledger = Path(path) / EVENTS_FILE
+    stated = []
+    if ledger.is_file():
+        with ledger.open("rb") as file:
+            for line in file:
+                if b'"targets"' in line and line.endswith(b"\n"):
+                    event = json.loads(line)
+                    stated = event["value"] if event.get("key") == "targets" else stated
+    return [(str(metric), float(value)) for metric, value in stated or []]
+
+
 def load_run(path: str | Path, name: str | None = None) -> Run:
     """Reads a run's folder; only its ``events.jsonl`` is required.
 
@@ -199,14 +258,17 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         )
     try:
         events = read_events(path)
-        elapsed_s(events)
+        if not events:
+            raise ValueError(
+                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
+                "begun."
+            )
+        run = Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+        # An event without a usable time makes itself known here, not in the midst of a report.
+        _ = run.clock_us
     except (FileNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
-    if not events:
-        raise UsageError(
-            f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not begun."
-        )
-    return Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+    return run
 
 
 def _is_cut(ledger: Path) -> bool:

@@ -49,7 +49,13 @@ def throughput(events: Sequence[Event], warmup_steps: int = WARMUP_STEPS) -> Thr
     """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
-    useful = useful_mask(events)
+    return throughput_of(events, useful_mask(events), warmup_steps)
+
+
+def throughput_of(
+    events: Sequence[Event], useful: Sequence[bool], warmup_steps: int = WARMUP_STEPS
+) -> Throughput:
+    """Returns `throughput` of events whose use is known already."""
     kept: list[dict[str, Any]] = []
     every: list[dict[str, Any]] = []
     warmup = traced = 0
@@ -68,8 +74,8 @@ def throughput(events: Sequence[Event], warmup_steps: int = WARMUP_STEPS) -> Thr
     wait_s = _sum(kept, "input_wait_s")
     seconds = wait_s + _sum(kept, "train_s")
     return Throughput(
-        utterances_per_s=_ratio(_sum(kept, "utterances"), seconds),
-        audio_s_per_s=_ratio(_sum(kept, "audio_s"), seconds),
+        utterances_per_s=_rate(kept, "utterances", seconds),
+        audio_s_per_s=_rate(kept, "audio_s", seconds),
         input_wait_share=_ratio(wait_s, seconds),
         padding_efficiency=_ratio(_sum(every, "frames"), _sum(every, "padded_frames")),
         steps=len(kept),
@@ -90,3 +96,9 @@ def _sum(steps: Sequence[dict[str, Any]], name: str) -> float:
 
 def _ratio(amount: float, total: float) -> float | None:
     return amount / total if total > 0 else None
+
+
+def _rate(steps: Sequence[dict[str, Any]], name: str, seconds: float) -> float | None:
+    # Logs of other makers know no utterances: that is unknown, not none.
+    stated = any(name in stats for stats in steps)
+    return _ratio(_sum(steps, name), seconds) if stated else None

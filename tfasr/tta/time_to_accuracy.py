@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfasr.tta.intervals import useful_mask
-from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
+from tfasr.tta.timeline import Event, elapsed_s, metadata
 
 WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
@@ -74,14 +74,33 @@ def accuracy_curve(events: Sequence[Event], metric: str) -> list[AccuracyPoint]:
     Raises:
         ValueError: if an event has no usable time.
     """
-    clock = clock_us(events)
-    zero = zero_us(events, clock)
+    return curve_on(elapsed_s(events), events, useful_mask(events), metric)
+
+
+def curve_on(
+    times_s: Sequence[float],
+    events: Sequence[Event],
+    useful: Sequence[bool],
+    metric: str,
+    *,
+    at_epoch_end: bool = True,
+) -> list[AccuracyPoint]:
+    """Returns `accuracy_curve` on another clock.
+
+    Args:
+        times_s: what that clock shows at each event.
+        events: all of a run's events in file order.
+        useful: their `tfasr.tta.intervals.useful_mask`.
+        metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
+        at_epoch_end: points are at the end of the epoch; otherwise at the end of the evaluation,
+            whether or not its epoch ended.
+    """
     pending: dict[int, float] = {}
     ended: set[int] = set()
     points: dict[int, AccuracyPoint] = {}
-    for event, now, useful in zip(events, clock, useful_mask(events), strict=True):
+    for event, now, counts in zip(events, times_s, useful, strict=True):
         epoch = metadata(event).get("epoch_num")
-        if not useful or epoch is None:
+        if not counts or epoch is None:
             continue
         key, value = event["key"], event.get("value")
         if key == "epoch_stop":
@@ -90,9 +109,10 @@ def accuracy_curve(events: Sequence[Event], metric: str) -> list[AccuracyPoint]:
             pending.setdefault(epoch, _number(value))
         elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
             pending[epoch] = _number(value[metric])
-        elif key in ("epoch_stop", "eval_stop") and epoch in ended and epoch in pending:
+        ends = key == "epoch_stop" or (key == "eval_stop" and (epoch in ended or not at_epoch_end))
+        if ends and epoch in pending:
             points.pop(epoch, None)
-            points[epoch] = AccuracyPoint(epoch, (now - zero) / 1e6, pending.pop(epoch))
+            points[epoch] = AccuracyPoint(epoch, now, pending.pop(epoch))
     return list(points.values())
 
 

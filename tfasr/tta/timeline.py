@@ -18,12 +18,13 @@ def session_ranges(events: Sequence[Event]) -> Iterator[range]:
     A session begins at ``session_start``, or where the metadata's ``session`` changes; a log
     that knows neither is one session.
     """
-    first = 0
-    for index in range(1, len(events)):
-        begins = events[index]["key"] == "session_start"
-        if begins or _session(events[index]) != _session(events[index - 1]):
+    first, current = 0, None
+    for index, event in enumerate(events):
+        session = metadata(event).get("session", 0)
+        if index and (session != current or event["key"] == "session_start"):
             yield range(first, index)
             first = index
+        current = session
     if events:
         yield range(first, len(events))
 
@@ -82,10 +83,6 @@ def elapsed_s(events: Sequence[Event]) -> list[float]:
     clock = clock_us(events)
     zero = zero_us(events, clock)
     return [(now - zero) / 1e6 for now in clock]
-
-
-def _session(event: Event) -> Any:
-    return metadata(event).get("session", 0)
 
 
 def _session_us(events: Sequence[Event], session: range) -> Iterator[int]:

@@ -1,0 +1,99 @@
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+
+from tests.tta.ledger_builder import LedgerBuilder
+from tests.tta.test_intervals import ledgers
+from tfasr.tta.decomposition import FACTORS, decompose, parts_until
+from tfasr.tta.timeline import elapsed_s
+
+
+def run_of(epochs, *, utterances=4, train_s=1.0, init_s=0.0, wait_s=0.0, forward_s=0.0):
+    ledger = LedgerBuilder().begin(init_s=init_s)
+    for epoch in range(1, epochs + 1):
+        for _ in range(20):
+            ledger.step(train_s, wait_s=wait_s, utterances=utterances, epoch=epoch)
+        ledger.evaluate(epoch, 0.1, forward_s=forward_s)
+    return parts_until(ledger.events, elapsed_s(ledger.events)[-1])
+
+
+def product(found):
+    return math.prod(found.factors.values())
+
+
+def test_parts_add_up_to_the_time():
+    parts = run_of(2, init_s=3, wait_s=0.5, forward_s=7)
+    assert parts.seconds == pytest.approx(
+        {
+            "training": 40, "input_wait": 20, "evaluation": 14, "startup": 3,
+            "lost_work": 0, "other": 0,
+        }
+    )  # fmt: skip
+    assert parts.total_s == pytest.approx(77)
+    assert (parts.utterances, parts.utterances_per_s) == (160, 4)
+
+
+def test_pure_training_splits_into_utterances_and_throughput():
+    # Twice the epochs on a machine three times as fast.
+    found = decompose(run_of(2), run_of(4, train_s=1 / 3))
+    assert found.ratio == pytest.approx(2 / 3, rel=1e-5)
+    assert found.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-5)
+    assert found.factors["hardware_throughput"] == pytest.approx(1 / 3, rel=1e-5)
+    others = set(FACTORS) - {"statistical_efficiency", "hardware_throughput"}
+    assert all(found.factors[name] == pytest.approx(1, abs=1e-5) for name in others)
+
+
+def test_a_part_that_one_run_lacks_is_a_finite_factor():
+    found = decompose(run_of(2), run_of(2, init_s=40))
+    assert found.factors["startup"] == pytest.approx(found.ratio) == pytest.approx(2)
+
+
+def test_a_factor_is_weighted_by_its_part_of_the_time():
+    found = decompose(run_of(2, init_s=40), run_of(4, init_s=40))
+    assert found.utterances_ratio == 2
+    assert found.factors["statistical_efficiency"] == pytest.approx(found.ratio)
+    assert 1 < found.ratio < 2
+
+
+def test_runs_change_places():
+    a, b = run_of(2, init_s=5, wait_s=0.1), run_of(3, utterances=8, forward_s=2)
+    there, back = decompose(a, b), decompose(b, a)
+    for name in FACTORS:
+        assert there.factors[name] == pytest.approx(1 / back.factors[name])
+
+
+def test_steps_after_the_target_and_lost_steps_do_not_count():
+    ledger = LedgerBuilder().begin().step(1).checkpoint().step(50)
+    ledger.resume(down_s=5, from_step=1).step(1).step(1)
+    until_s = elapsed_s(ledger.events)[-2]
+    parts = parts_until(ledger.events, until_s)
+    assert parts.utterances == 8
+    assert parts.seconds["lost_work"] == 50
+    assert parts.total_s == until_s == 52
+
+
+def test_a_run_without_utterances_is_not_decomposed():
+    events = LedgerBuilder().begin(init_s=2).end().events
+    with pytest.raises(ValueError, match="0 utterances"):
+        parts_until(events, 2.0)
+
+
+def test_equal_runs_have_no_factors():
+    found = decompose(run_of(2), run_of(2))
+    assert found.ratio == product(found) == 1
+
+
+@settings(deadline=None, max_examples=150)
+@given(ledgers(), ledgers())
+def test_the_factors_multiply_to_the_ratio_for_any_ledgers(one, other):
+    parts = []
+    for ledger in (one, other):
+        ledger.step(0.5).step(1.5)
+        until_s = elapsed_s(ledger.events)[-1]
+        parts.append(parts_until(ledger.events, until_s, warmup_steps=0))
+        assert parts[-1].total_s == pytest.approx(until_s, abs=1e-5)
+        assume(parts[-1].total_s > 0)
+    found = decompose(*parts)
+    assert set(found.factors) == set(FACTORS)
+    assert product(found) == pytest.approx(found.ratio, rel=1e-9)

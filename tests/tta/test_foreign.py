@@ -1,0 +1,159 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.errors import UsageError
+from tfasr.tta.foreign import algoperf, dawnbench, find_logs, load_log, mlperf
+from tfasr.tta.policies import POLICIES, policy_time_to_accuracy
+
+PUBLISHED = Path(__file__).parents[2] / ".." / "shared" / "data" / "published"
+published = pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="the published logs are not beside the repository"
+)
+
+
+def time_s(run, target, name, metric="wer"):
+    found, _ = policy_time_to_accuracy(run.events, target, metric=metric, policy=POLICIES[name])
+    return found.seconds
+
+
+@published
+@pytest.mark.parametrize(
+    ("folder", "minutes"),
+    [("mlperf_v3.1_rnnt_8xH100_NVIDIA", 16.686), ("mlperf_v3.1_rnnt_6xL4_xFusion", 183.567)],
+)
+def test_mlperfs_published_results(folder, minutes):
+    logs = find_logs(PUBLISHED / folder)
+    times = sorted(time_s(load_log(log), 0.058, "mlperf") for log in logs)
+    assert len(times) == 10
+    assert round(sum(times[1:-1]) / 8 / 60, 3) == minutes
+
+
+@published
+def test_algoperfs_published_results():
+    logs = find_logs(PUBLISHED / "algoperf_v0.5_deepspeech_baseline_8xV100")
+    times = [time_s(load_log(log), 0.119936, "algoperf") for log in logs]
+    assert [t and round(t) for t in times] == [36051, 36051, 36049, None, 36047]
+    # Evaluation counts elsewhere: the same rows' total durations are 10 % longer.
+    totals = [time_s(load_log(log), 0.119936, "mlperf") for log in logs]
+    assert totals.pop(3) is None
+    assert totals == pytest.approx([39636.6, 39456.9, 39515.1, 39651.3], abs=0.2)
+
+
+def mllog(tmp_path, *lines, name="result_0.txt"):
+    path = tmp_path / name
+    path.write_text("noise\n" + "".join(f":::MLLOG {line}\n" for line in lines))
+    return path
+
+
+def test_lines_of_several_processes_are_put_in_order(tmp_path):
+    path = mllog(
+        tmp_path,
+        '{"key": "run_start", "time_ms": 5000}',
+        '{"key": "eval_stop", "time_ms": 9000, "metadata": {"epoch_num": 1}}',
+        '{"key": "eval_accuracy", "time_ms": 8000, "value": 0.5, "metadata": {"epoch_num": 1}}',
+    )
+    assert time_s(load_log(path), 0.5, "mlperf") == 4.0
+
+
+@published
+def test_mlperfs_epochs_are_training_and_its_evaluations_evaluation():
+    run = load_log(PUBLISHED / "mlperf_v3.1_rnnt_8xH100_NVIDIA" / "result_0.txt")
+    spent = run.intervals
+    assert spent["init"] == pytest.approx(48.7, abs=0.1)
+    assert spent["train"] == pytest.approx(960, abs=10)
+    assert 0 < spent["eval_forward"] < 30
+    # 48 epochs of the samples the log states, in the time of its epochs.
+    samples = run.fact("train_samples")
+    assert run.throughput(0).utterances_per_s == pytest.approx(48 * samples / spent["train"])
+
+
+def test_a_log_of_another_benchmark_is_refused(tmp_path):
+    line = '{"key": "submission_benchmark", "time_ms": 1, "value": "resnet"}'
+    with pytest.raises(UsageError, match="must be a word error rate.*'resnet'"):
+        load_log(mllog(tmp_path, line))
+
+
+def test_a_broken_line_is_named_and_a_cut_one_left_out(tmp_path):
+    good = '{"key": "run_start", "time_ms": 1}'
+    run = load_log(mllog(tmp_path, good, '{"key": "run_s'))
+    assert (len(run.events), run.cut) == (1, True)
+    with pytest.raises(UsageError, match="Line 2 is not"):
+        load_log(mllog(tmp_path, '{"key": "run_s', good))
+    with pytest.raises(UsageError, match="holds none that is whole"):
+        load_log(mllog(tmp_path, '{"key": "run_s'))
+
+
+def test_a_dawnbench_entry(tmp_path):
+    path = tmp_path / "someone_net.tsv"
+    path.write_text("epoch\thours\ttop1Accuracy\n0\t0.5\t50.0\n1\t1.0\t80\n5\t1.5\t94\n")
+    (tmp_path / "someone_net.json").write_text(json.dumps({"model": "Net", "hardware": "1 K80"}))
+    run = load_log(path)
+    assert run.name == "Net on 1 K80"
+    assert time_s(run, 0.2, "dawnbench", "top1_error") == pytest.approx(3600)
+    assert time_s(run, 0.01, "dawnbench", "top1_error") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "epoch\thours\tblueScore\n", "must have one of the columns"),
+        ("a.tsv", "epoch\thours\ttop1Accuracy\n1\t2\n", "Row 1 of .* must hold numbers"),
+        ("a.csv", "accumulated_submission_time,x\n1,2\n", "without .*accumulated_eval_time"),
+        ("a.csv", "accumulated_submission_time,x\n", "without rows"),
+        (
+            "a.csv",
+            "accumulated_submission_time,accumulated_eval_time,total_duration,validation/wer\n"
+            "1,soon,2,0.5\n",
+            "accumulated_eval_time must be a number of seconds. Received: 'soon' in row 1",
+        ),
+        ("a.txt", "hello\n", "which is none of them"),
+        ("a.json", "{}", "which is none of them"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=message):
+        load_log(tmp_path / name)
+
+
+def test_what_lies_at_a_path(tmp_path):
+    LedgerBuilder().begin().write(tmp_path / "group" / "run_10")
+    LedgerBuilder().begin().write(tmp_path / "group" / "run_2")
+    (tmp_path / "group" / "notes.txt").write_text("nothing")
+    assert find_logs(tmp_path / "group" / "run_2") == [tmp_path / "group" / "run_2"]
+    assert [path.name for path in find_logs(tmp_path / "group")] == ["run_2", "run_10"]
+    with pytest.raises(UsageError, match="holds neither"):
+        find_logs(tmp_path)
+    with pytest.raises(UsageError, match="does not exist"):
+        find_logs(tmp_path / "nowhere")
+
+
+@pytest.fixture
+def run(tmp_path):
+    ledger = LedgerBuilder().begin(init_s=2.5)
+    for epoch, cer in enumerate([0.4, 0.3, 0.2], start=1):
+        ledger.epoch(epoch, cer, wait_s=0.25, forward_s=0.5, decode_s=1.5)
+    return load_log(ledger.end().write(tmp_path / "run"))
+
+
+def test_our_runs_keep_their_times_in_the_others_formats(run, tmp_path):
+    mlperf.write(run, tmp_path / "result_0.txt")
+    algoperf.write(run, tmp_path / "study_0.csv")
+    dawnbench.write(run, tmp_path / "entry.tsv", author="us")
+    for path, name in [
+        ("result_0.txt", "mlperf"),
+        ("study_0.csv", "algoperf"),
+        ("entry.tsv", "dawnbench"),
+    ]:
+        again = load_log(tmp_path / path)
+        for target in (0.8, 0.6, 0.4001, 0.1):
+            expected = time_s(run, target, name)
+            assert time_s(again, target, name) == (expected and pytest.approx(expected, abs=2e-3))
+    assert json.loads((tmp_path / "entry.json").read_text())["author"] == "us"
+    first = (tmp_path / "result_0.txt").read_text().splitlines()[0]
+    assert set(json.loads(first.removeprefix(":::MLLOG "))) == {
+        "namespace", "time_ms", "event_type", "key", "value", "metadata",
+    }  # fmt: skip

@@ -1,0 +1,61 @@
+"""What an evaluation now and then can know of a crossing: between which two it lies."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfasr.tta.time_to_accuracy import AccuracyPoint
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """The interval in which a rule was first met.
+
+    Attributes:
+        last_miss_s: the last evaluation before that at which the rule was not met, 0 where there
+            is none. Of a run that never met it: the last evaluation of all, at which the
+            observation is censored.
+        first_hit_s: the evaluation at which the rule was met, or None where never.
+        interpolated_s: where the straight line between the two crosses the target; None where
+            never, or where the rule had nothing to decide on before.
+    """
+
+    last_miss_s: float
+    first_hit_s: float | None
+    interpolated_s: float | None
+
+    @property
+    def censored(self) -> bool:
+        """Whether all that is known is that it took longer than ``last_miss_s``."""
+        return self.first_hit_s is None
+
+
+def bracket(points: Sequence[AccuracyPoint], target: float, *, window: int) -> Bracket:
+    """Returns the bracket of the first time that the median of ``window`` points met a target.
+
+    Args:
+        points: a curve in the order of time, on any clock.
+        target: the value to come down to.
+        window: the evaluations whose median must meet it, at least 1.
+    """
+    values = [math.inf if math.isnan(point.value) else point.value for point in points]
+    previous = None
+    for last in range(window, len(points) + 1):
+        median = statistics.median(values[last - window : last])
+        now = points[last - 1].elapsed_s
+        if median <= target:
+            before = points[last - 2].elapsed_s if last > 1 else 0.0
+            return Bracket(before, now, _crossing(before, previous, now, median, target))
+        previous = median
+    return Bracket(points[-1].elapsed_s if points else 0.0, None, None)
+
+
+def _crossing(
+    before: float, previous: float | None, now: float, median: float, target: float
+) -> float | None:
+    if previous is None or math.isinf(previous):
+        return None
+    crossed = before + (now - before) * (previous - target) / (previous - median)
+    # Rounding must not carry it out of the bracket.
+    return min(max(crossed, before), now)

@@ -1,0 +1,124 @@
+"""MLPerf Training's ``result_*.txt``: lines of ``:::MLLOG`` and an event.
+
+Source: github.com/mlcommons/logging, mllog.
+"""
+
+import json
+from pathlib import Path
+
+from tfasr.errors import UsageError
+from tfasr.tta.run import Run
+from tfasr.tta.timeline import Event
+
+PREFIX = ":::MLLOG"
+
+# What eval_accuracy means is the benchmark's business; the others' is not an error rate.
+ERROR_RATE_BENCHMARKS = ("rnnt", "tfasr")
+
+_KEYS = {
+    "init_start", "init_stop", "run_start", "run_stop", "epoch_start", "epoch_stop",
+    "eval_start", "eval_stop", "eval_accuracy", "tracked_stats", "global_batch_size", "seed",
+    "train_samples", "eval_samples", "opt_name", "opt_base_learning_rate",
+}  # fmt: skip
+_BEGINNING_BYTES = 65536
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is such a log."""
+    if path.suffix not in (".txt", ".log"):
+        return False
+    with path.open("rb") as file:
+        return PREFIX.encode() in file.read(_BEGINNING_BYTES)
+
+
+def read(path: Path, name: str | None = None) -> Run:
+    """Reads a log; events of several processes are put in the order of their time.
+
+    A last line that a crash cut is left out.
+
+    Raises:
+        UsageError: if another line is broken, or the benchmark measures no error rate.
+    """
+    events: list[Event] = []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    cut = False
+    for number, line in enumerate(lines, start=1):
+        _, found, text = line.partition(PREFIX)
+        if not found:
+            continue
+        try:
+            event = json.loads(text)
+            event["key"], event["time_ms"] + 0
+            events.append(event)
+        except (ValueError, KeyError, TypeError) as error:
+            if number < len(lines):
+                raise UsageError(
+                    f"Every {PREFIX} line of {path} must be an event. Line {number} is not: "
+                    f"{error!r}."
+                ) from None
+            cut = True
+    benchmark = next((e.get("value") for e in events if e["key"] == "submission_benchmark"), None)
+    if benchmark is not None and benchmark not in ERROR_RATE_BENCHMARKS:
+        raise UsageError(
+            "A log's eval_accuracy must be a word error rate, as in one of "
+            f"{ERROR_RATE_BENCHMARKS}. Received: {path}, of the benchmark {benchmark!r}."
+        )
+    if not events:
+        raise UsageError(f"A log must hold {PREFIX} events. {path} holds none that is whole.")
+    events.sort(key=lambda event: event["time_ms"])
+    return Run(path, name or path.stem, _with_parts(events), cut=cut)
+
+
+def _with_parts(events: list[Event]) -> list[Event]:
+    """Adds what the log says without our words: an epoch is a step, an evaluation forward passes.
+
+    The epoch's step has the samples of an epoch where the log states them.
+    """
+    samples = next((e.get("value") for e in events if e["key"] == "train_samples"), None)
+    parts: list[Event] = []
+    began_ms = None
+    for event in events:
+        key = event["key"]
+        if key == "epoch_start":
+            began_ms = event["time_ms"]
+        elif key == "epoch_stop" and began_ms is not None:
+            seconds = (event["time_ms"] - began_ms) / 1000
+            value = {"train_s": seconds, "input_wait_s": 0.0, "compile_s": 0.0}
+            value |= {} if samples is None else {"utterances": samples}
+            parts.append({**event, "key": "train_step", "value": value})
+            began_ms = None
+        if key == "eval_stop":
+            parts.append({**event, "key": "eval_forward_stop"})
+        parts.append(event)
+        if key == "eval_start":
+            parts.append({**event, "key": "eval_forward_start"})
+    return parts
+
+
+def write(run: Run, path: Path) -> None:
+    """Writes a run as such a log, on the wall clock: downtime of a resumed run is inside.
+
+    MLPerf's clock may not be paused. A run without initialisation events, steps and other things
+    of ours are not mllog's and are left out.
+    """
+    lines = [_line(1, run.events[0], "submission_benchmark", "tfasr")]
+    for number, event in enumerate(run.events, start=1):
+        if event["key"] in _KEYS:
+            lines.append(_line(number, event, event["key"], event.get("value")))
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _line(number: int, event: Event, key: str, value: object) -> str:
+    own = {k: v for k, v in (event.get("metadata") or {}).items() if k not in ("mono_s", "session")}
+    logged = {
+        "namespace": "",
+        "time_ms": event["time_ms"],
+        "event_type": event.get("event_type", "POINT_IN_TIME"),
+        "key": key,
+        "value": value,
+        # Where it came from: mllog's lines name a file and a line.
+        "metadata": {"file": "events.jsonl", "lineno": number, **own},
+    }
+    if key == "submission_benchmark":
+        logged["event_type"] = "POINT_IN_TIME"
+    return f"{PREFIX} {json.dumps(logged)}\n"
