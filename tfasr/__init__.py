@@ -19,6 +19,7 @@ _HOME = {
     "Hypothesis": "tfasr.decoding.decoder",
     "Ledger": "tfasr.ledger",
     "PipelineConfig": "tfasr.data.pipeline",
+    "Run": "tfasr.tta.run",
     "RunError": "tfasr.errors",
     "ShardConfig": "tfasr.data.shards",
     "TrainingConfig": "tfasr.training.experiment",

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Run:
 
     path: Path
     name: str
-    events: list[Event]
+    events: list[Event] = field(repr=False)
     cut: bool = False
 
     @cached_property
