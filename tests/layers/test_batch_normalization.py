@@ -1,0 +1,116 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfasr.layers.batch_normalization import BatchNormalization
+
+# TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+def twins(channels, **options):
+    layers = [keras.layers.BatchNormalization(**options), BatchNormalization(**options)]
+    rng = np.random.default_rng(channels)
+    for layer in layers:
+        layer.build((None, None, channels))
+    weights = [rng.uniform(0.5, 2.0, size=channels) for _ in layers[0].weights]
+    for layer in layers:
+        layer.set_weights(weights)
+    return layers
+
+
+def outputs_gradients_and_statistics(layer, inputs, mask, training=True):
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs, training=training, mask=mask)
+        loss = tf.reduce_sum(tf.sin(tf.cast(outputs, "float32")))
+    sources = [inputs, *(v.value for v in layer.trainable_variables)]
+    gradients = tape.gradient(loss, sources)
+    return [x.numpy() for x in (outputs, *gradients)] + layer.get_weights()
+
+
+def assert_equal(received, expected):
+    for ours, keras_own in zip(received, expected, strict=True):
+        np.testing.assert_allclose(ours, keras_own, rtol=1e-4, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    # One frame alone has no variance: its outputs are the difference of equal numbers times 30.
+    lengths=st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(lambda x: sum(x) > 3),
+    channels=st.sampled_from([2, 5]),
+    scale=st.booleans(),
+    center=st.booleans(),
+    training=st.booleans(),
+    masked=st.booleans(),
+)
+def test_it_computes_what_keras_own_does(lengths, channels, scale, center, training, masked):
+    keras_own, ours = twins(channels, scale=scale, center=center, momentum=0.5)
+    inputs = np.random.default_rng(sum(lengths)).normal(1, 3, size=(len(lengths), 7, channels))
+    inputs = tf.constant(inputs, tf.float32)
+    mask = tf.sequence_mask(lengths, 7) if masked else None
+    expected = outputs_gradients_and_statistics(keras_own, inputs, mask, training)
+    assert_equal(outputs_gradients_and_statistics(ours, inputs, mask, training), expected)
+
+
+@pytest.mark.parametrize("padding", [1e6, np.nan, np.inf])
+@pytest.mark.parametrize("kind", [keras.layers.BatchNormalization, BatchNormalization])
+def test_padded_frames_do_not_count(kind, padding):
+    """Keras's own layer keeps this promise, too; the models rely on either."""
+    mask = np.arange(10) < np.array([[10], [7], [3], [0]])
+    inputs = np.random.default_rng(0).normal(2, 3, size=(4, 10, 5)).astype("float32")
+    inputs[~mask] = padding
+    layer = kind(momentum=0.0)
+    outputs = layer(inputs, training=True, mask=mask).numpy()
+    mean, variance = inputs[mask].mean(axis=0), inputs[mask].var(axis=0)
+    np.testing.assert_allclose(layer.moving_mean.numpy(), mean, rtol=1e-5)
+    np.testing.assert_allclose(layer.moving_variance.numpy(), variance, rtol=1e-5)
+    expected = (inputs[mask] - mean) / np.sqrt(variance + layer.epsilon)
+    np.testing.assert_allclose(outputs[mask], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_of_nothing_but_padding():
+    outputs = BatchNormalization()(tf.ones((2, 3, 4)), training=True, mask=tf.zeros((2, 3), bool))
+    assert np.isfinite(outputs.numpy()).all()
+
+
+def test_bfloat16_is_normalised_in_float32():
+    keras_own, ours = twins(4, dtype="mixed_bfloat16")
+    inputs = tf.cast(np.random.default_rng(0).normal(100, 1, size=(3, 50, 4)), tf.bfloat16)
+    mask = tf.sequence_mask([50, 20, 40])
+    results = [outputs_gradients_and_statistics(layer, inputs, mask) for layer in (keras_own, ours)]
+    assert results[1][0].dtype == results[0][0].dtype == tf.bfloat16.as_numpy_dtype
+    # The gradients, too, are rounded to the inputs' eight bits.
+    for index, (ours, keras_own) in enumerate(zip(*reversed(results), strict=True)):
+        tolerance = 2e-2 if index < 2 else 1e-4
+        ours, keras_own = ours.astype("float32"), keras_own.astype("float32")
+        np.testing.assert_allclose(ours, keras_own, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("options", [{"axis": 1}, {"dtype": "float64"}, {"trainable": False}])
+def test_everything_else_is_left_to_keras(options):
+    keras_own, ours = keras.layers.BatchNormalization(**options), BatchNormalization(**options)
+    inputs = np.random.default_rng(0).normal(size=(3, 6, 4))
+    # Keras takes a mask over the first two axes along any channel axis, and broadcasts it.
+    mask = None if "axis" in options else tf.sequence_mask([6, 2, 3])
+    expected = keras_own(inputs, training=True, mask=mask)
+    np.testing.assert_array_equal(ours(inputs, training=True, mask=mask), expected)
+
+
+def test_a_saved_model_comes_back(tmp_path):
+    layers = [keras.layers.Masking(), BatchNormalization(), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((None, 3)), *layers])
+    model.compile("sgd", "mse")
+    inputs, targets = np.random.default_rng(0).normal(size=(2, 4, 6, 3))
+    model.fit(inputs, targets[..., :2], epochs=2, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.layers[1]) is BatchNormalization
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    keras_own = keras.layers.BatchNormalization.from_config(layers[1].get_config())
+    keras_own.build((None, None, 3))
+    keras_own.set_weights(layers[1].get_weights())
+    np.testing.assert_array_equal(keras_own(inputs), layers[1](inputs))

@@ -1,0 +1,51 @@
+"""Keras's batch normalisation with a cheaper way to leave padded frames out."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class BatchNormalization(keras.layers.BatchNormalization):
+    """A `keras.layers.BatchNormalization` that trains faster where it is given a mask.
+
+    Weights, config, results and gradients are those of Keras's layer, which leaves masked frames
+    out of the statistics, too, but passes over the batch about twice as often. In inference,
+    without a mask, with ``synchronized`` or ``renorm``, for other inputs than
+    ``(batch, time, channels)`` and on Keras's JAX and PyTorch backends it is Keras's layer.
+    """
+
+    def call(self, inputs, training=None, mask=None):
+        """Normalises.
+
+        Args:
+            inputs: ``(batch, time, channels)``.
+            training: whether to normalise with the batch's statistics, and to learn from them.
+            mask: booleans ``(batch, time)``: the frames that count for the statistics.
+
+        Returns:
+            All frames normalised, the masked ones too, in the compute dtype.
+        """
+        if not self._is_masked_training(inputs, training, mask):
+            return super().call(inputs, training=training, mask=mask)
+        from tfasr.layers.batch_normalization_kernel import normalise_masked
+
+        ones, zeros = (fill(inputs.shape[-1:]) for fill in (keras.ops.ones, keras.ops.zeros))
+        gamma = keras.ops.convert_to_tensor(self.gamma) if self.scale else ones
+        beta = keras.ops.convert_to_tensor(self.beta) if self.center else zeros
+        outputs, mean, variance = normalise_masked(inputs, gamma, beta, mask, self.epsilon)
+        for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + batch * (1.0 - self.momentum))
+        return keras.ops.cast(outputs, self.compute_dtype)
+
+    def _is_masked_training(self, inputs, training, mask) -> bool:
+        return (
+            keras.backend.backend() == "tensorflow"
+            and bool(training)
+            and self.trainable
+            and mask is not None
+            and len(inputs.shape) == 3
+            and len(mask.shape) == 2
+            and self.axis in (-1, 2)
+            and not self.synchronized
+            and not getattr(self, "renorm", False)  # older Keras has none
+            and keras.backend.standardize_dtype(inputs.dtype) != "float64"
+        )
