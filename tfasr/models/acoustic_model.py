@@ -5,6 +5,7 @@ from typing import Literal
 import keras
 
 from tfasr.config import config_class, require
+from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 
@@ -75,7 +76,7 @@ class AcousticModel(keras.Model):
         self.recurrent = [self._recurrent(i, seeds) for i in range(config.num_lstm_layers)]
         blocks = range(config.num_lstm_layers + 1)
         self.normalisations = [
-            keras.layers.BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
+            BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
             for i in blocks
             if config.batch_normalisation
         ]
@@ -109,6 +110,12 @@ class AcousticModel(keras.Model):
                 layer, dtype=self.dtype_policy, name=f"bidirectional_{number}"
             )
         return layer
+
+    @property
+    def lstm_kernels(self) -> set[str]:
+        """What computes the recurrence, see `tfasr.layers.lstm.LSTM`; empty before any call."""
+        layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
+        return {layer.last_kernel for layer in layers if layer.last_kernel}
 
     def output_lengths(self, feature_lengths):
         """Returns the output frames of so many feature frames."""

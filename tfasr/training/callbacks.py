@@ -66,6 +66,10 @@ class BookSteps(keras.callbacks.Callback):
             self._ledger.event("train_step", {**_facts(logs), "loss": None}, **where)
             raise RunError(self._describe(logs, state))
         self._ledger.event("train_step", _facts(logs), **where)
+        if batch == 0 and state.step_in_epoch == 0 and state.epoch == 1:
+            kernels = sorted(self.model.acoustic_model.lstm_kernels)
+            self._ledger.event("lstm_kernel", kernels)
+            log.info("LSTM: %s", ", ".join(kernels))
 
     def _describe(self, logs: dict[str, Any], state: TrainingState) -> str:
         bad = set(logs["positions"][~np.isfinite(logs["utterance_loss"])].tolist())

@@ -68,6 +68,7 @@ class CtcModel(keras.Model):
         if self.train_function is not None and not force:
             return
         step: Callable | None = None
+        compiled_sizes: set[int] = set()
 
         def train_function(iterator: Iterator[Batch]) -> dict[str, Any]:
             nonlocal step
@@ -81,6 +82,11 @@ class CtcModel(keras.Model):
             # Reading the values waits for the device: a step's time is then its own.
             outputs = {name: value.numpy() for name, value in step(batch).items()}
             compiled = step.experimental_get_tracing_count() > traced
+            # XLA compiles the LSTM's steps anew for each batch size, rounded up to 8.
+            size = -(-len(outputs["positions"]) // 8)
+            if "fused CPU (XLA)" in self.acoustic_model.lstm_kernels:
+                compiled = compiled or size not in compiled_sizes
+                compiled_sizes.add(size)
             step_s = time.perf_counter() - fetched
             return {
                 "loss": float(np.mean(outputs["utterance_loss"], dtype=np.float64)),
