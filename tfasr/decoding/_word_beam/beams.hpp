@@ -1,0 +1,70 @@
+// The beams of one frame: parallel arrays without holes, one slot per beam.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "dictionary.hpp"
+#include "language_model.hpp"
+#include "sequence_tree.hpp"
+
+namespace word_beam {
+
+// What a class sequence means; it never changes while the beam lives.
+struct BeamState {
+  std::int32_t node = SequenceTree::kRoot;
+  std::int32_t prefix = Dictionary::kRoot;
+  double weight = 1.0;  // the language model's, at this point
+  double factor = 1.0;  // what the last class multiplied the probability by
+  LmState lm;
+};
+
+class Beams {
+ public:
+  Beams(SequenceTree& tree, const Dictionary& dictionary,
+        const std::vector<std::uint8_t>& is_word_class);
+
+  std::size_t size() const { return states.size(); }
+  void clear();
+  void reserve(std::size_t size);
+  // Appends a beam; the sequence must not have one.
+  void add(BeamState state, double blank, double non_blank);
+  // Removes beams; the last ones move into their slots. `slots` must rise.
+  void remove(const std::vector<std::int32_t>& slots);
+
+  // Whether the sequence may grow by a class and the longer one is not itself a beam.
+  bool is_open(std::size_t slot, std::int32_t label) const {
+    return (open_[slot * num_words_ + static_cast<std::size_t>(label) / 64] >>
+            (static_cast<unsigned>(label) % 64)) & 1U;
+  }
+  // The same for the first 64 classes at once.
+  std::uint64_t open_mask(std::size_t slot) const { return open_[slot * num_words_]; }
+
+  std::vector<double> p_blank;
+  std::vector<double> p_non_blank;
+  std::vector<double> total;  // p_blank + p_non_blank
+  std::vector<double> weight;
+  std::vector<double> next_blank;  // p_blank and p_non_blank of the frame being computed
+  std::vector<double> next_non_blank;
+  std::vector<std::int32_t> last;         // class, or -1
+  std::vector<std::int32_t> parent_slot;  // of the sequence one shorter, or -1
+  std::vector<std::uint8_t> may_gap;      // whether a non-word class may follow
+  std::vector<std::uint8_t> is_closed;    // whether `closed` is known
+  std::vector<Closed> closed;             // what closing the word at this point does
+  std::vector<BeamState> states;
+
+ private:
+  void allow(std::size_t slot);
+  void set_open(std::size_t slot, std::int32_t label, bool open);
+  void leave(std::size_t slot);
+  void move(std::size_t from, std::size_t to);
+  void resize(std::size_t size);
+
+  SequenceTree& tree_;
+  const Dictionary& dictionary_;
+  std::vector<std::int32_t> gap_labels_;
+  std::size_t num_words_;            // of 64 bits that hold one bit per class
+  std::vector<std::uint64_t> open_;  // num_words_ per slot
+};
+
+}  // namespace word_beam

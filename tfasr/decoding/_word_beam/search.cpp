@@ -1,0 +1,356 @@
+#include "search.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace word_beam {
+namespace {
+
+constexpr double kSmallest = std::numeric_limits<double>::denorm_min();
+// Bounds multiply in another order than scores do: they may differ by some rounding.
+constexpr double kSlack = 1.0 - 1e-12;
+// A power of two rounds nothing; the best beam is kept between these.
+constexpr double kTooSmall = 0x1p-200;
+constexpr double kTooLarge = 0x1p200;
+
+}  // namespace
+
+Search::Search(const Problem& problem)
+    : problem_(problem),
+      num_labels_(problem.blank()),
+      weighs_(problem.language_model != nullptr),
+      beams_(tree_, *problem.dictionary, problem.is_word_class),
+      y_(problem.is_word_class.size() + 1) {
+  for (std::int32_t label = 0; label < num_labels_; ++label) {
+    const bool is_word = problem.is_word_class[static_cast<std::size_t>(label)] != 0;
+    (is_word ? word_order_ : gap_order_).push_back(label);
+  }
+}
+
+std::vector<Result> Search::decode(const float* log_probs, std::int64_t frames,
+                                   std::size_t n_best) {
+  start();
+  for (std::int64_t t = 0; t < frames && beams_.size() > 0; ++t) {
+    step(log_probs + t * (num_labels_ + 1));
+  }
+  std::vector<Result> results;
+  std::set<std::vector<std::int32_t>> seen;
+  for (const Final& final : rank()) {
+    if (results.size() == n_best) break;
+    std::vector<std::int32_t> labels = completed(final.slot);
+    labels.erase(std::remove(labels.begin(), labels.end(), problem_.separator), labels.end());
+    if (!seen.insert(labels).second) continue;
+    results.push_back({std::move(labels), std::log(final.score) + log_scale_});
+  }
+  if (results.empty()) results.push_back({{}, -std::numeric_limits<double>::infinity()});
+  return results;
+}
+
+void Search::start() {
+  tree_.clear();
+  beams_.clear();
+  beams_.add(BeamState(), 1.0, 0.0);
+  log_scale_ = 0.0;
+}
+
+void Search::step(const float* log_probs) {
+  read_frame(log_probs);
+  stay();
+  extend();
+  if (problem_.recombine) recombine();
+  select();
+  commit();
+  rescale();
+}
+
+void Search::read_frame(const float* log_probs) {
+  for (std::size_t label = 0; label < y_.size(); ++label) {
+    y_[label] = std::exp(std::min(0.0, static_cast<double>(log_probs[label])));
+  }
+  sort_classes();
+}
+
+void Search::sort_classes() {
+  const auto likelier = [this](std::int32_t a, std::int32_t b) {
+    return y_[static_cast<std::size_t>(a)] > y_[static_cast<std::size_t>(b)];
+  };
+  std::sort(word_order_.begin(), word_order_.end(), likelier);
+  std::sort(gap_order_.begin(), gap_order_.end(), likelier);
+}
+
+// Every beam written on as it is; an extension that leads to an existing beam is merged here.
+void Search::stay() {
+  const std::size_t size = beams_.size();
+  const double blank = y_.back();
+  scores_.resize(size);
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < size; ++i) {
+    const std::int32_t last = beams_.last[i];
+    double non_blank = 0.0;
+    if (last >= 0) {
+      const double y = y_[static_cast<std::size_t>(last)];
+      non_blank = beams_.p_non_blank[i] * y;
+      const std::int32_t parent = beams_.parent_slot[i];
+      if (parent >= 0) {
+        const auto p = static_cast<std::size_t>(parent);
+        const double from = beams_.last[p] == last ? beams_.p_blank[p] : beams_.total[p];
+        const double grown = from * y;
+        non_blank += weighs_ ? grown * beams_.states[i].factor : grown;
+      }
+    }
+    beams_.next_blank[i] = beams_.total[i] * blank;
+    beams_.next_non_blank[i] = non_blank;
+    double score = beams_.next_blank[i] + non_blank;
+    if (weighs_) score *= beams_.weight[i];
+    scores_[i] = score;
+    least = std::min(least, score);
+  }
+  const bool full = size >= static_cast<std::size_t>(problem_.beam_width) && !problem_.recombine;
+  floor_ = full ? std::max(least, kSmallest) : kSmallest;
+}
+
+// Every beam with one more class, as far as the dictionary allows it and the beam can hold it.
+void Search::extend() {
+  extensions_.clear();
+  tighten_at_ = 4 * static_cast<std::size_t>(problem_.beam_width) + beams_.size();
+  const std::size_t size = beams_.size();
+  const LanguageModel* model = problem_.language_model;
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto slot = static_cast<std::int32_t>(i);
+    double limit = beams_.total[i];
+    if (weighs_) {
+      limit *= model->forecasts() ? model->ahead_limit(beams_.states[i].lm) : beams_.weight[i];
+    }
+    extend_over(slot, word_order_, limit, true);
+    if (beams_.may_gap[i]) {
+      if (weighs_) limit = beams_.total[i] * closed(slot).factor * closed(slot).weight;
+      extend_over(slot, gap_order_, limit, false);
+    }
+    if (scores_.size() > tighten_at_ && !problem_.recombine) tighten();
+  }
+}
+
+// limit: no extension of the beam scores more than it times the class's probability.
+void Search::extend_over(std::int32_t slot, const std::vector<std::int32_t>& order, double limit,
+                         bool is_word) {
+  const auto i = static_cast<std::size_t>(slot);
+  const double floor = weighs_ ? floor_ * kSlack : floor_;
+  for (const std::int32_t label : order) {
+    if (limit * y_[static_cast<std::size_t>(label)] < floor) break;
+    if (!beams_.is_open(i, label)) continue;
+    double score = grown_probability(slot, label);
+    if (weighs_) score *= grown_weight(slot, label, is_word);
+    if (score < floor_) continue;
+    scores_.push_back(score);
+    extensions_.push_back({slot, label});
+  }
+}
+
+// What closing the word at the end of a beam does; a gap after a gap closes nothing.
+const Closed& Search::closed(std::int32_t slot) {
+  const auto i = static_cast<std::size_t>(slot);
+  if (!beams_.is_closed[i]) {
+    const BeamState& state = beams_.states[i];
+    Closed closed;
+    closed.state = state.lm;
+    closed.weight = state.weight;
+    if (weighs_ && state.prefix != Dictionary::kRoot) {
+      const std::int32_t word = problem_.dictionary->prefix(state.prefix).word_begin;
+      closed = problem_.language_model->close(state.lm, word);
+    }
+    beams_.closed[i] = closed;
+    beams_.is_closed[i] = 1;
+  }
+  return beams_.closed[i];
+}
+
+double Search::grown_probability(std::int32_t slot, std::int32_t label) const {
+  const auto i = static_cast<std::size_t>(slot);
+  const double from = label == beams_.last[i] ? beams_.p_blank[i] : beams_.total[i];
+  const double grown = from * y_[static_cast<std::size_t>(label)];
+  const bool is_gap = !problem_.is_word_class[static_cast<std::size_t>(label)];
+  return weighs_ && is_gap ? grown * beams_.closed[i].factor : grown;
+}
+
+double Search::grown_weight(std::int32_t slot, std::int32_t label, bool is_word) {
+  if (!is_word) return closed(slot).weight;
+  const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
+  if (!problem_.language_model->forecasts()) return state.weight;
+  const Dictionary& dictionary = *problem_.dictionary;
+  const Prefix& longer = dictionary.prefix(dictionary.child(state.prefix, label));
+  return problem_.language_model->ahead(state.lm, longer.word_begin, longer.word_end);
+}
+
+BeamState Search::grown_state(std::int32_t slot, std::int32_t label) {
+  BeamState state = beams_.states[static_cast<std::size_t>(slot)];
+  const bool is_word = problem_.is_word_class[static_cast<std::size_t>(label)] != 0;
+  if (weighs_) state.weight = grown_weight(slot, label, is_word);
+  state.factor = 1.0;
+  if (weighs_ && !is_word) {
+    state.factor = closed(slot).factor;
+    state.lm = closed(slot).state;
+  }
+  state.prefix =
+      is_word ? problem_.dictionary->child(state.prefix, label) : Dictionary::kRoot;
+  state.node = tree_.child(state.node, label);
+  return state;
+}
+
+// Raises the floor to the score of the last candidate that the beam holds so far.
+void Search::tighten() {
+  const auto width = static_cast<std::size_t>(problem_.beam_width);
+  partition_ = scores_;
+  const auto last = partition_.begin() + static_cast<std::ptrdiff_t>(width - 1);
+  std::nth_element(partition_.begin(), last, partition_.end(), std::greater<double>());
+  floor_ = std::max(floor_, *last);
+  const std::size_t stays = beams_.size();
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < extensions_.size(); ++i) {
+    if (scores_[stays + i] < floor_) continue;
+    scores_[stays + kept] = scores_[stays + i];
+    extensions_[kept++] = extensions_[i];
+  }
+  scores_.resize(stays + kept);
+  extensions_.resize(kept);
+  tighten_at_ = std::max(tighten_at_, 2 * scores_.size());  // ties at the floor all stay
+}
+
+// Drops candidates that another one with the same future beats in both probabilities.
+void Search::recombine() {}
+
+// Leaves in `dropped_` the beams that do not stay and in `extensions_` those that enter.
+void Search::select() {
+  const auto width = static_cast<std::size_t>(problem_.beam_width);
+  const std::size_t stays = beams_.size();
+  double threshold = kSmallest;
+  ties_.clear();
+  if (scores_.size() > width) {
+    partition_ = scores_;
+    const auto last = partition_.begin() + static_cast<std::ptrdiff_t>(width - 1);
+    std::nth_element(partition_.begin(), last, partition_.end(), std::greater<double>());
+    if (*last >= kSmallest) {
+      threshold = *last;
+      std::size_t above = 0;
+      for (std::size_t i = 0; i < scores_.size(); ++i) {
+        above += scores_[i] > threshold;
+        if (scores_[i] == threshold) ties_.push_back(i);
+      }
+      keep_first_of_ties(width - above);
+    }
+  }
+  dropped_.clear();
+  for (std::size_t i = 0; i < stays; ++i) {
+    if (scores_[i] < threshold) dropped_.push_back(static_cast<std::int32_t>(i));
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < extensions_.size(); ++i) {
+    if (scores_[stays + i] >= threshold) extensions_[kept++] = extensions_[i];
+  }
+  extensions_.resize(kept);
+}
+
+// Of the candidates whose score is the threshold, the first `room` in the order of their classes
+// stay; the others lose their score.
+void Search::keep_first_of_ties(std::size_t room) {
+  if (ties_.size() <= room) return;
+  const std::size_t stays = beams_.size();
+  const auto key = [&](std::size_t i) {
+    if (i < stays) return std::make_pair(beams_.states[i].node, SequenceTree::kNone + 0);
+    const Extension& extension = extensions_[i - stays];
+    return std::make_pair(beams_.states[static_cast<std::size_t>(extension.slot)].node,
+                          extension.label);
+  };
+  const auto first_lost = ties_.begin() + static_cast<std::ptrdiff_t>(room);
+  std::nth_element(ties_.begin(), first_lost, ties_.end(), [&](std::size_t a, std::size_t b) {
+    const auto left = key(a);
+    const auto right = key(b);
+    return tree_.before(left.first, left.second, right.first, right.second);
+  });
+  for (auto i = first_lost; i != ties_.end(); ++i) scores_[*i] = 0.0;
+}
+
+void Search::commit() {
+  const std::size_t stays = beams_.size();
+  for (const Extension& extension : extensions_) {
+    const double p = grown_probability(extension.slot, extension.label);
+    beams_.add(grown_state(extension.slot, extension.label), 0.0, p);
+  }
+  for (std::size_t i = 0; i < stays; ++i) {
+    beams_.total[i] = beams_.next_blank[i] + beams_.next_non_blank[i];
+  }
+  beams_.p_blank.swap(beams_.next_blank);
+  beams_.p_non_blank.swap(beams_.next_non_blank);
+  beams_.remove(dropped_);
+}
+
+void Search::rescale() {
+  double best = 0.0;
+  for (const double total : beams_.total) best = std::max(best, total);
+  if (!(best > 0.0) || (best > kTooSmall && best < kTooLarge)) return;
+  int exponent = 0;
+  std::frexp(best, &exponent);
+  for (std::size_t i = 0; i < beams_.size(); ++i) {
+    beams_.p_blank[i] = std::ldexp(beams_.p_blank[i], -exponent);
+    beams_.p_non_blank[i] = std::ldexp(beams_.p_non_blank[i], -exponent);
+    beams_.total[i] = beams_.p_blank[i] + beams_.p_non_blank[i];
+  }
+  log_scale_ += exponent * std::log(2.0);
+}
+
+// All beams, best first. Under a model that scores the end, a beam whose last word cannot be told
+// stands behind all others.
+std::vector<Search::Final> Search::rank() {
+  std::vector<Final> ranked;
+  const LanguageModel* model = problem_.language_model;
+  for (std::size_t i = 0; i < beams_.size(); ++i) {
+    Final final{static_cast<std::int32_t>(i), beams_.total[i] * beams_.weight[i], true};
+    if (weighs_ && model->scores_end()) {
+      const BeamState& state = beams_.states[i];
+      const Prefix& prefix = problem_.dictionary->prefix(state.prefix);
+      LmState last = state.lm;
+      if (state.prefix != Dictionary::kRoot) {
+        final.whole = prefix.terminal || prefix.word_end - prefix.word_begin == 1;
+        if (final.whole) {
+          const Closed closed = model->close(last, prefix.word_begin);
+          final.score *= closed.factor;
+          last = closed.state;
+        }
+      }
+      if (final.whole) final.score *= model->end_factor(last);
+    }
+    if (final.score > 0.0) ranked.push_back(final);
+  }
+  std::sort(ranked.begin(), ranked.end(), [this](const Final& a, const Final& b) {
+    if (a.whole != b.whole) return a.whole;
+    if (a.score != b.score) return a.score > b.score;
+    return tree_.before(beams_.states[static_cast<std::size_t>(a.slot)].node, SequenceTree::kNone,
+                        beams_.states[static_cast<std::size_t>(b.slot)].node,
+                        SequenceTree::kNone);
+  });
+  return ranked;
+}
+
+// A beam's classes; a last word that can only become one word is completed.
+std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
+  const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
+  std::vector<std::int32_t> labels = tree_.sequence(state.node);
+  const Dictionary& dictionary = *problem_.dictionary;
+  const Prefix& prefix = dictionary.prefix(state.prefix);
+  if (state.prefix == Dictionary::kRoot || prefix.word_end - prefix.word_begin != 1) return labels;
+  std::size_t written = 0;
+  for (std::int32_t node = state.node;
+       node != SequenceTree::kRoot &&
+       problem_.is_word_class[static_cast<std::size_t>(tree_[node].label)];
+       node = tree_[node].parent) {
+    ++written;
+  }
+  const std::vector<std::int32_t>& word = dictionary.word(prefix.word_begin);
+  labels.insert(labels.end(), word.begin() + static_cast<std::ptrdiff_t>(written), word.end());
+  return labels;
+}
+
+}  // namespace word_beam

@@ -1,0 +1,95 @@
+// Word beam search over one utterance.
+//
+// Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal classification
+// decoding algorithm", ICFHR 2018.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "beams.hpp"
+#include "dictionary.hpp"
+#include "language_model.hpp"
+#include "sequence_tree.hpp"
+
+namespace word_beam {
+
+// What is searched for; shared by all threads and never changed.
+struct Problem {
+  const Dictionary* dictionary = nullptr;
+  const LanguageModel* language_model = nullptr;  // nullptr: the dictionary only
+  std::vector<std::uint8_t> is_word_class;        // one per class but the blank, which is last
+  std::int32_t separator = -1;                    // the class that a text leaves out; -1: none
+  std::int32_t beam_width = 1;
+  bool recombine = false;
+
+  std::int32_t blank() const { return static_cast<std::int32_t>(is_word_class.size()); }
+};
+
+struct Result {
+  std::vector<std::int32_t> labels;  // without separators
+  double score = 0.0;                // natural logarithm
+};
+
+class Search {
+ public:
+  explicit Search(const Problem& problem);
+
+  // log_probs: frames x classes, none NaN. Returns at most n_best results of different labels, best
+  // first, and at least one.
+  std::vector<Result> decode(const float* log_probs, std::int64_t frames, std::size_t n_best);
+
+ private:
+  struct Extension {
+    std::int32_t slot;
+    std::int32_t label;
+  };
+  struct Final {
+    std::int32_t slot;
+    double score;
+    bool whole;
+  };
+
+  void start();
+  void step(const float* log_probs);
+  void read_frame(const float* log_probs);
+  void stay();
+  void extend();
+  void extend_over(std::int32_t slot, const std::vector<std::int32_t>& order, double limit,
+                   bool is_word);
+  const Closed& closed(std::int32_t slot);
+  double grown_probability(std::int32_t slot, std::int32_t label) const;
+  double grown_weight(std::int32_t slot, std::int32_t label, bool is_word);
+  BeamState grown_state(std::int32_t slot, std::int32_t label);
+  void tighten();
+  void recombine();
+  void select();
+  void keep_first_of_ties(std::size_t room);
+  void commit();
+  void sort_classes();
+  void rescale();
+  std::vector<Final> rank();
+  std::vector<std::int32_t> completed(std::int32_t slot) const;
+
+  const Problem& problem_;
+  std::int32_t num_labels_;
+  bool weighs_;  // whether a language model has a say
+  SequenceTree tree_;
+  Beams beams_;
+  double log_scale_ = 0.0;
+
+  // One frame's work; kept between frames so that nothing is allocated per frame.
+  std::vector<double> y_;
+  std::vector<std::int32_t> word_order_;  // classes by falling probability
+  std::vector<std::int32_t> gap_order_;
+  std::vector<double> scores_;  // of the beams that stay, then of the extensions
+  std::vector<Extension> extensions_;
+  std::vector<double> partition_;
+  std::vector<std::size_t> ties_;
+  std::vector<std::int32_t> dropped_;
+  std::vector<std::size_t> futures_;  // hash table of `recombine`
+  double floor_ = 0.0;                // no candidate below it can enter the beam
+  std::size_t tighten_at_ = 0;
+};
+
+}  // namespace word_beam
