@@ -41,6 +41,7 @@ class WordBeamSearch:
         word_characters: the characters words are made of; None: all but the space.
         recombine: keep, of beams at the same point of the dictionary and in the same state of the
             language model, only those that no other one dominates. Not in the published algorithm.
+        collapse_spaces: write runs of spaces as one, and none at the ends of a text.
         num_threads: threads for the utterances of a batch; None: one per available core.
         seed: of ``ngrams_forecast_sample``.
 
@@ -63,6 +64,7 @@ class WordBeamSearch:
         smoothing: float = 0.0,
         word_characters: str | None = None,
         recombine: bool = False,
+        collapse_spaces: bool = True,
         num_threads: int | None = None,
         seed: int = 0,
     ):
@@ -88,7 +90,8 @@ class WordBeamSearch:
         self._decoder = core.Decoder(
             words=list(words),
             is_word_class=[c in word_characters for c in alphabet.characters],
-            separator=-1 if alphabet.separator is None else _class_of(alphabet, alphabet.separator),
+            separator=_class_of(alphabet, alphabet.separator),
+            space=_class_of(alphabet, " ") if collapse_spaces else -1,
             beam_width=self.beam_width,
             recombine=bool(recombine),
             model=model,
@@ -167,8 +170,8 @@ def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.
     return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
 
 
-def _class_of(alphabet: Alphabet, character: str) -> int:
-    return alphabet.characters.index(character)
+def _class_of(alphabet: Alphabet, character: str | None) -> int:
+    return -1 if character is None else alphabet.characters.find(character)
 
 
 def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozenset[str]:

@@ -8,32 +8,26 @@ Beams::Beams(SequenceTree& tree, const Dictionary& dictionary,
              const std::vector<std::uint8_t>& is_word_class)
     : tree_(tree), dictionary_(dictionary), num_words_((is_word_class.size() + 63) / 64) {
   for (std::size_t label = 0; label < is_word_class.size(); ++label) {
-    if (!is_word_class[label]) gap_labels_.push_back(static_cast<std::int32_t>(label));
+    if (is_word_class[label]) continue;
+    gap_labels_.push_back(static_cast<std::int32_t>(label));
+    if (label < 64) gap_mask_ |= std::uint64_t{1} << label;
   }
 }
 
-void Beams::resize(std::size_t size) {
-  p_blank.resize(size);
-  p_non_blank.resize(size);
-  total.resize(size);
-  weight.resize(size);
-  next_blank.resize(size);
-  next_non_blank.resize(size);
-  last.resize(size);
-  parent_slot.resize(size);
-  may_gap.resize(size);
-  is_closed.resize(size);
-  closed.resize(size);
-  states.resize(size);
-  open_.resize(size * num_words_);
-}
-
-void Beams::clear() { resize(0); }
-
-void Beams::reserve(std::size_t size) {
-  const std::size_t before = states.size();
-  resize(std::max(size, before));
-  resize(before);
+void Beams::grow() {
+  const std::size_t capacity = std::max<std::size_t>(64, 2 * states.size());
+  p_blank.resize(capacity);
+  p_non_blank.resize(capacity);
+  total.resize(capacity);
+  next_blank.resize(capacity);
+  next_non_blank.resize(capacity);
+  last.resize(capacity);
+  parent_slot.resize(capacity);
+  may_gap.resize(capacity);
+  is_closed.resize(capacity);
+  closed.resize(capacity);
+  states.resize(capacity);
+  open_.resize(capacity * num_words_);
 }
 
 void Beams::set_open(std::size_t slot, std::int32_t label, bool open) {
@@ -43,41 +37,37 @@ void Beams::set_open(std::size_t slot, std::int32_t label, bool open) {
 }
 
 void Beams::allow(std::size_t slot) {
-  const auto begin = open_.begin() + static_cast<std::ptrdiff_t>(slot * num_words_);
-  std::fill(begin, begin + static_cast<std::ptrdiff_t>(num_words_), 0);
   const Prefix& prefix = dictionary_.prefix(states[slot].prefix);
+  may_gap[slot] = states[slot].prefix == Dictionary::kRoot || prefix.terminal;
+  open_[slot * num_words_] = prefix.next_labels | (may_gap[slot] ? gap_mask_ : 0);
+  if (num_words_ == 1) return;
+  for (std::size_t i = 1; i < num_words_; ++i) open_[slot * num_words_ + i] = 0;
   for (std::int32_t i = 0; i < prefix.num_children; ++i) {
     set_open(slot, dictionary_.prefix(prefix.first_child + i).label, true);
   }
-  may_gap[slot] = states[slot].prefix == Dictionary::kRoot || prefix.terminal;
-  if (may_gap[slot]) {
-    for (const std::int32_t label : gap_labels_) set_open(slot, label, true);
-  }
+  if (!may_gap[slot]) return;
+  for (const std::int32_t label : gap_labels_) set_open(slot, label, true);
 }
 
-void Beams::add(BeamState state, double blank, double non_blank) {
-  const std::size_t slot = size();
-  resize(slot + 1);
-  states[slot] = state;
-  p_blank[slot] = blank;
-  p_non_blank[slot] = non_blank;
-  total[slot] = blank + non_blank;
-  next_blank[slot] = blank;
-  next_non_blank[slot] = non_blank;
-  weight[slot] = state.weight;
+void Beams::enter(std::size_t slot, const Newcomer& newcomer) {
+  states[slot] = newcomer.state;
+  p_blank[slot] = newcomer.p_blank;
+  p_non_blank[slot] = newcomer.p_non_blank;
+  total[slot] = newcomer.p_blank + newcomer.p_non_blank;
   is_closed[slot] = 0;
   allow(slot);
 
-  SequenceTree::Node& node = tree_[state.node];
+  SequenceTree::Node& node = tree_[newcomer.state.node];
   const auto here = static_cast<std::int32_t>(slot);
   node.slot = here;
   last[slot] = node.label;
-  parent_slot[slot] = node.parent == SequenceTree::kNone ? -1 : tree_[node.parent].slot;
-  if (parent_slot[slot] >= 0) {
+  parent_slot[slot] = -1;
+  if (node.parent != SequenceTree::kNone && tree_[node.parent].slot >= 0) {
+    parent_slot[slot] = tree_[node.parent].slot;
     set_open(static_cast<std::size_t>(parent_slot[slot]), node.label, false);
   }
   for (std::int32_t i = node.first_child; i != SequenceTree::kNone; i = tree_[i].next) {
-    if (tree_[i].slot == SequenceTree::kNone) continue;
+    if (tree_[i].slot < 0) continue;
     parent_slot[static_cast<std::size_t>(tree_[i].slot)] = here;
     set_open(slot, tree_[i].label, false);
   }
@@ -90,9 +80,7 @@ void Beams::leave(std::size_t slot) {
     set_open(static_cast<std::size_t>(parent_slot[slot]), node.label, true);
   }
   for (std::int32_t i = node.first_child; i != SequenceTree::kNone; i = tree_[i].next) {
-    if (tree_[i].slot != SequenceTree::kNone) {
-      parent_slot[static_cast<std::size_t>(tree_[i].slot)] = -1;
-    }
+    if (tree_[i].slot >= 0) parent_slot[static_cast<std::size_t>(tree_[i].slot)] = -1;
   }
   tree_.release(states[slot].node);
 }
@@ -101,7 +89,6 @@ void Beams::move(std::size_t from, std::size_t to) {
   p_blank[to] = p_blank[from];
   p_non_blank[to] = p_non_blank[from];
   total[to] = total[from];
-  weight[to] = weight[from];
   last[to] = last[from];
   parent_slot[to] = parent_slot[from];
   may_gap[to] = may_gap[from];
@@ -114,21 +101,35 @@ void Beams::move(std::size_t from, std::size_t to) {
   SequenceTree::Node& node = tree_[states[to].node];
   node.slot = static_cast<std::int32_t>(to);
   for (std::int32_t i = node.first_child; i != SequenceTree::kNone; i = tree_[i].next) {
-    if (tree_[i].slot != SequenceTree::kNone) {
-      parent_slot[static_cast<std::size_t>(tree_[i].slot)] = static_cast<std::int32_t>(to);
-    }
+    if (tree_[i].slot < 0) continue;
+    parent_slot[static_cast<std::size_t>(tree_[i].slot)] = static_cast<std::int32_t>(to);
   }
 }
 
-void Beams::remove(const std::vector<std::int32_t>& slots) {
-  for (const std::int32_t slot : slots) leave(static_cast<std::size_t>(slot));
-  std::size_t end = size();
-  for (std::size_t i = slots.size(); i > 0; --i) {
-    const auto slot = static_cast<std::size_t>(slots[i - 1]);
-    --end;  // from behind, so that what moves into a slot is never itself removed
-    if (slot != end) move(end, slot);
+void Beams::exchange(const std::vector<std::int32_t>& leaving,
+                     const std::vector<Newcomer>& coming) {
+  for (const std::int32_t slot : leaving) leave(static_cast<std::size_t>(slot));
+  std::size_t filled = 0;
+  for (const Newcomer& newcomer : coming) {
+    if (filled < leaving.size()) {
+      enter(static_cast<std::size_t>(leaving[filled++]), newcomer);
+      continue;
+    }
+    if (size_ == states.size()) grow();
+    enter(size_++, newcomer);
   }
-  resize(end);
+  // Holes are filled from behind, the last one first, so that no hole is ever moved.
+  for (std::size_t i = leaving.size(); i > filled; --i) {
+    const auto hole = static_cast<std::size_t>(leaving[i - 1]);
+    --size_;
+    if (hole != size_) move(size_, hole);
+  }
+}
+
+void Beams::advance() {
+  p_blank.swap(next_blank);
+  p_non_blank.swap(next_non_blank);
+  for (std::size_t i = 0; i < size_; ++i) total[i] = p_blank[i] + p_non_blank[i];
 }
 
 }  // namespace word_beam

@@ -19,31 +19,34 @@ struct BeamState {
   LmState lm;
 };
 
+struct Newcomer {
+  BeamState state;
+  double p_blank = 0.0;
+  double p_non_blank = 0.0;
+};
+
 class Beams {
  public:
   Beams(SequenceTree& tree, const Dictionary& dictionary,
         const std::vector<std::uint8_t>& is_word_class);
 
-  std::size_t size() const { return states.size(); }
-  void clear();
-  void reserve(std::size_t size);
-  // Appends a beam; the sequence must not have one.
-  void add(BeamState state, double blank, double non_blank);
-  // Removes beams; the last ones move into their slots. `slots` must rise.
-  void remove(const std::vector<std::int32_t>& slots);
+  std::size_t size() const { return size_; }
+  void clear() { size_ = 0; }
+  // Puts newcomers into the slots of beams that leave, in rising order, then behind the last one.
+  // The node of a newcomer must be marked as coming.
+  void exchange(const std::vector<std::int32_t>& leaving, const std::vector<Newcomer>& coming);
+  // Makes the probabilities of the frame being computed the present ones.
+  void advance();
 
   // Whether the sequence may grow by a class and the longer one is not itself a beam.
   bool is_open(std::size_t slot, std::int32_t label) const {
     return (open_[slot * num_words_ + static_cast<std::size_t>(label) / 64] >>
             (static_cast<unsigned>(label) % 64)) & 1U;
   }
-  // The same for the first 64 classes at once.
-  std::uint64_t open_mask(std::size_t slot) const { return open_[slot * num_words_]; }
 
   std::vector<double> p_blank;
   std::vector<double> p_non_blank;
-  std::vector<double> total;  // p_blank + p_non_blank
-  std::vector<double> weight;
+  std::vector<double> total;       // p_blank + p_non_blank
   std::vector<double> next_blank;  // p_blank and p_non_blank of the frame being computed
   std::vector<double> next_non_blank;
   std::vector<std::int32_t> last;         // class, or -1
@@ -54,17 +57,20 @@ class Beams {
   std::vector<BeamState> states;
 
  private:
+  void grow();
   void allow(std::size_t slot);
   void set_open(std::size_t slot, std::int32_t label, bool open);
+  void enter(std::size_t slot, const Newcomer& newcomer);
   void leave(std::size_t slot);
   void move(std::size_t from, std::size_t to);
-  void resize(std::size_t size);
 
   SequenceTree& tree_;
   const Dictionary& dictionary_;
   std::vector<std::int32_t> gap_labels_;
+  std::uint64_t gap_mask_ = 0;       // of those below 64
   std::size_t num_words_;            // of 64 bits that hold one bit per class
   std::vector<std::uint64_t> open_;  // num_words_ per slot
+  std::size_t size_ = 0;
 };
 
 }  // namespace word_beam

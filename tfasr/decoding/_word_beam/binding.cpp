@@ -38,11 +38,13 @@ std::shared_ptr<BigramModel> make_bigram_model(std::vector<double> unigrams,
 }
 
 std::unique_ptr<Decoder> make_decoder(Words words, std::vector<std::uint8_t> is_word_class,
-                                      std::int32_t separator, std::int32_t beam_width,
-                                      bool recombine, std::shared_ptr<LanguageModel> model) {
+                                      std::int32_t separator, std::int32_t space,
+                                      std::int32_t beam_width, bool recombine,
+                                      std::shared_ptr<LanguageModel> model) {
   Problem problem;
   problem.is_word_class = std::move(is_word_class);
   problem.separator = separator;
+  problem.space = space;
   problem.beam_width = beam_width;
   problem.recombine = recombine;
   return std::make_unique<Decoder>(Dictionary(std::move(words)), std::move(model),
@@ -84,7 +86,7 @@ PYBIND11_MODULE(_word_beam_core, module) {
       .def(py::init<OutsideModel::Score, OutsideModel::End>(), py::arg("score"), py::arg("end"));
   py::class_<Decoder>(module, "Decoder")
       .def(py::init(&make_decoder), py::arg("words"), py::arg("is_word_class"),
-           py::arg("separator"), py::arg("beam_width"), py::arg("recombine"), py::arg("model"))
+           py::arg("separator"), py::arg("space"), py::arg("beam_width"), py::arg("recombine"), py::arg("model"))
       .def("decode", &decode, py::arg("log_probs").noconvert(), py::arg("lengths").noconvert(),
            py::arg("n_best"), py::arg("num_threads"));
 }

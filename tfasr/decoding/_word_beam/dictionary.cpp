@@ -5,6 +5,17 @@
 #include <utility>
 
 namespace word_beam {
+namespace {
+
+// Standard C++ has none before C++20.
+std::int32_t count_bits(std::uint64_t bits) {
+  bits -= (bits >> 1) & 0x5555555555555555ULL;
+  bits = (bits & 0x3333333333333333ULL) + ((bits >> 2) & 0x3333333333333333ULL);
+  bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+  return static_cast<std::int32_t>((bits * 0x0101010101010101ULL) >> 56);
+}
+
+}  // namespace
 
 Dictionary::Dictionary(std::vector<std::vector<std::int32_t>> words) : words_(std::move(words)) {
   std::sort(words_.begin(), words_.end());
@@ -32,6 +43,7 @@ void Dictionary::add_children(std::int32_t index, std::size_t depth) {
   const Prefix parent = prefix(index);
   std::int32_t begin = parent.word_begin;
   const bool terminal = word(begin).size() == depth;
+  std::uint64_t next_labels = 0;
   const auto first_child = static_cast<std::int32_t>(prefixes_.size());
   if (terminal) ++begin;  // the shortest of the words stands first
   while (begin < parent.word_end) {
@@ -40,16 +52,23 @@ void Dictionary::add_children(std::int32_t index, std::size_t depth) {
     longer.word_begin = begin;
     while (begin < parent.word_end && word(begin)[depth] == longer.label) ++begin;
     longer.word_end = begin;
+    if (longer.label >= 0 && longer.label < 64) next_labels |= std::uint64_t{1} << longer.label;
     prefixes_.push_back(longer);
   }
   Prefix& changed = prefixes_[static_cast<std::size_t>(index)];
   changed.terminal = terminal;
+  changed.next_labels = next_labels;
   changed.first_child = first_child;
   changed.num_children = static_cast<std::int32_t>(prefixes_.size()) - first_child;
 }
 
 std::int32_t Dictionary::child(std::int32_t index, std::int32_t label) const {
   const Prefix& parent = prefix(index);
+  if (label >= 0 && label < 64) {
+    const std::uint64_t bit = std::uint64_t{1} << label;
+    if (!(parent.next_labels & bit)) return kNone;
+    return parent.first_child + count_bits(parent.next_labels & (bit - 1));
+  }
   const auto begin = prefixes_.begin() + parent.first_child;
   const auto end = begin + parent.num_children;
   const auto found =

@@ -9,6 +9,7 @@ namespace word_beam {
 // A prefix of one or more words. The words that begin with it are the sorted words
 // [word_begin, word_end); it is itself a word where `terminal`, and then word_begin is its id.
 struct Prefix {
+  std::uint64_t next_labels = 0;  // one bit per label below 64 that continues the prefix
   std::int32_t first_child = 0;
   std::int32_t num_children = 0;
   std::int32_t word_begin = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <limits>
 #include <set>
@@ -16,6 +17,7 @@ constexpr double kSlack = 1.0 - 1e-12;
 // A power of two rounds nothing; the best beam is kept between these.
 constexpr double kTooSmall = 0x1p-200;
 constexpr double kTooLarge = 0x1p200;
+constexpr std::int64_t kBins = 1024;  // eight per power of two
 
 }  // namespace
 
@@ -42,7 +44,7 @@ std::vector<Result> Search::decode(const float* log_probs, std::int64_t frames,
   for (const Final& final : rank()) {
     if (results.size() == n_best) break;
     std::vector<std::int32_t> labels = completed(final.slot);
-    labels.erase(std::remove(labels.begin(), labels.end(), problem_.separator), labels.end());
+    clean(labels);
     if (!seen.insert(labels).second) continue;
     results.push_back({std::move(labels), std::log(final.score) + log_scale_});
   }
@@ -53,7 +55,11 @@ std::vector<Result> Search::decode(const float* log_probs, std::int64_t frames,
 void Search::start() {
   tree_.clear();
   beams_.clear();
-  beams_.add(BeamState(), 1.0, 0.0);
+  dropped_.clear();
+  newcomers_.assign(1, Newcomer());
+  newcomers_[0].p_blank = 1.0;
+  tree_[SequenceTree::kRoot].slot = SequenceTree::kComing;
+  beams_.exchange(dropped_, newcomers_);
   log_scale_ = 0.0;
 }
 
@@ -88,6 +94,7 @@ void Search::stay() {
   const double blank = y_.back();
   scores_.resize(size);
   double least = std::numeric_limits<double>::infinity();
+  best_ = 0.0;
   for (std::size_t i = 0; i < size; ++i) {
     const std::int32_t last = beams_.last[i];
     double non_blank = 0.0;
@@ -105,9 +112,10 @@ void Search::stay() {
     beams_.next_blank[i] = beams_.total[i] * blank;
     beams_.next_non_blank[i] = non_blank;
     double score = beams_.next_blank[i] + non_blank;
-    if (weighs_) score *= beams_.weight[i];
+    if (weighs_) score *= beams_.states[i].weight;
     scores_[i] = score;
     least = std::min(least, score);
+    best_ = std::max(best_, score);
   }
   const bool full = size >= static_cast<std::size_t>(problem_.beam_width) && !problem_.recombine;
   floor_ = full ? std::max(least, kSmallest) : kSmallest;
@@ -117,14 +125,11 @@ void Search::stay() {
 void Search::extend() {
   extensions_.clear();
   tighten_at_ = 4 * static_cast<std::size_t>(problem_.beam_width) + beams_.size();
-  const std::size_t size = beams_.size();
-  const LanguageModel* model = problem_.language_model;
-  for (std::size_t i = 0; i < size; ++i) {
-    const auto slot = static_cast<std::int32_t>(i);
+  const auto size = static_cast<std::int32_t>(beams_.size());
+  for (std::int32_t slot = 0; slot < size; ++slot) {
+    const auto i = static_cast<std::size_t>(slot);
     double limit = beams_.total[i];
-    if (weighs_) {
-      limit *= model->forecasts() ? model->ahead_limit(beams_.states[i].lm) : beams_.weight[i];
-    }
+    if (weighs_) limit *= word_weight_limit(slot);
     extend_over(slot, word_order_, limit, true);
     if (beams_.may_gap[i]) {
       if (weighs_) limit = beams_.total[i] * closed(slot).factor * closed(slot).weight;
@@ -132,6 +137,12 @@ void Search::extend() {
     }
     if (scores_.size() > tighten_at_ && !problem_.recombine) tighten();
   }
+}
+
+double Search::word_weight_limit(std::int32_t slot) const {
+  const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
+  const LanguageModel& model = *problem_.language_model;
+  return model.forecasts() ? model.ahead_limit(state.lm) : state.weight;
 }
 
 // limit: no extension of the beam scores more than it times the class's probability.
@@ -145,6 +156,7 @@ void Search::extend_over(std::int32_t slot, const std::vector<std::int32_t>& ord
     double score = grown_probability(slot, label);
     if (weighs_) score *= grown_weight(slot, label, is_word);
     if (score < floor_) continue;
+    best_ = std::max(best_, score);
     scores_.push_back(score);
     extensions_.push_back({slot, label});
   }
@@ -197,16 +209,39 @@ BeamState Search::grown_state(std::int32_t slot, std::int32_t label) {
   state.prefix =
       is_word ? problem_.dictionary->child(state.prefix, label) : Dictionary::kRoot;
   state.node = tree_.child(state.node, label);
+  tree_[state.node].slot = SequenceTree::kComing;
   return state;
+}
+
+// The score of the candidate that is `width`-th from the best; there must be as many.
+double Search::score_of_last(std::size_t width) {
+  // Positive doubles are ordered as their bits are: count them by exponent and three bits more.
+  const auto bin_of = [](double score) {
+    std::uint64_t bits;
+    std::memcpy(&bits, &score, sizeof bits);
+    return static_cast<std::int64_t>(bits >> 49);
+  };
+  const std::int64_t top = bin_of(best_);
+  const auto bin_below_top = [&](double score) {
+    return static_cast<std::size_t>(std::min<std::int64_t>(top - bin_of(score), kBins - 1));
+  };
+  histogram_.assign(kBins, 0);
+  for (const double score : scores_) ++histogram_[bin_below_top(score)];
+  std::size_t bin = 0;
+  std::size_t above = 0;
+  while (above + histogram_[bin] < width) above += histogram_[bin++];
+  partition_.clear();
+  for (const double score : scores_) {
+    if (bin_below_top(score) == bin) partition_.push_back(score);
+  }
+  const auto last = partition_.begin() + static_cast<std::ptrdiff_t>(width - above - 1);
+  std::nth_element(partition_.begin(), last, partition_.end(), std::greater<double>());
+  return *last;
 }
 
 // Raises the floor to the score of the last candidate that the beam holds so far.
 void Search::tighten() {
-  const auto width = static_cast<std::size_t>(problem_.beam_width);
-  partition_ = scores_;
-  const auto last = partition_.begin() + static_cast<std::ptrdiff_t>(width - 1);
-  std::nth_element(partition_.begin(), last, partition_.end(), std::greater<double>());
-  floor_ = std::max(floor_, *last);
+  floor_ = std::max(floor_, score_of_last(static_cast<std::size_t>(problem_.beam_width)));
   const std::size_t stays = beams_.size();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < extensions_.size(); ++i) {
@@ -229,11 +264,10 @@ void Search::select() {
   double threshold = kSmallest;
   ties_.clear();
   if (scores_.size() > width) {
-    partition_ = scores_;
-    const auto last = partition_.begin() + static_cast<std::ptrdiff_t>(width - 1);
-    std::nth_element(partition_.begin(), last, partition_.end(), std::greater<double>());
-    if (*last >= kSmallest) {
-      threshold = *last;
+    threshold = score_of_last(width);
+    if (threshold < kSmallest) {
+      threshold = kSmallest;
+    } else {
       std::size_t above = 0;
       for (std::size_t i = 0; i < scores_.size(); ++i) {
         above += scores_[i] > threshold;
@@ -274,23 +308,22 @@ void Search::keep_first_of_ties(std::size_t room) {
 }
 
 void Search::commit() {
-  const std::size_t stays = beams_.size();
-  for (const Extension& extension : extensions_) {
-    const double p = grown_probability(extension.slot, extension.label);
-    beams_.add(grown_state(extension.slot, extension.label), 0.0, p);
+  newcomers_.resize(extensions_.size());
+  for (std::size_t i = 0; i < extensions_.size(); ++i) {
+    const Extension& extension = extensions_[i];
+    newcomers_[i].p_non_blank = grown_probability(extension.slot, extension.label);
+    newcomers_[i].p_blank = 0.0;
+    newcomers_[i].state = grown_state(extension.slot, extension.label);
   }
-  for (std::size_t i = 0; i < stays; ++i) {
-    beams_.total[i] = beams_.next_blank[i] + beams_.next_non_blank[i];
-  }
-  beams_.p_blank.swap(beams_.next_blank);
-  beams_.p_non_blank.swap(beams_.next_non_blank);
-  beams_.remove(dropped_);
+  beams_.advance();
+  beams_.exchange(dropped_, newcomers_);
 }
 
 void Search::rescale() {
+  if (best_ > kTooSmall && best_ < kTooLarge) return;
   double best = 0.0;
-  for (const double total : beams_.total) best = std::max(best, total);
-  if (!(best > 0.0) || (best > kTooSmall && best < kTooLarge)) return;
+  for (std::size_t i = 0; i < beams_.size(); ++i) best = std::max(best, beams_.total[i]);
+  if (!(best > 0.0)) return;
   int exponent = 0;
   std::frexp(best, &exponent);
   for (std::size_t i = 0; i < beams_.size(); ++i) {
@@ -307,7 +340,7 @@ std::vector<Search::Final> Search::rank() {
   std::vector<Final> ranked;
   const LanguageModel* model = problem_.language_model;
   for (std::size_t i = 0; i < beams_.size(); ++i) {
-    Final final{static_cast<std::int32_t>(i), beams_.total[i] * beams_.weight[i], true};
+    Final final{static_cast<std::int32_t>(i), beams_.total[i] * beams_.states[i].weight, true};
     if (weighs_ && model->scores_end()) {
       const BeamState& state = beams_.states[i];
       const Prefix& prefix = problem_.dictionary->prefix(state.prefix);
@@ -351,6 +384,19 @@ std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
   const std::vector<std::int32_t>& word = dictionary.word(prefix.word_begin);
   labels.insert(labels.end(), word.begin() + static_cast<std::ptrdiff_t>(written), word.end());
   return labels;
+}
+
+// Leaves out separators, and spaces but for one between words.
+void Search::clean(std::vector<std::int32_t>& labels) const {
+  std::size_t kept = 0;
+  for (const std::int32_t label : labels) {
+    if (label == problem_.separator) continue;
+    const bool superfluous = kept == 0 || labels[kept - 1] == problem_.space;
+    if (label == problem_.space && superfluous) continue;
+    labels[kept++] = label;
+  }
+  if (kept > 0 && labels[kept - 1] == problem_.space) --kept;
+  labels.resize(kept);
 }
 
 }  // namespace word_beam

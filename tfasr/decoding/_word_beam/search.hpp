@@ -19,7 +19,8 @@ struct Problem {
   const Dictionary* dictionary = nullptr;
   const LanguageModel* language_model = nullptr;  // nullptr: the dictionary only
   std::vector<std::uint8_t> is_word_class;        // one per class but the blank, which is last
-  std::int32_t separator = -1;                    // the class that a text leaves out; -1: none
+  std::int32_t separator = -1;  // the class that a text leaves out; -1: none
+  std::int32_t space = -1;      // the class of which a text holds one between words; -1: none
   std::int32_t beam_width = 1;
   bool recombine = false;
 
@@ -27,7 +28,7 @@ struct Problem {
 };
 
 struct Result {
-  std::vector<std::int32_t> labels;  // without separators
+  std::vector<std::int32_t> labels;  // as a text holds them
   double score = 0.0;                // natural logarithm
 };
 
@@ -57,10 +58,12 @@ class Search {
   void extend();
   void extend_over(std::int32_t slot, const std::vector<std::int32_t>& order, double limit,
                    bool is_word);
+  double word_weight_limit(std::int32_t slot) const;
   const Closed& closed(std::int32_t slot);
   double grown_probability(std::int32_t slot, std::int32_t label) const;
   double grown_weight(std::int32_t slot, std::int32_t label, bool is_word);
   BeamState grown_state(std::int32_t slot, std::int32_t label);
+  double score_of_last(std::size_t width);
   void tighten();
   void recombine();
   void select();
@@ -70,6 +73,7 @@ class Search {
   void rescale();
   std::vector<Final> rank();
   std::vector<std::int32_t> completed(std::int32_t slot) const;
+  void clean(std::vector<std::int32_t>& labels) const;
 
   const Problem& problem_;
   std::int32_t num_labels_;
@@ -85,9 +89,12 @@ class Search {
   std::vector<double> scores_;  // of the beams that stay, then of the extensions
   std::vector<Extension> extensions_;
   std::vector<double> partition_;
+  std::vector<std::uint32_t> histogram_;
   std::vector<std::size_t> ties_;
   std::vector<std::int32_t> dropped_;
+  std::vector<Newcomer> newcomers_;
   std::vector<std::size_t> futures_;  // hash table of `recombine`
+  double best_ = 0.0;                 // score among all candidates
   double floor_ = 0.0;                // no candidate below it can enter the beam
   std::size_t tighten_at_ = 0;
 };

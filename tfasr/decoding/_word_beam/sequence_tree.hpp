@@ -10,12 +10,13 @@ class SequenceTree {
  public:
   static constexpr std::int32_t kRoot = 0;
   static constexpr std::int32_t kNone = -1;
+  static constexpr std::int32_t kComing = -2;  // the slot of a beam that is about to get one
 
   struct Node {
     std::int32_t parent = kNone;
     std::int32_t label = kNone;
     std::int32_t depth = 0;
-    std::int32_t slot = kNone;  // of the beam that has this sequence, if one has
+    std::int32_t slot = kNone;  // of the beam that has this sequence
     std::int32_t first_child = kNone;
     std::int32_t next = kNone;  // among the parent's children
     std::int32_t previous = kNone;
