@@ -29,7 +29,7 @@ Search::Search(const Problem& problem)
       y_(problem.is_word_class.size() + 1) {
   for (std::int32_t label = 0; label < num_labels_; ++label) {
     const bool is_word = problem.is_word_class[static_cast<std::size_t>(label)] != 0;
-    (is_word ? word_order_ : gap_order_).push_back(label);
+    (is_word ? word_classes_ : gap_classes_).push_back({0.0, label});
   }
 }
 
@@ -77,15 +77,11 @@ void Search::read_frame(const float* log_probs) {
   for (std::size_t label = 0; label < y_.size(); ++label) {
     y_[label] = std::exp(std::min(0.0, static_cast<double>(log_probs[label])));
   }
-  sort_classes();
-}
-
-void Search::sort_classes() {
-  const auto likelier = [this](std::int32_t a, std::int32_t b) {
-    return y_[static_cast<std::size_t>(a)] > y_[static_cast<std::size_t>(b)];
-  };
-  std::sort(word_order_.begin(), word_order_.end(), likelier);
-  std::sort(gap_order_.begin(), gap_order_.end(), likelier);
+  for (std::vector<Class>* classes : {&word_classes_, &gap_classes_}) {
+    for (Class& each : *classes) each.y = y_[static_cast<std::size_t>(each.label)];
+    std::sort(classes->begin(), classes->end(),
+              [](const Class& a, const Class& b) { return a.y > b.y; });
+  }
 }
 
 // Every beam written on as it is; an extension that leads to an existing beam is merged here.
@@ -117,8 +113,13 @@ void Search::stay() {
     least = std::min(least, score);
     best_ = std::max(best_, score);
   }
-  const bool full = size >= static_cast<std::size_t>(problem_.beam_width) && !problem_.recombine;
-  floor_ = full ? std::max(least, kSmallest) : kSmallest;
+  const bool full = size >= static_cast<std::size_t>(problem_.beam_width);
+  set_floor(full ? std::max(least, kSmallest) : kSmallest);
+}
+
+void Search::set_floor(double floor) {
+  floor_ = floor;
+  bound_ = weighs_ ? floor * kSlack : floor;
 }
 
 // Every beam with one more class, as far as the dictionary allows it and the beam can hold it.
@@ -126,14 +127,15 @@ void Search::extend() {
   extensions_.clear();
   tighten_at_ = 4 * static_cast<std::size_t>(problem_.beam_width) + beams_.size();
   const auto size = static_cast<std::int32_t>(beams_.size());
+  const double likeliest = word_classes_.empty() ? 0.0 : word_classes_.front().y;
   for (std::int32_t slot = 0; slot < size; ++slot) {
     const auto i = static_cast<std::size_t>(slot);
     double limit = beams_.total[i];
     if (weighs_) limit *= word_weight_limit(slot);
-    extend_over(slot, word_order_, limit, true);
+    if (limit * likeliest >= bound_) extend_over(slot, word_classes_, limit, true);
     if (beams_.may_gap[i]) {
       if (weighs_) limit = beams_.total[i] * closed(slot).factor * closed(slot).weight;
-      extend_over(slot, gap_order_, limit, false);
+      extend_over(slot, gap_classes_, limit, false);
     }
     if (scores_.size() > tighten_at_ && !problem_.recombine) tighten();
   }
@@ -146,12 +148,11 @@ double Search::word_weight_limit(std::int32_t slot) const {
 }
 
 // limit: no extension of the beam scores more than it times the class's probability.
-void Search::extend_over(std::int32_t slot, const std::vector<std::int32_t>& order, double limit,
+void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
                          bool is_word) {
   const auto i = static_cast<std::size_t>(slot);
-  const double floor = weighs_ ? floor_ * kSlack : floor_;
-  for (const std::int32_t label : order) {
-    if (limit * y_[static_cast<std::size_t>(label)] < floor) break;
+  for (const auto& [y, label] : classes) {
+    if (limit * y < bound_) break;
     if (!beams_.is_open(i, label)) continue;
     double score = grown_probability(slot, label);
     if (weighs_) score *= grown_weight(slot, label, is_word);
@@ -241,7 +242,7 @@ double Search::score_of_last(std::size_t width) {
 
 // Raises the floor to the score of the last candidate that the beam holds so far.
 void Search::tighten() {
-  floor_ = std::max(floor_, score_of_last(static_cast<std::size_t>(problem_.beam_width)));
+  set_floor(std::max(floor_, score_of_last(static_cast<std::size_t>(problem_.beam_width))));
   const std::size_t stays = beams_.size();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < extensions_.size(); ++i) {
@@ -254,43 +255,48 @@ void Search::tighten() {
   tighten_at_ = std::max(tighten_at_, 2 * scores_.size());  // ties at the floor all stay
 }
 
-// Drops candidates that another one with the same future beats in both probabilities.
-void Search::recombine() {}
+// The score that admits to the next frame, after taking it from those ties that find no room.
+double Search::admission() {
+  const auto width = static_cast<std::size_t>(problem_.beam_width);
+  if (scores_.size() <= width) return kSmallest;
+  const double threshold = score_of_last(width);
+  if (threshold < kSmallest) return kSmallest;
+  std::size_t above = 0;
+  std::size_t level = 0;
+  for (const double score : scores_) {
+    above += score > threshold;
+    level += score == threshold;
+  }
+  if (above + level > width) keep_first_of_ties(width - above, threshold);
+  return threshold;
+}
 
 // Leaves in `dropped_` the beams that do not stay and in `extensions_` those that enter.
 void Search::select() {
-  const auto width = static_cast<std::size_t>(problem_.beam_width);
+  const double threshold = admission();
   const std::size_t stays = beams_.size();
-  double threshold = kSmallest;
-  ties_.clear();
-  if (scores_.size() > width) {
-    threshold = score_of_last(width);
-    if (threshold < kSmallest) {
-      threshold = kSmallest;
-    } else {
-      std::size_t above = 0;
-      for (std::size_t i = 0; i < scores_.size(); ++i) {
-        above += scores_[i] > threshold;
-        if (scores_[i] == threshold) ties_.push_back(i);
-      }
-      keep_first_of_ties(width - above);
-    }
-  }
-  dropped_.clear();
+  dropped_.resize(stays);
+  std::size_t dropped = 0;
   for (std::size_t i = 0; i < stays; ++i) {
-    if (scores_[i] < threshold) dropped_.push_back(static_cast<std::int32_t>(i));
+    dropped_[dropped] = static_cast<std::int32_t>(i);
+    dropped += scores_[i] < threshold;
   }
+  dropped_.resize(dropped);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < extensions_.size(); ++i) {
-    if (scores_[stays + i] >= threshold) extensions_[kept++] = extensions_[i];
+    extensions_[kept] = extensions_[i];
+    kept += scores_[stays + i] >= threshold;
   }
   extensions_.resize(kept);
 }
 
 // Of the candidates whose score is the threshold, the first `room` in the order of their classes
 // stay; the others lose their score.
-void Search::keep_first_of_ties(std::size_t room) {
-  if (ties_.size() <= room) return;
+void Search::keep_first_of_ties(std::size_t room, double threshold) {
+  ties_.clear();
+  for (std::size_t i = 0; i < scores_.size(); ++i) {
+    if (scores_[i] == threshold) ties_.push_back(i);
+  }
   const std::size_t stays = beams_.size();
   const auto key = [&](std::size_t i) {
     if (i < stays) return std::make_pair(beams_.states[i].node, SequenceTree::kNone + 0);

@@ -41,9 +41,27 @@ class Search {
   std::vector<Result> decode(const float* log_probs, std::int64_t frames, std::size_t n_best);
 
  private:
+  struct Class {
+    double y;
+    std::int32_t label;
+  };
   struct Extension {
     std::int32_t slot;
     std::int32_t label;
+  };
+  // What decides how a candidate can go on, and what of it decides how well.
+  struct Future {
+    std::int32_t prefix;
+    std::int32_t last;
+    std::int32_t context;
+    std::int32_t num_words;
+    double log_product;
+    double p_blank;
+    double p_non_blank;
+
+    bool is_that_of(const Future& other) const;
+    bool dominates(const Future& other) const;
+    std::size_t hash() const;
   };
   struct Final {
     std::int32_t slot;
@@ -55,8 +73,9 @@ class Search {
   void step(const float* log_probs);
   void read_frame(const float* log_probs);
   void stay();
+  void set_floor(double floor);
   void extend();
-  void extend_over(std::int32_t slot, const std::vector<std::int32_t>& order, double limit,
+  void extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
                    bool is_word);
   double word_weight_limit(std::int32_t slot) const;
   const Closed& closed(std::int32_t slot);
@@ -65,11 +84,13 @@ class Search {
   BeamState grown_state(std::int32_t slot, std::int32_t label);
   double score_of_last(std::size_t width);
   void tighten();
+  Future future_of_stay(std::size_t slot) const;
+  Future future_of_extension(const Extension& extension);
   void recombine();
   void select();
-  void keep_first_of_ties(std::size_t room);
+  double admission();
+  void keep_first_of_ties(std::size_t room, double threshold);
   void commit();
-  void sort_classes();
   void rescale();
   std::vector<Final> rank();
   std::vector<std::int32_t> completed(std::int32_t slot) const;
@@ -84,8 +105,8 @@ class Search {
 
   // One frame's work; kept between frames so that nothing is allocated per frame.
   std::vector<double> y_;
-  std::vector<std::int32_t> word_order_;  // classes by falling probability
-  std::vector<std::int32_t> gap_order_;
+  std::vector<Class> word_classes_;  // but the blank; by falling probability
+  std::vector<Class> gap_classes_;
   std::vector<double> scores_;  // of the beams that stay, then of the extensions
   std::vector<Extension> extensions_;
   std::vector<double> partition_;
@@ -93,9 +114,12 @@ class Search {
   std::vector<std::size_t> ties_;
   std::vector<std::int32_t> dropped_;
   std::vector<Newcomer> newcomers_;
-  std::vector<std::size_t> futures_;  // hash table of `recombine`
+  std::vector<Future> futures_;       // of `recombine`, by candidate
+  std::vector<std::int32_t> table_;   // its hash table of the best candidate of each future
+  std::vector<std::int32_t> best_of_;
   double best_ = 0.0;                 // score among all candidates
   double floor_ = 0.0;                // no candidate below it can enter the beam
+  double bound_ = 0.0;                // the same, with room for rounding
   std::size_t tighten_at_ = 0;
 };
 

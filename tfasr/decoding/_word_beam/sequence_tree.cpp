@@ -34,16 +34,21 @@ std::int32_t SequenceTree::child(std::int32_t parent, std::int32_t label) {
 }
 
 void SequenceTree::release(std::int32_t index) {
-  while (index != kRoot && (*this)[index].slot == kNone && (*this)[index].first_child == kNone) {
-    const Node node = (*this)[index];
-    if (node.next != kNone) (*this)[node.next].previous = node.previous;
-    if (node.previous != kNone) {
-      (*this)[node.previous].next = node.next;
+  while (index != kRoot) {
+    const Node& node = (*this)[index];
+    if (node.slot != kNone || node.first_child != kNone) return;
+    // Field by field: a copy of the node would wait for the stores just made to it.
+    const std::int32_t parent = node.parent;
+    const std::int32_t next = node.next;
+    const std::int32_t previous = node.previous;
+    if (next != kNone) (*this)[next].previous = previous;
+    if (previous != kNone) {
+      (*this)[previous].next = next;
     } else {
-      (*this)[node.parent].first_child = node.next;
+      (*this)[parent].first_child = next;
     }
     free_.push_back(index);
-    index = node.parent;
+    index = parent;
   }
 }
 

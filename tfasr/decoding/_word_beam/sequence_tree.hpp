@@ -12,7 +12,7 @@ class SequenceTree {
   static constexpr std::int32_t kNone = -1;
   static constexpr std::int32_t kComing = -2;  // the slot of a beam that is about to get one
 
-  struct Node {
+  struct alignas(32) Node {  // two to a cache line
     std::int32_t parent = kNone;
     std::int32_t label = kNone;
     std::int32_t depth = 0;
