@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tfasr import Alphabet
+from tfasr.decoding import BigramCounts, WordBeamSearch, lexicon_from_transcripts
+from tfasr.decoding.lexicon import split_words
+
 FORECAST_MODES = ("ngrams_forecast", "ngrams_forecast_sample")
 
 
@@ -88,6 +92,7 @@ class Reference:
     beam_width: int
     mode: str = "words"
     bigrams: Bigrams | None = None
+    recombine: bool = False
 
     def __post_init__(self):
         self.prefixes = {word[:n] for word in self.dictionary for n in range(len(word) + 1)}
@@ -134,6 +139,30 @@ class Reference:
                 grown.p_non_blank += y[c] * (beam.p_blank if repeated else beam.total)
         return following
 
+    def recombined(self, following, present):
+        """Leaves out what the best candidate with the same future dominates.
+
+        Where the beam is full, an extension below all present beams is no candidate.
+        """
+        if len(present) == self.beam_width:
+            least = min(following[sequence].score for sequence in present)
+            following = {
+                sequence: beam
+                for sequence, beam in following.items()
+                if sequence in present or beam.score >= least
+            }
+        groups = {}
+        for sequence, beam in following.items():
+            key = (beam.prefix, sequence[-1:], beam.last_word, beam.num_words)
+            groups.setdefault(key, []).append((sequence, beam))
+        kept = {}
+        for members in groups.values():
+            best = max(members, key=lambda member: member[1].score)[1]
+            for sequence, beam in members:
+                if beam is best or not dominates(best, beam):
+                    kept[sequence] = beam
+        return kept
+
     def best(self, beams):
         """The beams of positive score, best first; equal scores in the order of their classes."""
         kept = [(sequence, beam) for sequence, beam in beams.items() if beam.score > 0]
@@ -151,7 +180,10 @@ class Reference:
         scale = 0
         for frame in np.asarray(log_probs, np.float32):
             y = [math.exp(value) for value in frame]
-            beams = dict(self.best(self.step(beams, y)))
+            following = self.step(beams, y)
+            if self.recombine:
+                following = self.recombined(following, beams)
+            beams = dict(self.best(following))
             scale += self.rescale(beams)
         found = [
             (self.complete(sequence, beam.prefix), math.log(beam.score) + scale * math.log(2))
@@ -169,4 +201,67 @@ class Reference:
         return exponent
 
 
+def dominates(best: Beam, other: Beam) -> bool:
+    return (
+        best.p_blank >= other.p_blank
+        and best.p_non_blank >= other.p_non_blank
+        and best.log_product >= other.log_product
+    )
+
+
 STATE_FIELDS = ("prefix", "last_word", "num_words", "log_product", "lm")
+
+
+@dataclass
+class Problem:
+    """One utterance for both decoders; ``corpus`` is dictionary and language model in one."""
+
+    chars: str
+    word_chars: str
+    corpus: str
+    log_probs: np.ndarray
+    beam_width: int = 10
+    mode: str = "words"
+    k: float = 0.0
+    recombine: bool = False
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.chars.index(c) for c in text)
+
+    def reference(self) -> list[tuple[tuple[int, ...], float]]:
+        """All final beams of different classes, best first."""
+        words = [self.ids(word) for word in split_words(self.corpus, self.word_chars)]
+        found = Reference(
+            set(words),
+            set(self.ids(self.word_chars)),
+            len(self.chars),
+            self.beam_width,
+            self.mode,
+            Bigrams(words, self.k),
+            self.recombine,
+        ).decode(self.log_probs)
+        first = {}
+        for sequence, score in found:
+            first.setdefault(sequence, score)
+        return list(first.items())
+
+    def decoder(self) -> WordBeamSearch:
+        counts = BigramCounts.from_transcripts([self.corpus], self.word_chars)
+        return WordBeamSearch(
+            Alphabet(self.chars, separator=None),
+            lexicon_from_transcripts([self.corpus], self.word_chars),
+            self.beam_width,
+            self.mode,
+            language_model=None if self.mode == "words" else counts,
+            smoothing=self.k,
+            word_characters=self.word_chars,
+            recombine=self.recombine,
+            collapse_spaces=False,
+            num_threads=1,
+        )
+
+    def decoded(self, n_best: int = 1 << 16) -> list[tuple[tuple[int, ...], float]]:
+        found = self.decoder().decode_n_best(
+            self.log_probs[None], np.array([len(self.log_probs)]), n_best
+        )
+        return [(self.ids(hypothesis.text), hypothesis.score) for hypothesis in found[0]]
