@@ -60,7 +60,9 @@ def test_recombination_is_that_of_the_reference(problem):
 @settings(deadline=None, max_examples=150)
 @given(
     corpus=CORPORA,
-    grid=st.lists(st.lists(st.sampled_from([0.0, 0.125, 0.25]), min_size=5, max_size=5), max_size=8),
+    grid=st.lists(
+        st.lists(st.sampled_from([0.0, 0.125, 0.25]), min_size=5, max_size=5), max_size=8
+    ),
     beam_width=st.integers(1, 12),
 )
 @example(corpus="a", grid=[[0.0] * 5], beam_width=1)

@@ -47,9 +47,7 @@ class Bigrams:
         return min(
             1.0,
             sum(
-                self.prob(word, previous)
-                for word in self.unigrams
-                if word[: len(prefix)] == prefix
+                self.prob(word, previous) for word in self.unigrams if word[: len(prefix)] == prefix
             ),
         )
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from tfasr.decoding.lexicon import split_words
 
+MAX_COUNT = 1 << 53
+"""What a float64 still counts exactly."""
+
 
 @dataclass(frozen=True)
 class BigramCounts:
@@ -23,9 +26,13 @@ class BigramCounts:
         if not self.unigrams:
             raise ValueError("Bigram counts must hold at least one word. Received: none.")
         counts = [*self.unigrams.items(), *self.bigrams.items()]
-        wrong = [(key, count) for key, count in counts if not count > 0]
+        wrong = [
+            (key, count)
+            for key, count in counts
+            if not isinstance(count, int) or not 1 <= count <= MAX_COUNT
+        ]
         if wrong:
-            raise ValueError(f"Counts must be positive. Received: {wrong[:10]}.")
+            raise ValueError(f"Counts must be integers in 1..2**53. Received: {wrong[:10]}.")
         strangers = sorted({w for pair in self.bigrams for w in pair if w not in self.unigrams})
         if strangers:
             raise ValueError(

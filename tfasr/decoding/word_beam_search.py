@@ -1,6 +1,5 @@
 """Word beam search: CTC beams that write nothing but the words of a dictionary."""
 
-import math
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
 MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
 MAX_BEAM_WIDTH = 1 << 16
+MAX_SMOOTHING = 1e9
 FORECAST_SAMPLE = 20
 """Words drawn where at least as many begin with a prefix, as the published code does."""
 
@@ -69,6 +69,10 @@ class WordBeamSearch:
         seed: int = 0,
     ):
         core = _core()
+        if not isinstance(alphabet, Alphabet):
+            raise ValueError(
+                f"alphabet must be a tfasr.Alphabet. Received: {str(alphabet)[:50]!r}."
+            )
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
@@ -191,15 +195,16 @@ def _spelled_words(
     alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
 ) -> dict[tuple[int, ...], str]:
     """Words by their classes, in the order of their classes: that of the core's word ids."""
-    if isinstance(lexicon, str):
-        raise ValueError(f"lexicon must be an iterable of words. Received: {lexicon[:50]!r}.")
-    words = set(lexicon)
+    if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
+        raise ValueError(f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}.")
+    words = list(lexicon)
     strange = sorted(repr(word) for word in words if not isinstance(word, str) or not word)
     if strange:
         raise ValueError(f"Words must be strings that are not empty. Received: {strange[:10]}.")
     if not words:
         raise ValueError("lexicon must hold at least one word. Received: an empty dictionary.")
     writable = word_characters - {alphabet.separator}
+    words = set(words)
     if not set("".join(words)) <= writable:
         wrong = sorted(word for word in words if not set(word) <= writable)
         foreign = sorted(set("".join(wrong)) - writable)
@@ -225,8 +230,10 @@ def _bigram_model(
             f"mode={mode!r} needs language_model=BigramCounts(...). "
             f"Received: {type(counts).__name__}."
         )
-    if not (math.isfinite(smoothing) and smoothing >= 0):
-        raise ValueError(f"smoothing must be at least 0. Received: smoothing={smoothing!r}.")
+    if not isinstance(smoothing, (int, float)) or not 0 <= smoothing <= MAX_SMOOTHING:
+        raise ValueError(
+            f"smoothing must lie in 0..{MAX_SMOOTHING}. Received: smoothing={smoothing!r}."
+        )
     ids = {word: index for index, word in enumerate(words.values())}
     strangers = sorted(word for word in counts.unigrams if word not in ids)
     if strangers:

@@ -58,6 +58,9 @@ Decoder::Decoder(Dictionary dictionary, std::shared_ptr<const LanguageModel> lan
     }
   }
   if (problem_.beam_width < 1) throw std::invalid_argument("The beam width must be at least 1.");
+  if (language_model_ && !language_model_->fits(dictionary_.num_words())) {
+    throw std::invalid_argument("The language model must know the dictionary's words.");
+  }
   problem_.dictionary = &dictionary_;
   problem_.language_model = language_model_.get();
 }

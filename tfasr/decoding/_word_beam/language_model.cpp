@@ -32,7 +32,12 @@ BigramModel::BigramModel(std::vector<double> unigrams, std::vector<Bigram> bigra
     : unigrams_(std::move(unigrams)), k_(k), forecast_(forecast), sample_(sample), seed_(seed) {
   const auto num_words = static_cast<std::int32_t>(unigrams_.size());
   const auto outside = [&](std::int32_t word) { return word < 0 || word >= num_words; };
+  const auto wrong = [](double count) { return !(count >= 0.0) || std::isinf(count); };
+  if (std::any_of(unigrams_.begin(), unigrams_.end(), wrong) || wrong(k_)) {
+    throw std::invalid_argument("Counts and smoothing must be finite and at least 0.");
+  }
   for (const Bigram& bigram : bigrams) {
+    if (wrong(bigram.count)) throw std::invalid_argument("Counts must be at least 0.");
     if (outside(bigram.first) || outside(bigram.second)) {
       throw std::invalid_argument("A bigram must be made of words of the dictionary.");
     }

@@ -23,6 +23,8 @@ struct Closed {
 class LanguageModel {
  public:
   virtual ~LanguageModel() = default;
+  // Whether it knows the words 0..num_words-1.
+  virtual bool fits(std::int32_t num_words) const = 0;
   virtual Closed close(const LmState& state, std::int32_t word) const = 0;
   // Whether the words that a prefix can still become weigh on the beam.
   virtual bool forecasts() const { return false; }
@@ -50,6 +52,9 @@ class BigramModel : public LanguageModel {
   BigramModel(std::vector<double> unigrams, std::vector<Bigram> bigrams, double k, bool forecast,
               std::int32_t sample, std::uint64_t seed);
 
+  bool fits(std::int32_t num_words) const override {
+    return unigrams_.size() == static_cast<std::size_t>(num_words);
+  }
   Closed close(const LmState& state, std::int32_t word) const override;
   bool forecasts() const override { return forecast_; }
   double ahead(const LmState& state, std::int32_t begin, std::int32_t end) const override;

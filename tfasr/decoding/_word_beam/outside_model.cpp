@@ -1,11 +1,19 @@
 #include "outside_model.hpp"
 
 #include <cmath>
+#include <stdexcept>
 
 namespace word_beam {
 namespace {
 
 constexpr std::size_t kMaxKnown = std::size_t{1} << 20;  // about 60 MB
+
+double factor_of(double logarithm) {
+  if (!(logarithm <= OutsideModel::kMaxLogFactor)) {
+    throw std::invalid_argument("A language model's factor must be a number, at most e^200.");
+  }
+  return std::exp(logarithm);
+}
 
 }  // namespace
 
@@ -30,12 +38,12 @@ Closed OutsideModel::close(const LmState& state, std::int32_t word) const {
   Closed closed;
   closed.state.context = answer.first;
   closed.state.num_words = state.num_words + 1;
-  closed.factor = std::exp(answer.second);
+  closed.factor = factor_of(answer.second);
   return closed;
 }
 
 double OutsideModel::end_factor(const LmState& state) const {
-  return std::exp(end_(state.context));
+  return factor_of(end_(state.context));
 }
 
 }  // namespace word_beam

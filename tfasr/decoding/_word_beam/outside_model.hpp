@@ -13,6 +13,8 @@ namespace word_beam {
 
 class OutsideModel : public LanguageModel {
  public:
+  static constexpr double kMaxLogFactor = 200.0;
+
   // From a state (-1 is the start) and a word to the next state (at least 0) and the natural
   // logarithm of the factor on the beam's probability.
   using Score = std::function<std::pair<std::int32_t, double>(std::int32_t, std::int32_t)>;
@@ -21,6 +23,8 @@ class OutsideModel : public LanguageModel {
 
   OutsideModel(Score score, End end) : score_(std::move(score)), end_(std::move(end)) {}
 
+  bool fits(std::int32_t) const override { return true; }
+  // Throws std::invalid_argument where the answer is no number, or above kMaxLogFactor.
   Closed close(const LmState& state, std::int32_t word) const override;
   bool scores_end() const override { return true; }
   double end_factor(const LmState& state) const override;
