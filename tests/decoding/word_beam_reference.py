@@ -155,7 +155,7 @@ class Reference:
             groups.setdefault(key, []).append((sequence, beam))
         kept = {}
         for members in groups.values():
-            best = max(members, key=lambda member: member[1].score)[1]
+            best = min(members, key=lambda member: (-member[1].score, member[0]))[1]
             for sequence, beam in members:
                 if beam is best or not dominates(best, beam):
                     kept[sequence] = beam

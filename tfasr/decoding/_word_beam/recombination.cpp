@@ -41,6 +41,10 @@ Search::Future Search::future_of_extension(const Extension& extension) {
           grown_probability(extension.slot, extension.label)};
 }
 
+bool Search::is_better(std::size_t a, std::size_t b) const {
+  return scores_[a] != scores_[b] ? scores_[a] > scores_[b] : stands_before(a, b);
+}
+
 // Takes the score from candidates that the best one with the same future dominates.
 void Search::recombine() {
   const std::size_t size = scores_.size();
@@ -58,7 +62,7 @@ void Search::recombine() {
       place = (place + 1) & (slots - 1);
     }
     std::int32_t& best = table_[place];
-    if (best < 0 || scores_[i] > scores_[static_cast<std::size_t>(best)]) {
+    if (best < 0 || is_better(i, static_cast<std::size_t>(best))) {
       best = static_cast<std::int32_t>(i);
     }
     best_of_[i] = static_cast<std::int32_t>(place);

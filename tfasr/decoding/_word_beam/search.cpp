@@ -80,7 +80,9 @@ void Search::read_frame(const float* log_probs) {
   for (std::vector<Class>* classes : {&word_classes_, &gap_classes_}) {
     for (Class& each : *classes) each.y = y_[static_cast<std::size_t>(each.label)];
     std::sort(classes->begin(), classes->end(),
-              [](const Class& a, const Class& b) { return a.y > b.y; });
+              [](const Class& a, const Class& b) {
+                return a.y != b.y ? a.y > b.y : a.label < b.label;
+              });
   }
 }
 
@@ -290,6 +292,20 @@ void Search::select() {
   extensions_.resize(kept);
 }
 
+// Whether candidate `a` stands before `b` in the order of their classes.
+bool Search::stands_before(std::size_t a, std::size_t b) const {
+  const std::size_t stays = beams_.size();
+  const auto end_of = [&](std::size_t i) {
+    if (i < stays) return std::make_pair(beams_.states[i].node, SequenceTree::kNone + 0);
+    const Extension& extension = extensions_[i - stays];
+    return std::make_pair(beams_.states[static_cast<std::size_t>(extension.slot)].node,
+                          extension.label);
+  };
+  const auto left = end_of(a);
+  const auto right = end_of(b);
+  return tree_.before(left.first, left.second, right.first, right.second);
+}
+
 // Of the candidates whose score is the threshold, the first `room` in the order of their classes
 // stay; the others lose their score.
 void Search::keep_first_of_ties(std::size_t room, double threshold) {
@@ -297,19 +313,9 @@ void Search::keep_first_of_ties(std::size_t room, double threshold) {
   for (std::size_t i = 0; i < scores_.size(); ++i) {
     if (scores_[i] == threshold) ties_.push_back(i);
   }
-  const std::size_t stays = beams_.size();
-  const auto key = [&](std::size_t i) {
-    if (i < stays) return std::make_pair(beams_.states[i].node, SequenceTree::kNone + 0);
-    const Extension& extension = extensions_[i - stays];
-    return std::make_pair(beams_.states[static_cast<std::size_t>(extension.slot)].node,
-                          extension.label);
-  };
   const auto first_lost = ties_.begin() + static_cast<std::ptrdiff_t>(room);
-  std::nth_element(ties_.begin(), first_lost, ties_.end(), [&](std::size_t a, std::size_t b) {
-    const auto left = key(a);
-    const auto right = key(b);
-    return tree_.before(left.first, left.second, right.first, right.second);
-  });
+  std::nth_element(ties_.begin(), first_lost, ties_.end(),
+                   [this](std::size_t a, std::size_t b) { return stands_before(a, b); });
   for (auto i = first_lost; i != ties_.end(); ++i) scores_[*i] = 0.0;
 }
 

@@ -86,9 +86,11 @@ class Search {
   void tighten();
   Future future_of_stay(std::size_t slot) const;
   Future future_of_extension(const Extension& extension);
+  bool is_better(std::size_t a, std::size_t b) const;
   void recombine();
   void select();
   double admission();
+  bool stands_before(std::size_t a, std::size_t b) const;
   void keep_first_of_ties(std::size_t room, double threshold);
   void commit();
   void rescale();
