@@ -107,10 +107,11 @@ void Beams::move(std::size_t from, std::size_t to) {
 }
 
 void Beams::exchange(const std::vector<std::int32_t>& leaving,
-                     const std::vector<Newcomer>& coming) {
+                     const std::vector<Newcomer>& coming, std::size_t num_coming) {
   for (const std::int32_t slot : leaving) leave(static_cast<std::size_t>(slot));
   std::size_t filled = 0;
-  for (const Newcomer& newcomer : coming) {
+  for (std::size_t i = 0; i < num_coming; ++i) {
+    const Newcomer& newcomer = coming[i];
     if (filled < leaving.size()) {
       enter(static_cast<std::size_t>(leaving[filled++]), newcomer);
       continue;

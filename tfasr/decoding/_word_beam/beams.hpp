@@ -34,7 +34,8 @@ class Beams {
   void clear() { size_ = 0; }
   // Puts newcomers into the slots of beams that leave, in rising order, then behind the last one.
   // The node of a newcomer must be marked as coming.
-  void exchange(const std::vector<std::int32_t>& leaving, const std::vector<Newcomer>& coming);
+  void exchange(const std::vector<std::int32_t>& leaving, const std::vector<Newcomer>& coming,
+                std::size_t num_coming);
   // Makes the probabilities of the frame being computed the present ones.
   void advance();
 
@@ -43,6 +44,9 @@ class Beams {
     return (open_[slot * num_words_ + static_cast<std::size_t>(label) / 64] >>
             (static_cast<unsigned>(label) % 64)) & 1U;
   }
+
+  // The same for the first 64 classes, one bit each.
+  std::uint64_t open_labels(std::size_t slot) const { return open_[slot * num_words_]; }
 
   std::vector<double> p_blank;
   std::vector<double> p_non_blank;

@@ -27,14 +27,16 @@ Dictionary::Dictionary(std::vector<std::vector<std::int32_t>> words) : words_(st
   Prefix root;
   root.word_end = num_words();
   prefixes_.push_back(root);
-  // Level by level: everything behind `level_end` is one class longer.
-  std::size_t depth = 0;
-  for (std::size_t index = 0, level_end = 1; index < prefixes_.size(); ++index) {
-    if (index == level_end) {
-      ++depth;
-      level_end = prefixes_.size();
+  // Depth first: the rest of a word that stands alone lies side by side in memory.
+  std::vector<std::pair<std::int32_t, std::size_t>> waiting{{kRoot, 0}};
+  while (!waiting.empty()) {
+    const auto [index, depth] = waiting.back();
+    waiting.pop_back();
+    add_children(index, depth);
+    const Prefix& done = prefix(index);
+    for (std::int32_t i = 0; i < done.num_children; ++i) {
+      waiting.emplace_back(done.first_child + i, depth + 1);
     }
-    add_children(static_cast<std::int32_t>(index), depth);
   }
   prefixes_.shrink_to_fit();
 }

@@ -26,12 +26,7 @@ Search::Search(const Problem& problem)
       num_labels_(problem.blank()),
       weighs_(problem.language_model != nullptr),
       beams_(tree_, *problem.dictionary, problem.is_word_class),
-      y_(problem.is_word_class.size() + 1) {
-  for (std::int32_t label = 0; label < num_labels_; ++label) {
-    const bool is_word = problem.is_word_class[static_cast<std::size_t>(label)] != 0;
-    (is_word ? word_classes_ : gap_classes_).push_back({0.0, label});
-  }
-}
+      y_(problem.is_word_class.size() + 1) {}
 
 std::vector<Result> Search::decode(const float* log_probs, std::int64_t frames,
                                    std::size_t n_best) {
@@ -56,10 +51,11 @@ void Search::start() {
   tree_.clear();
   beams_.clear();
   dropped_.clear();
-  newcomers_.assign(1, Newcomer());
+  if (newcomers_.empty()) newcomers_.resize(1);
+  newcomers_[0] = Newcomer();
   newcomers_[0].p_blank = 1.0;
   tree_[SequenceTree::kRoot].slot = SequenceTree::kComing;
-  beams_.exchange(dropped_, newcomers_);
+  beams_.exchange(dropped_, newcomers_, 1);
   log_scale_ = 0.0;
 }
 
@@ -77,12 +73,25 @@ void Search::read_frame(const float* log_probs) {
   for (std::size_t label = 0; label < y_.size(); ++label) {
     y_[label] = std::exp(std::min(0.0, static_cast<double>(log_probs[label])));
   }
+}
+
+// Orders the classes that may lead into the beam from where the largest total stands.
+void Search::sort_classes() {
+  word_classes_.clear();
+  gap_classes_.clear();
+  reach_ = 0;
+  for (std::int32_t label = 0; label < num_labels_; ++label) {
+    const double y = y_[static_cast<std::size_t>(label)];
+    // A language model may lift one beam over another: then every class is looked at.
+    if (!weighs_ && y * largest_total_ < floor_) continue;
+    reach_ |= std::uint64_t{1} << (static_cast<unsigned>(label) % 64);
+    const bool is_word = problem_.is_word_class[static_cast<std::size_t>(label)] != 0;
+    (is_word ? word_classes_ : gap_classes_).push_back({y, label});
+  }
   for (std::vector<Class>* classes : {&word_classes_, &gap_classes_}) {
-    for (Class& each : *classes) each.y = y_[static_cast<std::size_t>(each.label)];
-    std::sort(classes->begin(), classes->end(),
-              [](const Class& a, const Class& b) {
-                return a.y != b.y ? a.y > b.y : a.label < b.label;
-              });
+    std::sort(classes->begin(), classes->end(), [](const Class& a, const Class& b) {
+      return a.y != b.y ? a.y > b.y : a.label < b.label;
+    });
   }
 }
 
@@ -93,6 +102,7 @@ void Search::stay() {
   scores_.resize(size);
   double least = std::numeric_limits<double>::infinity();
   best_ = 0.0;
+  largest_total_ = 0.0;
   for (std::size_t i = 0; i < size; ++i) {
     const std::int32_t last = beams_.last[i];
     double non_blank = 0.0;
@@ -113,6 +123,7 @@ void Search::stay() {
     if (weighs_) score *= beams_.states[i].weight;
     scores_[i] = score;
     least = std::min(least, score);
+    largest_total_ = std::max(largest_total_, beams_.total[i]);
     best_ = std::max(best_, score);
   }
   const bool full = size >= static_cast<std::size_t>(problem_.beam_width);
@@ -129,15 +140,18 @@ void Search::extend() {
   extensions_.clear();
   tighten_at_ = 4 * static_cast<std::size_t>(problem_.beam_width) + beams_.size();
   const auto size = static_cast<std::int32_t>(beams_.size());
-  const double likeliest = word_classes_.empty() ? 0.0 : word_classes_.front().y;
+  sort_classes();
+  const double likeliest_word = word_classes_.empty() ? 0.0 : word_classes_.front().y;
+  const double likeliest_gap = gap_classes_.empty() ? 0.0 : gap_classes_.front().y;
   for (std::int32_t slot = 0; slot < size; ++slot) {
     const auto i = static_cast<std::size_t>(slot);
+    if (num_labels_ <= 64 && !(beams_.open_labels(i) & reach_)) continue;
     double limit = beams_.total[i];
     if (weighs_) limit *= word_weight_limit(slot);
-    if (limit * likeliest >= bound_) extend_over(slot, word_classes_, limit, true);
+    if (limit * likeliest_word >= bound_) extend_over(slot, word_classes_, limit, true);
     if (beams_.may_gap[i]) {
       if (weighs_) limit = beams_.total[i] * closed(slot).factor * closed(slot).weight;
-      extend_over(slot, gap_classes_, limit, false);
+      if (limit * likeliest_gap >= bound_) extend_over(slot, gap_classes_, limit, false);
     }
     if (scores_.size() > tighten_at_ && !problem_.recombine) tighten();
   }
@@ -153,11 +167,16 @@ double Search::word_weight_limit(std::int32_t slot) const {
 void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
                          bool is_word) {
   const auto i = static_cast<std::size_t>(slot);
+  const std::int32_t last = beams_.last[i];
   for (const auto& [y, label] : classes) {
     if (limit * y < bound_) break;
     if (!beams_.is_open(i, label)) continue;
-    double score = grown_probability(slot, label);
-    if (weighs_) score *= grown_weight(slot, label, is_word);
+    double score;
+    if (weighs_) {
+      score = grown_probability(slot, label) * grown_weight(slot, label, is_word);
+    } else {
+      score = (label == last ? beams_.p_blank[i] : beams_.total[i]) * y;
+    }
     if (score < floor_) continue;
     best_ = std::max(best_, score);
     scores_.push_back(score);
@@ -320,7 +339,7 @@ void Search::keep_first_of_ties(std::size_t room, double threshold) {
 }
 
 void Search::commit() {
-  newcomers_.resize(extensions_.size());
+  if (newcomers_.size() < extensions_.size()) newcomers_.resize(extensions_.size());
   for (std::size_t i = 0; i < extensions_.size(); ++i) {
     const Extension& extension = extensions_[i];
     newcomers_[i].p_non_blank = grown_probability(extension.slot, extension.label);
@@ -328,7 +347,7 @@ void Search::commit() {
     newcomers_[i].state = grown_state(extension.slot, extension.label);
   }
   beams_.advance();
-  beams_.exchange(dropped_, newcomers_);
+  beams_.exchange(dropped_, newcomers_, extensions_.size());
 }
 
 void Search::rescale() {

@@ -73,6 +73,7 @@ class Search {
   void step(const float* log_probs);
   void read_frame(const float* log_probs);
   void stay();
+  void sort_classes();
   void set_floor(double floor);
   void extend();
   void extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
@@ -107,7 +108,7 @@ class Search {
 
   // One frame's work; kept between frames so that nothing is allocated per frame.
   std::vector<double> y_;
-  std::vector<Class> word_classes_;  // but the blank; by falling probability
+  std::vector<Class> word_classes_;  // that may lead into the beam, by falling probability
   std::vector<Class> gap_classes_;
   std::vector<double> scores_;  // of the beams that stay, then of the extensions
   std::vector<Extension> extensions_;
@@ -119,6 +120,8 @@ class Search {
   std::vector<Future> futures_;       // of `recombine`, by candidate
   std::vector<std::int32_t> table_;   // its hash table of the best candidate of each future
   std::vector<std::int32_t> best_of_;
+  std::uint64_t reach_ = 0;           // the classes that may lead into the beam, if there are at most 64
+  double largest_total_ = 0.0;
   double best_ = 0.0;                 // score among all candidates
   double floor_ = 0.0;                // no candidate below it can enter the beam
   double bound_ = 0.0;                // the same, with room for rounding

@@ -10,8 +10,11 @@ void SequenceTree::clear() {
 }
 
 std::int32_t SequenceTree::child(std::int32_t parent, std::int32_t label) {
-  for (std::int32_t i = (*this)[parent].first_child; i != kNone; i = (*this)[i].next) {
-    if ((*this)[i].label == label) return i;
+  const std::uint32_t bit = 1U << (static_cast<std::uint32_t>(label) % 32);
+  if ((*this)[parent].child_labels & bit) {
+    for (std::int32_t i = (*this)[parent].first_child; i != kNone; i = (*this)[i].next) {
+      if ((*this)[i].label == label) return i;
+    }
   }
   std::int32_t index;
   if (free_.empty()) {
@@ -30,6 +33,7 @@ std::int32_t SequenceTree::child(std::int32_t parent, std::int32_t label) {
   node.next = above.first_child;
   if (node.next != kNone) (*this)[node.next].previous = index;
   above.first_child = index;
+  above.child_labels |= bit;
   return index;
 }
 
@@ -46,6 +50,7 @@ void SequenceTree::release(std::int32_t index) {
       (*this)[previous].next = next;
     } else {
       (*this)[parent].first_child = next;
+      if (next == kNone) (*this)[parent].child_labels = 0;
     }
     free_.push_back(index);
     index = parent;

@@ -20,6 +20,7 @@ class SequenceTree {
     std::int32_t first_child = kNone;
     std::int32_t next = kNone;  // among the parent's children
     std::int32_t previous = kNone;
+    std::uint32_t child_labels = 0;  // by label modulo 32; without a bit there is no such child
   };
 
   void clear();
