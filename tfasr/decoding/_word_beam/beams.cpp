@@ -21,6 +21,7 @@ void Beams::grow() {
   total.resize(capacity);
   next_blank.resize(capacity);
   next_non_blank.resize(capacity);
+  next_total.resize(capacity);
   last.resize(capacity);
   parent_slot.resize(capacity);
   may_gap.resize(capacity);
@@ -130,7 +131,7 @@ void Beams::exchange(const std::vector<std::int32_t>& leaving,
 void Beams::advance() {
   p_blank.swap(next_blank);
   p_non_blank.swap(next_non_blank);
-  for (std::size_t i = 0; i < size_; ++i) total[i] = p_blank[i] + p_non_blank[i];
+  total.swap(next_total);
 }
 
 }  // namespace word_beam

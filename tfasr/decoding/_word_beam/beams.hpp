@@ -53,6 +53,7 @@ class Beams {
   std::vector<double> total;       // p_blank + p_non_blank
   std::vector<double> next_blank;  // p_blank and p_non_blank of the frame being computed
   std::vector<double> next_non_blank;
+  std::vector<double> next_total;
   std::vector<std::int32_t> last;         // class, or -1
   std::vector<std::int32_t> parent_slot;  // of the sequence one shorter, or -1
   std::vector<std::uint8_t> may_gap;      // whether a non-word class may follow

@@ -117,9 +117,11 @@ void Search::stay() {
         non_blank += weighs_ ? grown * beams_.states[i].factor : grown;
       }
     }
-    beams_.next_blank[i] = beams_.total[i] * blank;
+    const double stays_blank = beams_.total[i] * blank;
+    beams_.next_blank[i] = stays_blank;
     beams_.next_non_blank[i] = non_blank;
-    double score = beams_.next_blank[i] + non_blank;
+    double score = stays_blank + non_blank;
+    beams_.next_total[i] = score;
     if (weighs_) score *= beams_.states[i].weight;
     scores_[i] = score;
     least = std::min(least, score);
@@ -235,8 +237,8 @@ BeamState Search::grown_state(std::int32_t slot, std::int32_t label) {
   return state;
 }
 
-// The score of the candidate that is `width`-th from the best; there must be as many.
-double Search::score_of_last(std::size_t width) {
+// The candidate that is `width`-th from the best; there must be as many.
+Search::Last Search::last_of(std::size_t width) {
   // Positive doubles are ordered as their bits are: count them by exponent and three bits more.
   const auto bin_of = [](double score) {
     std::uint64_t bits;
@@ -258,12 +260,17 @@ double Search::score_of_last(std::size_t width) {
   }
   const auto last = partition_.begin() + static_cast<std::ptrdiff_t>(width - above - 1);
   std::nth_element(partition_.begin(), last, partition_.end(), std::greater<double>());
-  return *last;
+  Last found{*last, above, 0};
+  for (const double score : partition_) {
+    found.above += score > found.score;
+    found.level += score == found.score;
+  }
+  return found;
 }
 
 // Raises the floor to the score of the last candidate that the beam holds so far.
 void Search::tighten() {
-  set_floor(std::max(floor_, score_of_last(static_cast<std::size_t>(problem_.beam_width))));
+  set_floor(std::max(floor_, last_of(static_cast<std::size_t>(problem_.beam_width)).score));
   const std::size_t stays = beams_.size();
   std::size_t kept = 0;
   for (std::size_t i = 0; i < extensions_.size(); ++i) {
@@ -280,16 +287,10 @@ void Search::tighten() {
 double Search::admission() {
   const auto width = static_cast<std::size_t>(problem_.beam_width);
   if (scores_.size() <= width) return kSmallest;
-  const double threshold = score_of_last(width);
-  if (threshold < kSmallest) return kSmallest;
-  std::size_t above = 0;
-  std::size_t level = 0;
-  for (const double score : scores_) {
-    above += score > threshold;
-    level += score == threshold;
-  }
-  if (above + level > width) keep_first_of_ties(width - above, threshold);
-  return threshold;
+  const Last last = last_of(width);
+  if (last.score < kSmallest) return kSmallest;
+  if (last.above + last.level > width) keep_first_of_ties(width - last.above, last.score);
+  return last.score;
 }
 
 // Leaves in `dropped_` the beams that do not stay and in `extensions_` those that enter.

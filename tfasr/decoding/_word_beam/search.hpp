@@ -63,6 +63,11 @@ class Search {
     bool dominates(const Future& other) const;
     std::size_t hash() const;
   };
+  struct Last {
+    double score;
+    std::size_t above;  // candidates of a higher score
+    std::size_t level;  // candidates of this score
+  };
   struct Final {
     std::int32_t slot;
     double score;
@@ -83,7 +88,7 @@ class Search {
   double grown_probability(std::int32_t slot, std::int32_t label) const;
   double grown_weight(std::int32_t slot, std::int32_t label, bool is_word);
   BeamState grown_state(std::int32_t slot, std::int32_t label);
-  double score_of_last(std::size_t width);
+  Last last_of(std::size_t width);
   void tighten();
   Future future_of_stay(std::size_t slot) const;
   Future future_of_extension(const Extension& extension);
