@@ -16,14 +16,8 @@ Beams::Beams(SequenceTree& tree, const Dictionary& dictionary,
 
 void Beams::grow() {
   const std::size_t capacity = std::max<std::size_t>(64, 2 * states.size());
-  p_blank.resize(capacity);
-  p_non_blank.resize(capacity);
-  total.resize(capacity);
-  next_blank.resize(capacity);
-  next_non_blank.resize(capacity);
-  next_total.resize(capacity);
-  last.resize(capacity);
-  parent_slot.resize(capacity);
+  now.resize(capacity);
+  next.resize(capacity);
   may_gap.resize(capacity);
   is_closed.resize(capacity);
   closed.resize(capacity);
@@ -52,24 +46,24 @@ void Beams::allow(std::size_t slot) {
 
 void Beams::enter(std::size_t slot, const Newcomer& newcomer) {
   states[slot] = newcomer.state;
-  p_blank[slot] = newcomer.p_blank;
-  p_non_blank[slot] = newcomer.p_non_blank;
-  total[slot] = newcomer.p_blank + newcomer.p_non_blank;
+  now[slot].p_blank = newcomer.p_blank;
+  now[slot].p_non_blank = newcomer.p_non_blank;
+  now[slot].total = newcomer.p_blank + newcomer.p_non_blank;
   is_closed[slot] = 0;
   allow(slot);
 
   SequenceTree::Node& node = tree_[newcomer.state.node];
   const auto here = static_cast<std::int32_t>(slot);
   node.slot = here;
-  last[slot] = node.label;
-  parent_slot[slot] = -1;
+  now[slot].last = node.label;
+  now[slot].parent_slot = -1;
   if (node.parent != SequenceTree::kNone && tree_[node.parent].slot >= 0) {
-    parent_slot[slot] = tree_[node.parent].slot;
-    set_open(static_cast<std::size_t>(parent_slot[slot]), node.label, false);
+    now[slot].parent_slot = tree_[node.parent].slot;
+    set_open(static_cast<std::size_t>(now[slot].parent_slot), node.label, false);
   }
   for (std::int32_t i = node.first_child; i != SequenceTree::kNone; i = tree_[i].next) {
     if (tree_[i].slot < 0) continue;
-    parent_slot[static_cast<std::size_t>(tree_[i].slot)] = here;
+    now[static_cast<std::size_t>(tree_[i].slot)].parent_slot = here;
     set_open(slot, tree_[i].label, false);
   }
 }
@@ -77,21 +71,17 @@ void Beams::enter(std::size_t slot, const Newcomer& newcomer) {
 void Beams::leave(std::size_t slot) {
   SequenceTree::Node& node = tree_[states[slot].node];
   node.slot = SequenceTree::kNone;
-  if (parent_slot[slot] >= 0) {
-    set_open(static_cast<std::size_t>(parent_slot[slot]), node.label, true);
+  if (now[slot].parent_slot >= 0) {
+    set_open(static_cast<std::size_t>(now[slot].parent_slot), node.label, true);
   }
   for (std::int32_t i = node.first_child; i != SequenceTree::kNone; i = tree_[i].next) {
-    if (tree_[i].slot >= 0) parent_slot[static_cast<std::size_t>(tree_[i].slot)] = -1;
+    if (tree_[i].slot >= 0) now[static_cast<std::size_t>(tree_[i].slot)].parent_slot = -1;
   }
   tree_.release(states[slot].node);
 }
 
 void Beams::move(std::size_t from, std::size_t to) {
-  p_blank[to] = p_blank[from];
-  p_non_blank[to] = p_non_blank[from];
-  total[to] = total[from];
-  last[to] = last[from];
-  parent_slot[to] = parent_slot[from];
+  now[to] = now[from];
   may_gap[to] = may_gap[from];
   is_closed[to] = is_closed[from];
   closed[to] = closed[from];
@@ -103,7 +93,7 @@ void Beams::move(std::size_t from, std::size_t to) {
   node.slot = static_cast<std::int32_t>(to);
   for (std::int32_t i = node.first_child; i != SequenceTree::kNone; i = tree_[i].next) {
     if (tree_[i].slot < 0) continue;
-    parent_slot[static_cast<std::size_t>(tree_[i].slot)] = static_cast<std::int32_t>(to);
+    now[static_cast<std::size_t>(tree_[i].slot)].parent_slot = static_cast<std::int32_t>(to);
   }
 }
 
@@ -126,12 +116,6 @@ void Beams::exchange(const std::vector<std::int32_t>& leaving,
     --size_;
     if (hole != size_) move(size_, hole);
   }
-}
-
-void Beams::advance() {
-  p_blank.swap(next_blank);
-  p_non_blank.swap(next_non_blank);
-  total.swap(next_total);
 }
 
 }  // namespace word_beam

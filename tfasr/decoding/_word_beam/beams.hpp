@@ -19,6 +19,15 @@ struct BeamState {
   LmState lm;
 };
 
+// What every frame changes or reads, side by side: two beams share a cache line.
+struct Mass {
+  double p_blank = 0.0;
+  double p_non_blank = 0.0;
+  double total = 0.0;
+  std::int32_t last = -1;         // class
+  std::int32_t parent_slot = -1;  // of the sequence one shorter, if that is a beam
+};
+
 struct Newcomer {
   BeamState state;
   double p_blank = 0.0;
@@ -36,8 +45,8 @@ class Beams {
   // The node of a newcomer must be marked as coming.
   void exchange(const std::vector<std::int32_t>& leaving, const std::vector<Newcomer>& coming,
                 std::size_t num_coming);
-  // Makes the probabilities of the frame being computed the present ones.
-  void advance();
+  // Makes the frame being computed the present one.
+  void advance() { now.swap(next); }
 
   // Whether the sequence may grow by a class and the longer one is not itself a beam.
   bool is_open(std::size_t slot, std::int32_t label) const {
@@ -48,14 +57,8 @@ class Beams {
   // The same for the first 64 classes, one bit each.
   std::uint64_t open_labels(std::size_t slot) const { return open_[slot * num_words_]; }
 
-  std::vector<double> p_blank;
-  std::vector<double> p_non_blank;
-  std::vector<double> total;       // p_blank + p_non_blank
-  std::vector<double> next_blank;  // p_blank and p_non_blank of the frame being computed
-  std::vector<double> next_non_blank;
-  std::vector<double> next_total;
-  std::vector<std::int32_t> last;         // class, or -1
-  std::vector<std::int32_t> parent_slot;  // of the sequence one shorter, or -1
+  std::vector<Mass> now;
+  std::vector<Mass> next;                 // of the frame being computed
   std::vector<std::uint8_t> may_gap;      // whether a non-word class may follow
   std::vector<std::uint8_t> is_closed;    // whether `closed` is known
   std::vector<Closed> closed;             // what closing the word at this point does

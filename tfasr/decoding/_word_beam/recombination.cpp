@@ -26,8 +26,8 @@ std::size_t Search::Future::hash() const {
 
 Search::Future Search::future_of_stay(std::size_t slot) const {
   const BeamState& state = beams_.states[slot];
-  return {state.prefix,       beams_.last[slot],        state.lm.context,           state.lm.num_words,
-          state.lm.log_product, beams_.next_blank[slot], beams_.next_non_blank[slot]};
+  return {state.prefix,       beams_.now[slot].last,        state.lm.context,           state.lm.num_words,
+          state.lm.log_product, beams_.next[slot].p_blank, beams_.next[slot].p_non_blank};
 }
 
 Search::Future Search::future_of_extension(const Extension& extension) {

@@ -104,28 +104,25 @@ void Search::stay() {
   best_ = 0.0;
   largest_total_ = 0.0;
   for (std::size_t i = 0; i < size; ++i) {
-    const std::int32_t last = beams_.last[i];
+    const Mass& now = beams_.now[i];
+    const std::int32_t last = now.last;
     double non_blank = 0.0;
     if (last >= 0) {
       const double y = y_[static_cast<std::size_t>(last)];
-      non_blank = beams_.p_non_blank[i] * y;
-      const std::int32_t parent = beams_.parent_slot[i];
-      if (parent >= 0) {
-        const auto p = static_cast<std::size_t>(parent);
-        const double from = beams_.last[p] == last ? beams_.p_blank[p] : beams_.total[p];
-        const double grown = from * y;
+      non_blank = now.p_non_blank * y;
+      if (now.parent_slot >= 0) {
+        const Mass& parent = beams_.now[static_cast<std::size_t>(now.parent_slot)];
+        const double grown = (parent.last == last ? parent.p_blank : parent.total) * y;
         non_blank += weighs_ ? grown * beams_.states[i].factor : grown;
       }
     }
-    const double stays_blank = beams_.total[i] * blank;
-    beams_.next_blank[i] = stays_blank;
-    beams_.next_non_blank[i] = non_blank;
+    const double stays_blank = now.total * blank;
     double score = stays_blank + non_blank;
-    beams_.next_total[i] = score;
+    beams_.next[i] = {stays_blank, non_blank, score, last, now.parent_slot};
     if (weighs_) score *= beams_.states[i].weight;
     scores_[i] = score;
     least = std::min(least, score);
-    largest_total_ = std::max(largest_total_, beams_.total[i]);
+    largest_total_ = std::max(largest_total_, beams_.now[i].total);
     best_ = std::max(best_, score);
   }
   const bool full = size >= static_cast<std::size_t>(problem_.beam_width);
@@ -148,11 +145,11 @@ void Search::extend() {
   for (std::int32_t slot = 0; slot < size; ++slot) {
     const auto i = static_cast<std::size_t>(slot);
     if (num_labels_ <= 64 && !(beams_.open_labels(i) & reach_)) continue;
-    double limit = beams_.total[i];
+    double limit = beams_.now[i].total;
     if (weighs_) limit *= word_weight_limit(slot);
     if (limit * likeliest_word >= bound_) extend_over(slot, word_classes_, limit, true);
     if (beams_.may_gap[i]) {
-      if (weighs_) limit = beams_.total[i] * closed(slot).factor * closed(slot).weight;
+      if (weighs_) limit = beams_.now[i].total * closed(slot).factor * closed(slot).weight;
       if (limit * likeliest_gap >= bound_) extend_over(slot, gap_classes_, limit, false);
     }
     if (scores_.size() > tighten_at_ && !problem_.recombine) tighten();
@@ -169,7 +166,7 @@ double Search::word_weight_limit(std::int32_t slot) const {
 void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, double limit,
                          bool is_word) {
   const auto i = static_cast<std::size_t>(slot);
-  const std::int32_t last = beams_.last[i];
+  const std::int32_t last = beams_.now[i].last;
   for (const auto& [y, label] : classes) {
     if (limit * y < bound_) break;
     if (!beams_.is_open(i, label)) continue;
@@ -177,7 +174,7 @@ void Search::extend_over(std::int32_t slot, const std::vector<Class>& classes, d
     if (weighs_) {
       score = grown_probability(slot, label) * grown_weight(slot, label, is_word);
     } else {
-      score = (label == last ? beams_.p_blank[i] : beams_.total[i]) * y;
+      score = (label == last ? beams_.now[i].p_blank : beams_.now[i].total) * y;
     }
     if (score < floor_) continue;
     best_ = std::max(best_, score);
@@ -206,7 +203,7 @@ const Closed& Search::closed(std::int32_t slot) {
 
 double Search::grown_probability(std::int32_t slot, std::int32_t label) const {
   const auto i = static_cast<std::size_t>(slot);
-  const double from = label == beams_.last[i] ? beams_.p_blank[i] : beams_.total[i];
+  const double from = label == beams_.now[i].last ? beams_.now[i].p_blank : beams_.now[i].total;
   const double grown = from * y_[static_cast<std::size_t>(label)];
   const bool is_gap = !problem_.is_word_class[static_cast<std::size_t>(label)];
   return weighs_ && is_gap ? grown * beams_.closed[i].factor : grown;
@@ -354,14 +351,14 @@ void Search::commit() {
 void Search::rescale() {
   if (best_ > kTooSmall && best_ < kTooLarge) return;
   double best = 0.0;
-  for (std::size_t i = 0; i < beams_.size(); ++i) best = std::max(best, beams_.total[i]);
+  for (std::size_t i = 0; i < beams_.size(); ++i) best = std::max(best, beams_.now[i].total);
   if (!(best > 0.0)) return;
   int exponent = 0;
   std::frexp(best, &exponent);
   for (std::size_t i = 0; i < beams_.size(); ++i) {
-    beams_.p_blank[i] = std::ldexp(beams_.p_blank[i], -exponent);
-    beams_.p_non_blank[i] = std::ldexp(beams_.p_non_blank[i], -exponent);
-    beams_.total[i] = beams_.p_blank[i] + beams_.p_non_blank[i];
+    beams_.now[i].p_blank = std::ldexp(beams_.now[i].p_blank, -exponent);
+    beams_.now[i].p_non_blank = std::ldexp(beams_.now[i].p_non_blank, -exponent);
+    beams_.now[i].total = beams_.now[i].p_blank + beams_.now[i].p_non_blank;
   }
   log_scale_ += exponent * std::log(2.0);
 }
@@ -372,7 +369,7 @@ std::vector<Search::Final> Search::rank() {
   std::vector<Final> ranked;
   const LanguageModel* model = problem_.language_model;
   for (std::size_t i = 0; i < beams_.size(); ++i) {
-    Final final{static_cast<std::int32_t>(i), beams_.total[i] * beams_.states[i].weight, true};
+    Final final{static_cast<std::int32_t>(i), beams_.now[i].total * beams_.states[i].weight, true};
     if (weighs_ && model->scores_end()) {
       const BeamState& state = beams_.states[i];
       const Prefix& prefix = problem_.dictionary->prefix(state.prefix);
