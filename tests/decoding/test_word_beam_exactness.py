@@ -69,9 +69,7 @@ def test_recombination_is_that_of_the_reference(problem):
 @example(corpus="a", grid=[[0.0] * 5], beam_width=1, recombine=False)
 @example(corpus="a ab abc", grid=[[0.25] * 5] * 8, beam_width=7, recombine=False)
 @example(corpus="a ab abc", grid=[[0.25] * 5] * 8, beam_width=7, recombine=True)
-def test_ties_and_impossible_frames_are_those_of_the_reference(
-    corpus, grid, beam_width, recombine
-):
+def test_ties_and_impossible_frames_are_those_of_the_reference(corpus, grid, beam_width, recombine):
     with np.errstate(divide="ignore"):
         log_probs = np.log(np.array(grid, np.float32).reshape(-1, 5))
     problem = Problem("abc ", "abc", corpus, log_probs, beam_width, recombine=recombine)

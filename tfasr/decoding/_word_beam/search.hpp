@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "beams.hpp"
@@ -41,6 +42,8 @@ class Search {
   std::vector<Result> decode(const float* log_probs, std::int64_t frames, std::size_t n_best);
 
  private:
+  static constexpr double kSmallest = std::numeric_limits<double>::denorm_min();
+
   struct Class {
     double y;
     std::int32_t label;
