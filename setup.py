@@ -1,10 +1,15 @@
 """Packages the presets of ``gin/`` as ``tfasr.presets``; everything else stands in setup.cfg."""
 
+import sys
 from pathlib import Path
 
+from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
 from setuptools import find_packages, setup
 
 PRESETS = Path("gin")
+WORD_BEAM = Path("tfasr", "decoding", "_word_beam")
+# Without contraction a product and a sum round as they are written, on every machine.
+EXACT = [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off", "-pthread"]
 
 preset_folders = {
     "tfasr.presets": str(PRESETS),
@@ -15,8 +20,21 @@ preset_folders = {
     },
 }
 
+word_beam_core = Pybind11Extension(
+    "tfasr.decoding._word_beam_core",
+    # fuzz.cpp is a program of its own: see sanitize.mk beside it.
+    sorted(str(path) for path in WORD_BEAM.glob("*.cpp") if path.name != "fuzz.cpp"),
+    depends=sorted(str(path) for path in WORD_BEAM.glob("*.hpp")),
+    cxx_std=17,
+    extra_compile_args=EXACT,
+    extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
+)
+
+ParallelCompile().install()
 setup(
     packages=[*find_packages(include=["tfasr", "tfasr.*"]), *preset_folders],
     package_dir=preset_folders,
     package_data=dict.fromkeys(preset_folders, ["*.gin"]),
+    ext_modules=[word_beam_core],
+    cmdclass={"build_ext": build_ext},
 )

@@ -1,0 +1,236 @@
+"""WordBeamSearch as its users meet it: texts, n-best, threads, and every kind of bad input."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tfasr import Alphabet
+from tfasr.decoding import BigramCounts, Hypothesis, WordBeamSearch, lexicon_from_transcripts
+from tfasr.errors import RunError
+
+ALPHABET = Alphabet(" abcol_", separator="_")
+WORDS = ["cool", "col", "ab", "a"]
+
+
+def spoken(*classes: str, confidence: float = 0.95, alphabet: Alphabet = ALPHABET) -> np.ndarray:
+    """Log-probabilities (time, classes) of one frame per character; "-" is the blank."""
+    rows = np.full((len(classes), alphabet.num_classes), (1 - confidence) / alphabet.blank_id)
+    for row, character in zip(rows, classes, strict=False):
+        row[alphabet.blank_id if character == "-" else alphabet.characters.index(character)] = (
+            confidence
+        )
+    return np.log(rows).astype(np.float32)
+
+
+def decode(decoder: WordBeamSearch, *utterances: np.ndarray) -> list[Hypothesis]:
+    lengths = np.array([len(u) for u in utterances])
+    batch = np.full((len(utterances), lengths.max(), utterances[0].shape[1]), np.nan, np.float32)
+    for row, utterance in zip(batch, utterances, strict=False):
+        row[: len(utterance)] = utterance
+    return decoder.decode(batch, lengths)
+
+
+def test_doubled_letters_are_spelled_with_the_separator_and_written_without():
+    found = decode(WordBeamSearch(ALPHABET, WORDS, 20), spoken(*"co_ol ab"), spoken(*"-a-"))
+    assert [hypothesis.text for hypothesis in found] == ["cool ab", "a"]
+    assert found[0].score == pytest.approx(8 * math.log(0.95), abs=0.05)
+
+
+def test_what_is_no_word_becomes_one():
+    assert decode(WordBeamSearch(ALPHABET, ["cool"], 20), spoken(*"cb_ol"))[0].text == "cool"
+
+
+def test_spaces_are_collapsed_unless_asked_for():
+    said = spoken(*" a - ab ")
+    assert decode(WordBeamSearch(ALPHABET, WORDS, 20), said)[0].text == "a ab"
+    kept = WordBeamSearch(ALPHABET, WORDS, 20, collapse_spaces=False)
+    assert decode(kept, said)[0].text == " a  ab "
+
+
+def test_lengths_cut_every_utterance_and_an_empty_one_says_nothing():
+    decoder = WordBeamSearch(ALPHABET, WORDS, 20)
+    batch = np.stack([spoken(*"ab col"), spoken(*"ab col"), spoken(*"ab col")])
+    found = decoder.decode(batch, np.array([6, 2, 0]))
+    assert [hypothesis.text for hypothesis in found] == ["ab col", "ab", ""]
+    assert found[2].score == 0.0
+    assert decoder.decode(batch[:0], np.zeros(0, np.int64)) == []
+
+
+def test_where_every_path_is_impossible_the_text_is_empty_and_the_score_minus_infinity():
+    said = np.full((3, ALPHABET.num_classes), -np.inf, np.float32)
+    assert decode(WordBeamSearch(ALPHABET, WORDS), said) == [Hypothesis("", -math.inf)]
+
+
+def test_n_best_are_different_texts_best_first():
+    decoder = WordBeamSearch(ALPHABET, WORDS, 50)
+    (found,) = decoder.decode_n_best(spoken(*"col", confidence=0.5)[None], np.array([3]), 8)
+    assert found[0].text == "col"
+    assert len({hypothesis.text for hypothesis in found}) == len(found) == 8
+    scores = [hypothesis.score for hypothesis in found]
+    assert scores == sorted(scores, reverse=True)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32 - 1), st.booleans())
+def test_threads_change_nothing(seed, recombine):
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(9, 15, ALPHABET.num_classes)).astype(np.float32)
+    log_probs = np.minimum(logits - logits.max(axis=2, keepdims=True), 0)
+    lengths = random.integers(0, 16, 9)
+    one, three = (
+        WordBeamSearch(ALPHABET, WORDS, 8, recombine=recombine, num_threads=n) for n in (1, 3)
+    )
+    assert one.decode(log_probs, lengths) == three.decode(log_probs, lengths)
+    alone = [
+        one.decode(u[None, :n], np.array([n]))[0] for u, n in zip(log_probs, lengths, strict=True)
+    ]
+    assert alone == three.decode(log_probs, lengths)
+
+
+def test_bigrams_decide_between_words_that_sound_alike():
+    said = np.logaddexp(spoken(*"a ab"), spoken(*"a co")) - math.log(2)
+    lexicon = ["a", "ab", "co"]
+    for word in ("ab", "co"):
+        counts = BigramCounts.from_transcripts([f"a {word}"] * 9 + ["a", "ab", "co"])
+        decoder = WordBeamSearch(
+            ALPHABET, lexicon, 50, "ngrams_forecast", language_model=counts, smoothing=0.1
+        )
+        assert decode(decoder, said)[0].text == f"a {word}"
+
+
+def test_a_lexicon_is_the_sorted_words_of_transcripts():
+    assert lexicon_from_transcripts(["b a", "a  c"]) == ["a", "b", "c"]
+    assert lexicon_from_transcripts(["b.a,a"], "abc") == ["a", "b"]
+
+
+def test_no_bigram_crosses_two_transcripts():
+    counts = BigramCounts.from_transcripts(["a b", "b a b"])
+    assert counts.bigrams == {("a", "b"): 2, ("b", "a"): 1}
+    assert counts.unigrams == {"a": 2, "b": 3}
+
+
+COUNTS = BigramCounts({"a": 1}, {})
+WRONG_ARGUMENTS = [
+    ({"lexicon": []}, "empty dictionary"),
+    ({"lexicon": ["a", ""]}, "not empty"),
+    ({"lexicon": ["a", 3]}, "3"),
+    ({"lexicon": "cool"}, "iterable of words"),
+    ({"lexicon": None}, "iterable of words"),
+    ({"lexicon": ["a", "xyz", "éa"]}, r"2 words .*'x', 'y', 'z', 'é'.*'xyz', 'éa'"),
+    ({"lexicon": ["a b"]}, "' '"),
+    ({"lexicon": ["co_ol"]}, "'_'"),
+    ({"beam_width": 0}, "beam_width=0"),
+    ({"beam_width": -3}, "beam_width=-3"),
+    ({"beam_width": 2.0}, r"beam_width=2\.0"),
+    ({"beam_width": 1 << 40}, "beam_width"),
+    ({"num_threads": 0}, "num_threads=0"),
+    ({"mode": "word"}, "mode='word'"),
+    ({"mode": "ngrams"}, "BigramCounts"),
+    ({"mode": "kenlm"}, "KenlmModel"),
+    ({"language_model": COUNTS}, "no language model"),
+    ({"mode": "ngrams", "language_model": COUNTS, "smoothing": -1.0}, r"smoothing=-1\.0"),
+    ({"mode": "ngrams", "language_model": COUNTS, "smoothing": math.nan}, "smoothing=nan"),
+    ({"mode": "ngrams", "language_model": BigramCounts({"zz": 1}, {})}, "'zz'"),
+    ({"mode": "ngrams", "language_model": COUNTS, "seed": -1}, "seed=-1"),
+    ({"word_characters": "ax"}, "'x'"),
+    ({"alphabet": "abc"}, "alphabet"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        WordBeamSearch(**{"alphabet": ALPHABET, "lexicon": WORDS, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("unigrams", "bigrams", "message"),
+    [
+        ({}, {}, "at least one word"),
+        ({"a": 0}, {}, "'a', 0"),
+        ({"a": 1.5}, {}, "integers"),
+        ({"a": 1}, {("a", "b"): 1}, "'b'"),
+    ],
+)
+def test_wrong_counts_are_named(unigrams, bigrams, message):
+    with pytest.raises(ValueError, match=message):
+        BigramCounts(unigrams, bigrams)
+
+
+def changed(index, value):
+    log_probs = np.log(np.full((2, 3, ALPHABET.num_classes), 0.1, np.float32))
+    log_probs[index] = value
+    return log_probs
+
+
+GOOD = changed((0, 0, 0), -1.0)
+WRONG_INPUTS = [
+    (changed((1, 2, 3), np.nan), [3, 3], r"log_probs\[1, 2, 3\]=-?nan"),
+    (changed((0, 1, 7), 0.5), [3, 3], r"log_probs\[0, 1, 7\]=0.5"),
+    (changed((0, 1, 7), np.inf), [3, 3], "=inf"),
+    (GOOD, [3, 4], r"0\.\.3"),
+    (GOOD, [-1, 3], "-1"),
+    (GOOD, [3], "lengths"),
+    (GOOD, [3.0, 3.0], "integers"),
+    (GOOD[:, :, :-1], [3, 3], "shape"),
+    (GOOD[0], [3], "shape"),
+    (np.zeros((2, 3, 8), np.int32), [3, 3], "floating"),
+]
+
+
+@pytest.mark.parametrize(("log_probs", "lengths", "message"), WRONG_INPUTS)
+def test_a_wrong_input_is_named(log_probs, lengths, message):
+    with pytest.raises(ValueError, match=message):
+        WordBeamSearch(ALPHABET, WORDS).decode(log_probs, np.array(lengths))
+
+
+def test_n_best_must_be_positive():
+    with pytest.raises(ValueError, match="n_best=0"):
+        WordBeamSearch(ALPHABET, WORDS).decode_n_best(GOOD, np.array([3, 3]), 0)
+
+
+def test_what_lies_behind_a_length_does_not_matter():
+    log_probs = changed((1, 2, 3), np.nan)
+    assert len(WordBeamSearch(ALPHABET, WORDS).decode(log_probs, np.array([3, 2]))) == 2
+
+
+FLOATS = st.floats(width=32, allow_subnormal=True)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    log_probs=arrays.arrays(
+        np.float32, st.tuples(*[st.integers(0, 4)] * 2, st.integers(7, 9)), elements=FLOATS
+    ),
+    lengths=st.lists(st.integers(-1, 5), max_size=4),
+    words=st.lists(st.text(" abcol_é", max_size=5), max_size=5),
+    beam_width=st.integers(-1, 5),
+    positive_too=st.booleans(),
+)
+def test_any_input_gives_hypotheses_or_a_value_error(
+    log_probs, lengths, words, beam_width, positive_too
+):
+    log_probs = log_probs if positive_too else -np.abs(log_probs)
+    try:
+        decoder = WordBeamSearch(ALPHABET, words, beam_width, num_threads=2)
+        found = decoder.decode(log_probs, np.array(lengths, np.int64))
+    except ValueError:
+        return
+    assert len(found) == len(log_probs)
+    assert not any(math.isnan(hypothesis.score) for hypothesis in found)
+    for hypothesis in found:
+        *complete, last = hypothesis.text.split(" ")
+        assert set(complete) <= set(words)
+        assert not last or any(word.startswith(last) for word in words)
+
+
+def test_without_the_compiled_core_its_use_says_how_to_build_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tfasr.decoding._word_beam_core", None)
+    monkeypatch.delattr("tfasr.decoding._word_beam_core", raising=False)
+    with pytest.raises(RunError, match="pip install -e"):
+        WordBeamSearch(ALPHABET, WORDS)

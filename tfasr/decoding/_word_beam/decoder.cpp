@@ -1,0 +1,130 @@
+#include "decoder.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <numeric>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace word_beam {
+namespace {
+
+// Rounding lifts a certain class this far above log 1.
+constexpr float kRounding = 1e-4F;
+
+void check_frames(const Batch& batch, std::int64_t utterance) {
+  const std::int64_t begin = utterance * batch.time * batch.classes;
+  const std::int64_t end = begin + batch.lengths[utterance] * batch.classes;
+  for (std::int64_t i = begin; i < end; ++i) {
+    if (batch.log_probs[i] <= kRounding) continue;  // false for NaN too
+    std::ostringstream message;
+    message << "log_probs must hold natural logarithms of probabilities: at most 0, not NaN. "
+            << "Received: log_probs[" << utterance << ", " << (i - begin) / batch.classes << ", "
+            << (i - begin) % batch.classes << "]=" << batch.log_probs[i] << ".";
+    throw std::invalid_argument(message.str());
+  }
+}
+
+void check(const Batch& batch, std::int64_t num_classes) {
+  if (batch.size < 0 || batch.time < 0 || batch.classes != num_classes) {
+    throw std::invalid_argument("log_probs must have one class per label and the blank.");
+  }
+  for (std::int64_t i = 0; i < batch.size; ++i) {
+    if (batch.lengths[i] < 0 || batch.lengths[i] > batch.time) {
+      throw std::invalid_argument("lengths must lie within log_probs.");
+    }
+    check_frames(batch, i);
+  }
+}
+
+}  // namespace
+
+Decoder::Decoder(Dictionary dictionary, std::shared_ptr<const LanguageModel> language_model,
+                 Problem problem)
+    : dictionary_(std::move(dictionary)),
+      language_model_(std::move(language_model)),
+      problem_(std::move(problem)) {
+  for (std::int32_t id = 0; id < dictionary_.num_words(); ++id) {
+    for (const std::int32_t label : dictionary_.word(id)) {
+      if (label < 0 || label >= problem_.blank() ||
+          !problem_.is_word_class[static_cast<std::size_t>(label)]) {
+        throw std::invalid_argument("The dictionary's words must be made of word classes.");
+      }
+    }
+  }
+  if (problem_.beam_width < 1) throw std::invalid_argument("The beam width must be at least 1.");
+  if (language_model_ && !language_model_->fits(dictionary_.num_words())) {
+    throw std::invalid_argument("The language model must know the dictionary's words.");
+  }
+  problem_.dictionary = &dictionary_;
+  problem_.language_model = language_model_.get();
+}
+
+std::unique_ptr<Search> Decoder::borrow() const {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Search> search = std::move(idle_.back());
+      idle_.pop_back();
+      return search;
+    }
+  }
+  return std::make_unique<Search>(problem_);
+}
+
+void Decoder::give_back(std::unique_ptr<Search> search) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  idle_.push_back(std::move(search));
+}
+
+std::vector<std::vector<Result>> Decoder::decode(const Batch& batch, std::size_t n_best,
+                                                 int num_threads) const {
+  check(batch, problem_.blank() + 1);
+  const auto size = static_cast<std::size_t>(batch.size);
+  std::vector<std::vector<Result>> results(size);
+  std::vector<std::int64_t> order(size);
+  std::iota(order.begin(), order.end(), 0);
+  // The longest first, so that the threads finish together.
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return batch.lengths[a] > batch.lengths[b];
+  });
+
+  std::atomic<std::size_t> next{0};
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    try {
+      std::unique_ptr<Search> search = borrow();
+      for (std::size_t i = next++; i < size; i = next++) {
+        const std::int64_t n = order[i];
+        results[static_cast<std::size_t>(n)] = search->decode(
+            batch.log_probs + n * batch.time * batch.classes, batch.lengths[n], n_best);
+      }
+      give_back(std::move(search));
+    } catch (...) {
+      next = size;
+      const std::lock_guard<std::mutex> lock(failure_mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  const std::size_t wanted = std::min(static_cast<std::size_t>(std::max(num_threads, 1)), size);
+  std::vector<std::thread> threads;
+  for (std::size_t i = 1; i < wanted; ++i) {
+    try {
+      threads.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // the machine has no more threads to give: go on with those there are
+    }
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+  return results;
+}
+
+}  // namespace word_beam

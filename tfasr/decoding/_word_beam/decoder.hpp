@@ -1,0 +1,45 @@
+// A batch of utterances on a pool of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "search.hpp"
+
+namespace word_beam {
+
+// A dense array (batch, time, classes) of natural logarithms, and the valid frames of each row.
+struct Batch {
+  const float* log_probs = nullptr;
+  const std::int64_t* lengths = nullptr;
+  std::int64_t size = 0;
+  std::int64_t time = 0;
+  std::int64_t classes = 0;
+};
+
+class Decoder {
+ public:
+  // Throws std::invalid_argument where the parts do not fit together.
+  Decoder(Dictionary dictionary, std::shared_ptr<const LanguageModel> language_model, Problem problem);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+
+  // Results of each utterance, best first; see Search::decode. Safe to call from several threads.
+  // Throws std::invalid_argument on a length outside 0..time, a NaN or a positive logarithm.
+  std::vector<std::vector<Result>> decode(const Batch& batch, std::size_t n_best,
+                                          int num_threads) const;
+
+ private:
+  std::unique_ptr<Search> borrow() const;
+  void give_back(std::unique_ptr<Search> search) const;
+
+  Dictionary dictionary_;
+  std::shared_ptr<const LanguageModel> language_model_;
+  Problem problem_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Search>> idle_;  // with the memory they have grown to
+};
+
+}  // namespace word_beam

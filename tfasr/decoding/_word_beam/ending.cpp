@@ -1,0 +1,74 @@
+// What the last frame's beams say.
+#include <algorithm>
+#include <cstddef>
+
+#include "search.hpp"
+
+namespace word_beam {
+
+// All beams, best first. Under a model that scores the end, a beam whose last word cannot be told
+// stands behind all others.
+std::vector<Search::Final> Search::rank() {
+  std::vector<Final> ranked;
+  const LanguageModel* model = problem_.language_model;
+  for (std::size_t i = 0; i < beams_.size(); ++i) {
+    Final final{static_cast<std::int32_t>(i), beams_.now[i].total * beams_.states[i].weight, true};
+    if (weighs_ && model->scores_end()) {
+      const BeamState& state = beams_.states[i];
+      const Prefix& prefix = problem_.dictionary->prefix(state.prefix);
+      LmState last = state.lm;
+      if (state.prefix != Dictionary::kRoot) {
+        final.whole = prefix.terminal || prefix.word_end - prefix.word_begin == 1;
+        if (final.whole) {
+          const Closed closed = model->close(last, prefix.word_begin);
+          final.score *= closed.factor;
+          last = closed.state;
+        }
+      }
+      if (final.whole) final.score *= model->end_factor(last);
+    }
+    if (final.score > 0.0) ranked.push_back(final);
+  }
+  std::sort(ranked.begin(), ranked.end(), [this](const Final& a, const Final& b) {
+    if (a.whole != b.whole) return a.whole;
+    if (a.score != b.score) return a.score > b.score;
+    return tree_.before(beams_.states[static_cast<std::size_t>(a.slot)].node, SequenceTree::kNone,
+                        beams_.states[static_cast<std::size_t>(b.slot)].node,
+                        SequenceTree::kNone);
+  });
+  return ranked;
+}
+
+// A beam's classes; a last word that can only become one word is completed.
+std::vector<std::int32_t> Search::completed(std::int32_t slot) const {
+  const BeamState& state = beams_.states[static_cast<std::size_t>(slot)];
+  std::vector<std::int32_t> labels = tree_.sequence(state.node);
+  const Dictionary& dictionary = *problem_.dictionary;
+  const Prefix& prefix = dictionary.prefix(state.prefix);
+  if (state.prefix == Dictionary::kRoot || prefix.word_end - prefix.word_begin != 1) return labels;
+  std::size_t written = 0;
+  for (std::int32_t node = state.node;
+       node != SequenceTree::kRoot &&
+       problem_.is_word_class[static_cast<std::size_t>(tree_[node].label)];
+       node = tree_[node].parent) {
+    ++written;
+  }
+  const std::vector<std::int32_t>& word = dictionary.word(prefix.word_begin);
+  labels.insert(labels.end(), word.begin() + static_cast<std::ptrdiff_t>(written), word.end());
+  return labels;
+}
+
+// Leaves out separators, and spaces but for one between words.
+void Search::clean(std::vector<std::int32_t>& labels) const {
+  std::size_t kept = 0;
+  for (const std::int32_t label : labels) {
+    if (label == problem_.separator) continue;
+    const bool superfluous = kept == 0 || labels[kept - 1] == problem_.space;
+    if (label == problem_.space && superfluous) continue;
+    labels[kept++] = label;
+  }
+  if (kept > 0 && labels[kept - 1] == problem_.space) --kept;
+  labels.resize(kept);
+}
+
+}  // namespace word_beam

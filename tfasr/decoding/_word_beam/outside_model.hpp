@@ -1,0 +1,39 @@
+// A language model that lives outside the core, asked once per state and word.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+
+#include "language_model.hpp"
+
+namespace word_beam {
+
+class OutsideModel : public LanguageModel {
+ public:
+  static constexpr double kMaxLogFactor = 200.0;
+
+  // From a state (-1 is the start) and a word to the next state (at least 0) and the natural
+  // logarithm of the factor on the beam's probability.
+  using Score = std::function<std::pair<std::int32_t, double>(std::int32_t, std::int32_t)>;
+  // From a state to the logarithm of the sentence's end.
+  using End = std::function<double(std::int32_t)>;
+
+  OutsideModel(Score score, End end) : score_(std::move(score)), end_(std::move(end)) {}
+
+  bool fits(std::int32_t) const override { return true; }
+  // Throws std::invalid_argument where the answer is no number, or above kMaxLogFactor.
+  Closed close(const LmState& state, std::int32_t word) const override;
+  bool scores_end() const override { return true; }
+  double end_factor(const LmState& state) const override;
+
+ private:
+  Score score_;
+  End end_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<std::uint64_t, std::pair<std::int32_t, double>> known_;
+};
+
+}  // namespace word_beam

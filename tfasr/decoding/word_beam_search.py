@@ -1,0 +1,263 @@
+"""Word beam search: CTC beams that write nothing but the words of a dictionary."""
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfasr.alphabet import Alphabet
+from tfasr.decoding.bigram_counts import BigramCounts
+from tfasr.decoding.decoder import Hypothesis, check_log_probs
+from tfasr.errors import RunError
+
+if TYPE_CHECKING:
+    from tfasr.decoding.kenlm_model import KenlmModel
+
+MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
+MAX_BEAM_WIDTH = 1 << 16
+MAX_SMOOTHING = 1e9
+FORECAST_SAMPLE = 20
+"""Words drawn where at least as many begin with a prefix, as the published code does."""
+
+
+class WordBeamSearch:
+    """Decodes log-probabilities into words of a dictionary and any characters between them.
+
+    The beam holds the ``beam_width`` best class sequences. Equal scores are told apart by the
+    order of their classes, so that a result never depends on threads or machine. Where every path
+    is impossible, the hypothesis is the empty text with the score -inf.
+
+    Args:
+        alphabet: the characters; with a separator, beams are made of ``co_ol`` and hypotheses of
+            "cool".
+        lexicon: words in plain spelling.
+        beam_width: class sequences kept per frame, 1..65536.
+        mode: ``words`` (the dictionary only), ``ngrams`` (bigrams scored at word ends),
+            ``ngrams_forecast`` (and inside words, by what they can become),
+            ``ngrams_forecast_sample`` (the same estimated from 20 words) or ``kenlm``.
+        language_model: a `BigramCounts` for the modes with n-grams, a `KenlmModel` for ``kenlm``.
+        smoothing: what is added to every bigram's count.
+        word_characters: the characters words are made of; None: all but the space.
+        recombine: keep, of beams at the same point of the dictionary and in the same state of the
+            language model, only those that no other one dominates. Not in the published algorithm.
+        collapse_spaces: write runs of spaces as one, and none at the ends of a text.
+        num_threads: threads for the utterances of a batch; None: one per available core.
+        seed: of ``ngrams_forecast_sample``.
+
+    Raises:
+        ValueError: if an argument is not what it must be; it names the argument.
+        RunError: if the compiled core is missing; it says how to build it.
+
+    Source: Scheidl, Fiel, Sablatnig, "Word beam search: a connectionist temporal classification
+        decoding algorithm", ICFHR 2018.
+    """
+
+    def __init__(
+        self,
+        alphabet: Alphabet,
+        lexicon: Iterable[str],
+        beam_width: int = 256,
+        mode: str = "words",
+        *,
+        language_model: "BigramCounts | KenlmModel | None" = None,
+        smoothing: float = 0.0,
+        word_characters: str | None = None,
+        recombine: bool = False,
+        collapse_spaces: bool = True,
+        num_threads: int | None = None,
+        seed: int = 0,
+    ):
+        core = _core()
+        if not isinstance(alphabet, Alphabet):
+            raise ValueError(
+                f"alphabet must be a tfasr.Alphabet. Received: {str(alphabet)[:50]!r}."
+            )
+        self.alphabet = alphabet
+        self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
+        if num_threads is None:
+            num_threads = _available_cores()
+        self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
+        self.mode = mode
+        word_characters = _word_characters(alphabet, word_characters)
+        words = _spelled_words(alphabet, lexicon, word_characters)
+        model = None
+        if mode == "kenlm":
+            model = _kenlm_model(core, language_model, list(words.values()))
+        elif mode != "words":
+            seed = _integer("seed", seed, 0, (1 << 64) - 1)
+            model = _bigram_model(core, mode, language_model, words, smoothing, seed)
+        elif language_model is not None:
+            raise ValueError("mode='words' takes no language model. Received: one; set mode too.")
+        self._decoder = core.Decoder(
+            words=list(words),
+            is_word_class=[c in word_characters for c in alphabet.characters],
+            separator=_class_of(alphabet, alphabet.separator),
+            space=_class_of(alphabet, " ") if collapse_spaces else -1,
+            beam_width=self.beam_width,
+            recombine=bool(recombine),
+            model=model,
+        )
+
+    def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        """Returns the best hypothesis of each utterance.
+
+        Args:
+            log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last; -inf is
+                allowed. Frames behind an utterance's length may hold anything.
+            lengths: integers ``(batch,)``: valid frames of each utterance.
+
+        Raises:
+            ValueError: if shapes, types or lengths do not fit, or a valid frame holds a NaN or a
+                logarithm above 0 (above 1e-4, to allow for rounding).
+        """
+        return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
+
+    def decode_n_best(
+        self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
+    ) -> list[list[Hypothesis]]:
+        """Returns up to ``n_best`` hypotheses of different text per utterance, best first.
+
+        Args:
+            log_probs: as in `decode`.
+            lengths: as in `decode`.
+            n_best: at least 1; a beam of fewer different texts gives fewer.
+
+        Raises:
+            ValueError: as `decode`, and for an ``n_best`` below 1.
+        """
+        n_best = _integer("n_best", n_best, 1, MAX_BEAM_WIDTH)
+        log_probs, lengths = _arrays(log_probs, lengths)
+        check_log_probs(log_probs, lengths, self.alphabet.num_classes)
+        found = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
+        return [
+            [Hypothesis(self.alphabet.decode(labels), score) for labels, score in candidates]
+            for candidates in found
+        ]
+
+
+def _core() -> Any:
+    try:
+        from tfasr.decoding import _word_beam_core
+    except ImportError as error:
+        raise RunError(
+            "WordBeamSearch needs its compiled core, which cannot be imported "
+            f"({error}). Build it with a C++17 compiler: pip install -e . in the source folder. "
+            "Greedy decoding works without it."
+        ) from error
+    return _word_beam_core
+
+
+def _available_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _integer(name: str, value: int, low: int, high: int) -> int:
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or not low <= value <= high:
+        raise ValueError(f"{name} must be an integer in {low}..{high}. Received: {name}={value!r}.")
+    return int(value)
+
+
+def _arrays(log_probs: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    log_probs, lengths = np.asarray(log_probs), np.asarray(lengths)
+    if log_probs.dtype.kind != "f":
+        raise ValueError(f"log_probs must be floating. Received: dtype={log_probs.dtype}.")
+    if lengths.dtype.kind not in "iu":
+        raise ValueError(f"lengths must be integers. Received: dtype={lengths.dtype}.")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is as impossible as -inf
+        log_probs = np.ascontiguousarray(log_probs, dtype=np.float32)
+    return log_probs, np.ascontiguousarray(lengths, dtype=np.int64)
+
+
+def _class_of(alphabet: Alphabet, character: str | None) -> int:
+    return -1 if character is None else alphabet.characters.find(character)
+
+
+def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozenset[str]:
+    if word_characters is None:
+        return frozenset(alphabet.characters) - {" "}
+    foreign = sorted(set(word_characters) - set(alphabet.characters))
+    if foreign:
+        raise ValueError(
+            f"word_characters must be characters of the alphabet {alphabet.characters!r}. "
+            f"Received: word_characters={word_characters!r} with {foreign}."
+        )
+    separator = {alphabet.separator} - {None}
+    return frozenset(word_characters) | separator
+
+
+def _spelled_words(
+    alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
+) -> dict[tuple[int, ...], str]:
+    """Words by their classes, in the order of their classes: that of the core's word ids."""
+    if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
+        raise ValueError(f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}.")
+    words = list(lexicon)
+    strange = sorted(repr(word) for word in words if not isinstance(word, str) or not word)
+    if strange:
+        raise ValueError(f"Words must be strings that are not empty. Received: {strange[:10]}.")
+    if not words:
+        raise ValueError("lexicon must hold at least one word. Received: an empty dictionary.")
+    writable = word_characters - {alphabet.separator}
+    words = set(words)
+    if not set("".join(words)) <= writable:
+        wrong = sorted(word for word in words if not set(word) <= writable)
+        foreign = sorted(set("".join(wrong)) - writable)
+        raise ValueError(
+            f"Words must be made of the characters {''.join(sorted(writable))!r}. Received: "
+            f"{len(wrong)} words with the characters {foreign}: {wrong[:10]}."
+        )
+    ids = {character: index for index, character in enumerate(alphabet.characters)}
+    spelled = {tuple(ids[c] for c in alphabet.spell(word)): word for word in words}
+    return dict(sorted(spelled.items()))
+
+
+def _bigram_model(
+    core: Any,
+    mode: str,
+    counts: BigramCounts | None,
+    words: dict[tuple[int, ...], str],
+    smoothing: float,
+    seed: int,
+) -> Any:
+    if not isinstance(counts, BigramCounts):
+        raise ValueError(
+            f"mode={mode!r} needs language_model=BigramCounts(...). "
+            f"Received: {type(counts).__name__}."
+        )
+    if not isinstance(smoothing, (int, float)) or not 0 <= smoothing <= MAX_SMOOTHING:
+        raise ValueError(
+            f"smoothing must lie in 0..{MAX_SMOOTHING}. Received: smoothing={smoothing!r}."
+        )
+    ids = {word: index for index, word in enumerate(words.values())}
+    strangers = sorted(word for word in counts.unigrams if word not in ids)
+    if strangers:
+        raise ValueError(
+            "The language model's words must stand in the lexicon. "
+            f"Received: {len(strangers)} that do not: {strangers[:10]}."
+        )
+    rows = [(ids[first], ids[second], count) for (first, second), count in counts.bigrams.items()]
+    return core.BigramModel(
+        unigrams=[float(counts.unigrams.get(word, 0)) for word in ids],
+        bigrams=np.array(rows, dtype=np.int64).reshape(-1, 3),
+        k=float(smoothing),
+        forecast=mode != "ngrams",
+        sample=FORECAST_SAMPLE if mode == "ngrams_forecast_sample" else 0,
+        seed=seed,
+    )
+
+
+def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any:
+    from tfasr.decoding.kenlm_model import KenlmModel
+
+    if not isinstance(model, KenlmModel):
+        raise ValueError(
+            f"mode='kenlm' needs language_model=KenlmModel(...). Received: {type(model).__name__}."
+        )
+    scorer = model.scorer(words)
+    return core.OutsideModel(score=scorer.score, end=scorer.end)
