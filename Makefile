@@ -32,5 +32,8 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet --editable '.[demo,dev]'
 	touch $@ $(VENV)/demo.installed
 
+# decoder-sanitize, decoder-fuzz, decoder-warnings: the C++ decoder under sanitizers and fuzzing.
+include tfasr/decoding/_word_beam/sanitize.mk
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo

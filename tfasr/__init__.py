@@ -24,6 +24,7 @@ _HOME = {
     "ShardConfig": "tfasr.data.shards",
     "TrainingConfig": "tfasr.training.experiment",
     "UsageError": "tfasr.errors",
+    "WordBeamSearch": "tfasr.decoding.word_beam_search",
     "compute_features": "tfasr.data.features",
     "count_errors": "tfasr.metrics",
     "evaluate": "tfasr.commands.evaluate",

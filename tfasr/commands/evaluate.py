@@ -15,6 +15,7 @@ def evaluate(
     shard_dir: str | Path | None = None,
     decoder: str | None = None,
     beam_width: int | None = None,
+    recombine: bool | None = None,
     checkpoint: str = "best",
 ):
     """Scores a run's model on a split.
@@ -23,8 +24,9 @@ def evaluate(
         run_dir: a folder that `tfasr train` wrote.
         split: a prepared split.
         shard_dir: where it is; the run's own by default.
-        decoder: "greedy" or "beam"; the run's own by default.
+        decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
+        recombine: of word beam search; the run's own by default.
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Returns:
@@ -39,7 +41,7 @@ def evaluate(
     from tfasr.alphabet import Alphabet
     from tfasr.data.pipeline import BatchSource
     from tfasr.data.shards import open_split
-    from tfasr.decoding.choice import make_decoder
+    from tfasr.decoding.choice import load_lexicon, make_decoder
     from tfasr.training.build import build_model, check_splits
     from tfasr.training.checkpoint import find_checkpoint, restore
     from tfasr.training.evaluation import Evaluator
@@ -55,7 +57,7 @@ def evaluate(
             f"The split must be prepared with the run's alphabet {alphabet}. Received: "
             f"{prepared.index['alphabet']} in {prepared.folder}."
         )
-    changes = {"name": decoder, "beam_width": beam_width}
+    changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     chosen = dataclasses.replace(
         experiment.decoder, **{k: v for k, v in changes.items() if v is not None}
     )
@@ -67,7 +69,8 @@ def evaluate(
         experiment.pipeline,
         statistics=load_feature_statistics(run_dir),
     )
-    return Evaluator(model, source, make_decoder(chosen, alphabet)).evaluate()
+    lexicon = load_lexicon(run_dir) if chosen.name == "word_beam" else []
+    return Evaluator(model, source, make_decoder(chosen, alphabet, lexicon)).evaluate()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,8 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
     parser.add_argument("--shard_dir", help="default: the run's own")
     parser.add_argument("--split", required=True, help="a prepared split")
-    parser.add_argument("--decoder", choices=("greedy", "beam"), help="default: the run's own")
+    parser.add_argument(
+        "--decoder", choices=("greedy", "beam", "word_beam"), help="default: the run's own"
+    )
     parser.add_argument("--beam_width", type=int, help="default: the run's own")
+    parser.add_argument(
+        "--recombine", action="store_true", default=None, help="of word_beam; see WordBeamSearch"
+    )
     parser.add_argument("--checkpoint", default="best", help="best, last or a file")
     parser.add_argument("--hypotheses", help="a file that gets them as JSON lines")
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
@@ -92,6 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
         shard_dir=arguments.shard_dir,
         decoder=arguments.decoder,
         beam_width=arguments.beam_width,
+        recombine=arguments.recombine,
         checkpoint=arguments.checkpoint,
     )
     if arguments.hypotheses:

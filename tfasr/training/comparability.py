@@ -11,7 +11,7 @@ from tfasr.training.experiment import Experiment
 
 
 def comparability(
-    experiment: Experiment, validation: ShardedSplit, alphabet: Alphabet
+    experiment: Experiment, validation: ShardedSplit, alphabet: Alphabet, lexicon: list[str]
 ) -> dict[str, Any]:
     """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
 
@@ -20,6 +20,7 @@ def comparability(
     references = hashlib.sha256()
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
+    words = hashlib.sha256("\n".join(lexicon).encode()).hexdigest()[:16]
     facts = {
         "validation_references": references.hexdigest()[:16],
         "validation_utterances": len(validation.utterances),
@@ -27,6 +28,7 @@ def comparability(
         "text_normalisation": "NFC, lower case, single spaces",
         "alphabet": [alphabet.characters, alphabet.separator],
         "decoder": to_json(experiment.decoder),
+        "lexicon": words if experiment.decoder.name == "word_beam" else None,
         "target_rule": f"median of {experiment.training.target_window} epochs",
     }
     whole = json.dumps(facts, sort_keys=True).encode()

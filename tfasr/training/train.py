@@ -12,8 +12,9 @@ import keras
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
-from tfasr.decoding.choice import make_decoder
+from tfasr.decoding.choice import make_decoder, save_lexicon
 from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.ledger import Ledger
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
@@ -79,9 +80,11 @@ def train(
     try:
         for name, text in (gin_texts or {}).items():
             (run_dir / name).write_text(text, encoding="utf-8")
+        lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
+        save_lexicon(run_dir, lexicon)
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
         with UtilisationSampler(run_dir), booked(ledger):
-            return _Run(experiment, run_dir, ledger, splits, alphabet).train()
+            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon).train()
     finally:
         ledger.close()
 
@@ -96,6 +99,7 @@ class _Run:
         ledger: Ledger,
         splits: dict[str, ShardedSplit],
         alphabet: Alphabet,
+        lexicon: list[str],
     ):
         self._experiment = experiment
         self._training = experiment.training
@@ -103,6 +107,7 @@ class _Run:
         self._ledger = ledger
         self._splits = splits
         self._alphabet = alphabet
+        self._lexicon = lexicon
         statistics_ = splits["train"].feature_statistics()
         self._sources = {
             name: BatchSource(
@@ -192,7 +197,7 @@ class _Run:
         validation = self._sources["validation"]
         greedy = GreedyDecoder(self._alphabet)
         sampler = SentenceSampler(model, validation, greedy, training.num_sentences)
-        decoder = make_decoder(self._experiment.decoder, self._alphabet)
+        decoder = make_decoder(self._experiment.decoder, self._alphabet, self._lexicon)
         evaluator = Evaluator(model, validation, decoder, ledger.interval)
         checkpoints = SaveCheckpoints(
             self._run_dir,
@@ -232,7 +237,9 @@ class _Run:
             "opt_base_learning_rate": float(plain_array(optimizer.learning_rate)),
             "targets": [list(target) for target in self._training.targets],
             "parameters": int(model.count_params()),
-            "comparability": comparability(experiment, self._splits["validation"], self._alphabet),
+            "comparability": comparability(
+                experiment, self._splits["validation"], self._alphabet, self._lexicon
+            ),
         }
         for key, value in facts.items():
             self._ledger.event(key, value)
