@@ -78,6 +78,18 @@ def content_hash(packing: Packing, utterances: list[Utterance]) -> str:
     return digest.hexdigest()
 
 
+def resume_key(packing: Packing, utterances: list[Utterance]) -> str:
+    """Returns what must be unchanged for finished shards to be kept.
+
+    Stricter than `content_hash`: a file mended in place has its old size but a new time.
+    """
+    digest = hashlib.sha256(content_hash(packing, utterances).encode())
+    for utterance in utterances:
+        changed_ns = utterance.audio_path.stat().st_mtime_ns
+        digest.update(f"{utterance.speaker}\0{changed_ns}\n".encode())
+    return digest.hexdigest()
+
+
 def write_part(
     shard_path: Path, packing: Packing, first_position: int, part: list[Utterance]
 ) -> dict[str, Any]:

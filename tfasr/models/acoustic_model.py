@@ -95,21 +95,28 @@ class AcousticModel(keras.Model):
         )
 
     def _recurrent(self, number: int, seeds):
-        config = self.config
-        layer = LSTM(
-            config.lstm_units,
+        forward = self._lstm(f"lstm_{number}", seeds)
+        if not self.config.bidirectional:
+            return forward
+        return keras.layers.Bidirectional(
+            forward,
+            # Of its own: Keras's copy of the forward layer would draw the same initial weights.
+            backward_layer=self._lstm(f"lstm_{number}_backward", seeds, go_backwards=True),
+            dtype=self.dtype_policy,
+            name=f"bidirectional_{number}",
+        )
+
+    def _lstm(self, name: str, seeds, go_backwards: bool = False):
+        return LSTM(
+            self.config.lstm_units,
             return_sequences=True,
+            go_backwards=go_backwards,
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
             recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
-            kernel=config.lstm_kernel,
+            kernel=self.config.lstm_kernel,
             dtype=self.dtype_policy,
-            name=f"lstm_{number}",
+            name=name,
         )
-        if config.bidirectional:
-            return keras.layers.Bidirectional(
-                layer, dtype=self.dtype_policy, name=f"bidirectional_{number}"
-            )
-        return layer
 
     @property
     def lstm_kernels(self) -> set[str]:
