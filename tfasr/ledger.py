@@ -115,6 +115,7 @@ class Ledger:
         self._end_cut_line()
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()
+        self._touch()  # before the first event: a session that wrote one was alive
         self._closed = threading.Event()
         self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
         self._beat.start()
@@ -134,11 +135,12 @@ class Ledger:
             return None
 
     def _keep_beating(self) -> None:
-        while True:
-            with contextlib.suppress(OSError):  # a full disk must not end the proof of life
-                self._heartbeat.touch()
-            if self._closed.wait(HEARTBEAT_S):
-                return
+        while not self._closed.wait(HEARTBEAT_S):
+            self._touch()
+
+    def _touch(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not end the proof of life
+            self._heartbeat.touch()
 
     def event(
         self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any

@@ -70,7 +70,10 @@ class Packing:
 
 
 def content_hash(packing: Packing, utterances: list[Utterance]) -> str:
-    """Returns a hash of everything that changes the shards' bytes, whatever the folder's place."""
+    """Returns a hash of all that is known of the shards before audio is read.
+
+    Neither the folder's place nor times count. An index's ``content_hash`` adds the records' own.
+    """
     digest = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     for utterance in utterances:
         size = utterance.audio_path.stat().st_size
@@ -119,6 +122,7 @@ def write_part(
     return {
         "file": shard_path.name,
         "bytes": shard_path.stat().st_size,
+        "records_sha256": hashlib.sha256(b"".join(records)).hexdigest(),
         "feature_sums": sums.to_json(),
         "utterances": utterances,
         "bad": bad,

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import functools
+import hashlib
 import json
 import math
 import os
@@ -106,7 +107,8 @@ def _pack(
     bad = selection.bad + [Rejection(**fault) for s in sidecars for fault in s["bad"]]
     write_dropped(folder / DROPPED_FILE, selection.too_long, bad)
     _refuse_too_many(bad, len(selection.kept) + len(selection.bad), max_bad_fraction, folder)
-    content = content_hash(packing, order)
+    parts_hashes = "".join(sidecar["records_sha256"] for sidecar in sidecars)
+    content = hashlib.sha256((content_hash(packing, order) + parts_hashes).encode()).hexdigest()
     return _write_index(folder, split, content, packing, sidecars, selection, bad)
 
 

@@ -9,6 +9,11 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 
+RECURRENT_INITIALIZERS = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "orthogonal": keras.initializers.Orthogonal,
+}
+
 
 @config_class
 class AcousticModelConfig:
@@ -23,6 +28,7 @@ class AcousticModelConfig:
         bidirectional: whether each layer also runs backwards; the outputs are concatenated.
         dropout: share of activations dropped between layers in training.
         batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
         lstm_kernel: demands an implementation, see `tfasr.layers.lstm.LSTM`.
 
     Source: the paper, section 3.1.
@@ -36,6 +42,7 @@ class AcousticModelConfig:
     bidirectional: bool = False
     dropout: float = 0.05
     batch_normalisation: bool = True
+    recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
 
     def check(self) -> None:
@@ -112,7 +119,9 @@ class AcousticModel(keras.Model):
             return_sequences=True,
             go_backwards=go_backwards,
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
+            recurrent_initializer=RECURRENT_INITIALIZERS[self.config.recurrent_initializer](
+                seed=next(seeds)
+            ),
             kernel=self.config.lstm_kernel,
             dtype=self.dtype_policy,
             name=name,
