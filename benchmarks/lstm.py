@@ -57,18 +57,26 @@ def torch_step(units: int, inputs: np.ndarray, upstream: np.ndarray, dtype: str)
 
 
 def measure(steps: dict[str, Callable], rounds: int) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns the seconds of the first and of the best run of each, in alternation."""
-    first_s, best_s = {}, {}
-    for number in range(rounds + 1):
+    """Returns the seconds of the first and of the best run of each, in alternation.
+
+    A turn begins with a pause and a run that does not count: the threads of the one before go on
+    spinning for a while (PyTorch's doubled the time of whoever came next), and caches are cold.
+    """
+    first_s, best_s = {}, dict.fromkeys(steps, float("inf"))
+    for name, step in steps.items():
+        first_s[name] = seconds(step)
+    for _ in range(rounds):
         for name, step in steps.items():
-            start = time.perf_counter()
+            time.sleep(0.05)
             step()
-            elapsed = time.perf_counter() - start
-            if number == 0:
-                first_s[name] = elapsed
-            else:
-                best_s[name] = min(elapsed, best_s.get(name, elapsed))
+            best_s[name] = min(best_s[name], *(seconds(step) for _ in range(3)))
     return first_s, best_s
+
+
+def seconds(step: Callable) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
 
 
 def row(units: int, batch: int, frames: int, dtype: str, rounds: int) -> dict:

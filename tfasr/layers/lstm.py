@@ -10,9 +10,10 @@ class LSTM(keras.layers.LSTM):
     """A `keras.layers.LSTM` that is trained by a hand-derived gradient on CPUs.
 
     Weights, results, masking, states and saved weights are those of `keras.layers.LSTM`, and so
-    is the config as long as ``kernel`` is "auto". On GPUs Keras's cuDNN kernel is kept; on Keras's
-    JAX and PyTorch backends, and for what the fused kernel does not compute (other activations than
-    tanh and sigmoid, ``recurrent_dropout``, ``unroll``), this is Keras's layer unchanged.
+    is the config as long as ``kernel`` and ``xla`` are "auto". On GPUs Keras's cuDNN kernel is
+    kept; on Keras's JAX and PyTorch backends, and for what the fused kernel does not compute (other
+    activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``), this is Keras's layer
+    unchanged. Second derivatives are refused.
 
     Under a mixed precision policy the matmuls run in the compute dtype, states and gates in
     float32.
