@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,19 +89,29 @@ class Evaluator:
         hypotheses: dict[int, Hypothesis] = {}
         losses: list[np.ndarray] = []
         scored = 0
+        for positions, log_probs, lengths, loss in self.forward_passes():
+            with self._interval("decode"):
+                decoded = self._decoder.decode(log_probs, lengths)
+            hypotheses.update(zip(positions.tolist(), decoded, strict=True))
+            losses.append(loss)
+            scored += len(decoded)
+        return self._score(hypotheses, scored, float(np.mean(np.concatenate(losses))))
+
+    def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields what the model answers to each batch of the split.
+
+        The arrays are the utterances' positions in the split ``(batch,)``, float32
+        log-probabilities ``(batch, frames, classes)``, the utterances' valid frames ``(batch,)``
+        and CTC losses ``(batch,)``.
+        """
         batches = iter(self._batches)
         while True:
             with self._interval("eval_forward"):
                 batch = next(batches, None)
                 if batch is None:
-                    break
+                    return
                 log_probs, lengths, loss = (t.numpy() for t in self._forward(batch))
-            with self._interval("decode"):
-                decoded = self._decoder.decode(log_probs, lengths)
-            hypotheses.update(zip(batch["positions"].numpy().tolist(), decoded, strict=True))
-            losses.append(loss)
-            scored += len(decoded)
-        return self._score(hypotheses, scored, float(np.mean(np.concatenate(losses))))
+            yield batch["positions"].numpy(), log_probs, lengths, loss
 
     def _score(
         self, hypotheses: dict[int, Hypothesis], scored: int, loss: float
