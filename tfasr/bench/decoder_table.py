@@ -97,7 +97,8 @@ def _cells(row: DecoderRow) -> list[str]:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{seconds:.3f}" if seconds < 1 else f"{seconds:.4g}"
+    decimals = 3 if seconds < 1 else 2 if seconds < 100 else 0
+    return f"{seconds:.{decimals}f}"
 
 
 def _dictionary_note(load: LogProbs) -> str:
