@@ -19,17 +19,19 @@ lint: $(VENV)/dev.installed
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install -qq --upgrade pip
 
 # The C++ decoder is built by the install, so its sources are prerequisites too.
 SOURCES := setup.py setup.cfg pyproject.toml $(wildcard tfasr/decoding/_word_beam/*)
 
 $(VENV)/demo.installed: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --editable '.[demo]'
+	@echo "Installing tfasr and TensorFlow into $(VENV); this takes some minutes."
+	$(BIN)/python -m pip install -qq --editable '.[demo]'
 	touch $@
 
 $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --editable '.[demo,dev]'
+	@echo "Installing tfasr, TensorFlow and the test tools into $(VENV); this takes some minutes."
+	$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
 	touch $@ $(VENV)/demo.installed
 
 # decoder-sanitize, decoder-fuzz, decoder-warnings: the C++ decoder under sanitizers and fuzzing.

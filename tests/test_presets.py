@@ -43,6 +43,7 @@ def test_the_papers_presets_hold_its_numbers(name):
         experiment.decoder.beam_width,
     ) == PAPER[name]
     assert (pipeline.padding, pipeline.max_frames) == ("fixed", 1670)
+    assert (experiment.decoder.name, experiment.decoder.recombine) == ("word_beam", False)
     model = experiment.model
     assert (model.conv_filters, model.conv_kernel, model.conv_stride) == (600, 11, 2)
     assert (model.num_lstm_layers, model.lstm_units, model.dropout) == (5, 800, 0.05)
@@ -59,7 +60,7 @@ def test_bindings_override_and_leave_no_trace():
     changed = load_config("an4.gin", ["TrainingConfig.epochs = 3", "Adadelta.rho = 0.9"])
     assert changed.experiment.training.epochs == 3
     assert changed.experiment.training.optimizer().rho == 0.9
-    assert load_config("an4.gin").experiment.training.epochs == 60
+    assert load_config("an4.gin").experiment.training.epochs == 50
     assert "TrainingConfig.epochs = 3" in changed.operative
 
 

@@ -55,7 +55,9 @@ def _check_types(self) -> None:
                 f"{wanted if wanted and '[' not in str(annotation) else annotation}. "
                 f"Received: {value!r}."
             )
-        object.__setattr__(self, field.name, _tuples(value))
+        # 8000 and 8000.0 must be one value to whoever hashes a config's JSON.
+        value = float(value) if annotation is float else _tuples(value)
+        object.__setattr__(self, field.name, value)
     check = getattr(self, "check", None)
     if check is not None:
         check()

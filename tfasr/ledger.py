@@ -15,10 +15,12 @@ Written by a training run, in order:
   (list of ``[metric, value]``), ``comparability`` (a dict of what makes results comparable).
 - per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
   (metadata ``step``), ``sentences_start/_stop`` (metadata ``step``), ``eval_start``,
-  ``eval_forward_start/_stop``, ``decode_start/_stop``, ``eval_accuracy`` (value: WER, a fraction),
+  ``eval_forward_start/_stop``, ``decode_start/_stop`` (what training waited for the decoder),
+  ``decode_work`` (seconds that the decoder's thread worked), ``eval_accuracy`` (WER, a fraction),
   ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,
   insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
-  counted from 1.
+  counted from 1. An overlapped evaluation is booked when it is known, between a second pair of
+  ``eval_start`` and ``eval_stop`` that may lie in a later epoch.
 - ``run_stop`` with metadata ``status``: "success", "aborted" (with ``reason``).
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
@@ -113,6 +115,7 @@ class Ledger:
         self._end_cut_line()
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()
+        self._touch()  # before the first event: a session that wrote one was alive
         self._closed = threading.Event()
         self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
         self._beat.start()
@@ -132,11 +135,12 @@ class Ledger:
             return None
 
     def _keep_beating(self) -> None:
-        while True:
-            with contextlib.suppress(OSError):  # a full disk must not end the proof of life
-                self._heartbeat.touch()
-            if self._closed.wait(HEARTBEAT_S):
-                return
+        while not self._closed.wait(HEARTBEAT_S):
+            self._touch()
+
+    def _touch(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not end the proof of life
+            self._heartbeat.touch()
 
     def event(
         self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from word_beam_reference import Problem
+
+from tests.decoding.word_beam_reference import Problem
 
 MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from word_beam_reference import Problem
 
+from tests.decoding.word_beam_reference import Problem
 from tfasr import Alphabet
 from tfasr.decoding import WordBeamSearch
 

@@ -13,6 +13,7 @@ import pytest
 from tfasr.commands.evaluate import evaluate
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.pipeline import PipelineConfig
+from tfasr.data.shards import open_split
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import RunError, UsageError
 from tfasr.ledger import read_events
@@ -20,6 +21,7 @@ from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.dry_run import dry_run
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.train import train
+from tfasr.tta.run import load_run
 
 MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
 PIPELINE = PipelineConfig(global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2)
@@ -210,3 +212,37 @@ def test_augmentation_changes_training_alone(shard_dir, tmp_path):
         first = next(e for e in read_events(run) if e["key"] == "train_step")
         losses[masks] = first["value"]["loss"]
     assert losses[0] != losses[3]
+
+
+@pytest.mark.parametrize("decoder", ["greedy", "beam", "word_beam"])
+def test_overlapped_evaluation_books_the_same_accuracy(shard_dir, tmp_path, decoder):
+    scores = {}
+    for overlap in (False, True):
+        config = Experiment(
+            model=MODEL,
+            pipeline=PIPELINE,
+            decoder=DecoderConfig(name=decoder, beam_width=8),
+            training=TrainingConfig(
+                epochs=2, optimizer=adam, overlap_evaluation=overlap, sentences_every_steps=0
+            ),
+        )
+        run = tmp_path / f"{overlap}"
+        history = train(config, shard_dir=shard_dir, run_dir=run)
+        events = read_events(run)
+        stats = [e["value"] for e in events if e["key"] == "tracked_stats"]
+        assert [s["cer"] for s in stats] == [h["cer"] for h in history]
+        assert all(e["value"] > 0 for e in events if e["key"] == "decode_work")
+        assert len(load_run(run).accuracy_curve("cer")) == 2
+        scores[overlap] = [(s["cer"], s["wer"], s["utterances"]) for s in stats]
+    assert scores[True] == scores[False]
+
+
+def test_word_beam_search_writes_the_training_words_alone(run_dir, shard_dir):
+    result = evaluate(run_dir=run_dir, split="validation", decoder="word_beam", beam_width=8)
+    words = {w for u in open_split(shard_dir, "train").utterances for w in u.text.split()}
+    heard = [h.text.split() for h in result.hypotheses]
+    assert {w for text in heard for w in text[:-1]} <= words
+    # An utterance may end inside a word.
+    assert all(any(w.startswith(text[-1]) for w in words) for text in heard if text)
+    exact = evaluate(run_dir=run_dir, split="validation", decoder="word_beam", recombine=True)
+    assert exact.counts.utterances == result.counts.utterances == 24

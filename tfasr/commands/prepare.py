@@ -65,6 +65,8 @@ def prepare(
     check_audio_reader(audio_reader)
     if not 0 <= max_bad_fraction <= 1:
         raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
+    if num_workers is not None and num_workers < 1:
+        raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
     shards = shards or ShardConfig()
     model = model or AcousticModelConfig()
     packing = Packing(
@@ -80,8 +82,14 @@ def prepare(
             "A manifest or subsets must come with the split they make. Add --split train, "
             "validation or test."
         )
+    splits = [split] if split else available_splits(corpus, corpus_dir)
+    if not splits:
+        raise UsageError(
+            f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "
+            "none. Name a list with --manifest and its split with --split."
+        )
     indexes = {}
-    for name in [split] if split else available_splits(corpus, corpus_dir):
+    for name in splits:
         found = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
         selection = select(
             found,

@@ -8,7 +8,7 @@ _CANDIDATES = 128
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns the padded lengths that pad a split least.
+    """Returns the padded lengths that pad a split least, chosen among at most 128 lengths.
 
     Args:
         lengths: frames of the split's utterances.
@@ -24,9 +24,11 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     if not len(lengths):
         raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
     ordered = np.sort(np.asarray(lengths))
-    # Quantiles as candidates: with all lengths the choice would be quadratic in their number.
-    quantiles = np.linspace(0, 1, _CANDIDATES + 1)[1:]
-    candidates = np.unique(np.quantile(ordered, quantiles, method="higher"))
+    candidates = np.unique(ordered)
+    if len(candidates) > _CANDIDATES:
+        # Quantiles, because the choice is quadratic in the number of candidates.
+        quantiles = np.linspace(0, 1, _CANDIDATES)
+        candidates = np.unique(np.quantile(ordered, quantiles, method="higher"))
     counts = np.searchsorted(ordered, candidates, side="right")
     # cost[j] = fewest padded frames when candidate j is the last boundary so far.
     cost = candidates * counts

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
 
 from tfasr.config import config_class, require
@@ -93,8 +94,14 @@ def compute_features(samples: tf.Tensor, config: FeatureConfig) -> tf.Tensor:
     log_mel = tf.math.log(tf.matmul(power, filters) + LOG_FLOOR)
     if not config.num_mfcc:
         return log_mel
-    mfcc = tf.signal.mfccs_from_log_mel_spectrograms(log_mel)[:, : config.num_mfcc]
+    mfcc = tf.matmul(log_mel, _cosines(config.num_mel_bins, config.num_mfcc))
     return tf.concat([log_mel, mfcc], axis=-1)
+
+
+def _cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
+    """Returns HTK's cosine transform as a float32 matrix; TensorFlow's fails on no frames."""
+    angles = np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc)) * np.pi / num_mel_bins
+    return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
 
 
 def normalise_features(

@@ -70,11 +70,26 @@ class Packing:
 
 
 def content_hash(packing: Packing, utterances: list[Utterance]) -> str:
-    """Returns a hash of everything that changes the shards' bytes, whatever the folder's place."""
+    """Returns a hash of all that is known of the shards before audio is read.
+
+    Neither the folder's place nor times count. An index's ``content_hash`` adds the records' own.
+    """
     digest = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     for utterance in utterances:
         size = utterance.audio_path.stat().st_size
         digest.update(f"{utterance.id}\0{utterance.text}\0{size}\n".encode())
+    return digest.hexdigest()
+
+
+def resume_key(packing: Packing, utterances: list[Utterance]) -> str:
+    """Returns what must be unchanged for finished shards to be kept.
+
+    Stricter than `content_hash`: a file mended in place has its old size but a new time.
+    """
+    digest = hashlib.sha256(content_hash(packing, utterances).encode())
+    for utterance in utterances:
+        changed_ns = utterance.audio_path.stat().st_mtime_ns
+        digest.update(f"{utterance.speaker}\0{changed_ns}\n".encode())
     return digest.hexdigest()
 
 
@@ -107,6 +122,7 @@ def write_part(
     return {
         "file": shard_path.name,
         "bytes": shard_path.stat().st_size,
+        "records_sha256": hashlib.sha256(b"".join(records)).hexdigest(),
         "feature_sums": sums.to_json(),
         "utterances": utterances,
         "bad": bad,

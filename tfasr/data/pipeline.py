@@ -148,6 +148,8 @@ class BatchSource:
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor
     ) -> tf.data.Dataset:
+        # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
+        tf.compat.v1.set_random_seed(None)
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),

@@ -1,12 +1,14 @@
 """Packs a corpus split into shards on all cores, resumably, deterministically and atomically."""
 
+import contextlib
 import errno
 import functools
+import hashlib
 import json
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ import tensorflow as tf
 
 from tfasr.corpora.manifest import Selection, write_dropped
 from tfasr.corpora.utterance import Rejection, Utterance
-from tfasr.data.packing import Packing, content_hash, write_part
+from tfasr.data.packing import Packing, content_hash, resume_key, write_part
 from tfasr.data.shards import INDEX_FILE, MANIFEST_FILE, FeatureSums
 from tfasr.errors import RunError
 
@@ -56,12 +58,38 @@ def pack_split(
         RunError: if too many utterances are bad or the disk is full. Finished shards are kept.
     """
     folder = shard_dir / split
+    with _room_in(folder):
+        return _pack(selection, split, folder, packing, max_bad_fraction, num_workers, on_progress)
+
+
+@contextlib.contextmanager
+def _room_in(folder: Path) -> Iterator[None]:
+    """Turns what a full disk raises into a RunError that says what to do."""
+    try:
+        yield
+    except (OSError, tf.errors.ResourceExhaustedError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            f"{folder} must have room for the shards. The disk is full: {error}. Finished shards "
+            "are kept: free some space and run tfasr prepare again; it resumes."
+        ) from error
+
+
+def _pack(
+    selection: Selection,
+    split: str,
+    folder: Path,
+    packing: Packing,
+    max_bad_fraction: float,
+    num_workers: int | None,
+    on_progress: Callable[[int, int], None],
+) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     order = list(selection.kept)
     # Shuffled once, so that a shuffle buffer of a few shards meets all speakers.
     random.Random(split).shuffle(order)
-    plan = content_hash(packing, order)
-    _keep_only_plan(folder, plan)
+    _keep_only_plan(folder, resume_key(packing, order))
     size = packing.shards.utterances_per_shard
     parts = [order[begin : begin + size] for begin in range(0, len(order), size)]
     write = functools.partial(_finish_part, folder, split, packing)
@@ -79,7 +107,9 @@ def pack_split(
     bad = selection.bad + [Rejection(**fault) for s in sidecars for fault in s["bad"]]
     write_dropped(folder / DROPPED_FILE, selection.too_long, bad)
     _refuse_too_many(bad, len(selection.kept) + len(selection.bad), max_bad_fraction, folder)
-    return _write_index(folder, split, plan, packing, sidecars, selection, bad)
+    parts_hashes = "".join(sidecar["records_sha256"] for sidecar in sidecars)
+    content = hashlib.sha256((content_hash(packing, order) + parts_hashes).encode()).hexdigest()
+    return _write_index(folder, split, content, packing, sidecars, selection, bad)
 
 
 def _keep_only_plan(folder: Path, plan: str) -> None:
@@ -88,7 +118,7 @@ def _keep_only_plan(folder: Path, plan: str) -> None:
     (folder / INDEX_FILE).unlink(missing_ok=True)
     if plan_path.is_file() and plan_path.read_text(encoding="utf-8") == plan:
         return
-    for pattern in ("*.tfrecord", "*.partial", f"{folder.name}-*.json"):
+    for pattern in ("*.tfrecord", "*.partial", f"{folder.name}-*.json", "*.partial-json"):
         for stale in folder.glob(pattern):
             stale.unlink()
     plan_path.write_text(plan, encoding="utf-8")
@@ -104,20 +134,11 @@ def _finish_part(
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
         if sidecar["bytes"] == shard_path.stat().st_size:
             return sidecar
-    try:
-        position = number * packing.shards.utterances_per_shard
-        sidecar = write_part(shard_path, packing, position, part)
-        partial = sidecar_path.with_suffix(".partial-json")
-        partial.write_text(json.dumps(sidecar), encoding="utf-8")
-        partial.replace(sidecar_path)
-    except (OSError, tf.errors.ResourceExhaustedError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise RunError(
-            f"{folder} must have room for the shards. {shard_path.name} could not be written: "
-            f"{error}. Finished shards are kept: free some space and run tfasr prepare again; "
-            "it resumes."
-        ) from error
+    position = number * packing.shards.utterances_per_shard
+    sidecar = write_part(shard_path, packing, position, part)
+    partial = sidecar_path.with_suffix(".partial-json")
+    partial.write_text(json.dumps(sidecar), encoding="utf-8")
+    partial.replace(sidecar_path)
     return sidecar
 
 
@@ -126,23 +147,26 @@ def _refuse_too_many(
 ) -> None:
     if not total:
         raise RunError(f"{folder} would be empty: no utterance was found, or all are too long.")
-    if len(bad) <= max_bad_fraction * total and len(bad) < total:
+    # Divided, because 0.29 * 100 is less than 29.
+    if len(bad) / total <= max_bad_fraction and len(bad) < total:
         return
     listed = "\n".join(f"  {r.id}: {r.reason} ({r.detail})" for r in bad[:_LISTED])
     more = f"\n  ... and {len(bad) - _LISTED} more" if len(bad) > _LISTED else ""
     needed = math.ceil(1000 * len(bad) / total) / 1000
+    remedy = f"Mend them, or accept the loss with --max_bad_fraction {needed:g}"
+    if len(bad) == total:
+        remedy = "Mend them: a split must hold at least one good utterance"
     raise RunError(
         f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {len(bad)} of "
         f"{total} ({len(bad) / total:.2%}):\n{listed}{more}\n"
-        f"All are listed in {folder / DROPPED_FILE}. Mend them, or accept the loss with "
-        f"--max_bad_fraction {needed:g}; finished shards are kept."
+        f"All are listed in {folder / DROPPED_FILE}. {remedy}; finished shards are kept."
     )
 
 
 def _write_index(
     folder: Path,
     split: str,
-    plan: str,
+    content: str,
     packing: Packing,
     sidecars: list[dict[str, Any]],
     selection: Selection,
@@ -151,7 +175,7 @@ def _write_index(
     utterances = [utterance for sidecar in sidecars for utterance in sidecar["utterances"]]
     index = {
         "split": split,
-        "content_hash": plan,
+        "content_hash": content,
         **packing.content(),
         "utterances": len(utterances),
         "duration_s": round(sum(u["duration_s"] for u in utterances), 3),

@@ -109,9 +109,13 @@ def write_shard(path: Path, records: list[bytes], compression: str) -> None:
     partial = path.with_suffix(".partial")
     # Level 1: feature mantissas hardly compress, and the default level would be half the time.
     options = tf.io.TFRecordOptions(compression_type=compression, compression_level=1)
-    with tf.io.TFRecordWriter(str(partial), options) as writer:
-        for record in records:
-            writer.write(record)
+    try:
+        with tf.io.TFRecordWriter(str(partial), options) as writer:
+            for record in records:
+                writer.write(record)
+    except BaseException:
+        partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
+        raise
     partial.replace(path)
 
 
@@ -192,6 +196,11 @@ def open_split(shard_dir: str | Path, split: str) -> ShardedSplit:
 
 def _check_files(folder: Path, index: dict[str, Any]) -> None:
     shards = {shard["file"]: shard["bytes"] for shard in index["shards"]}
+    if not (folder / MANIFEST_FILE).is_file():
+        raise UsageError(
+            f"{folder} must hold {MANIFEST_FILE} beside its index. It is missing. "
+            "Run tfasr prepare again; it resumes."
+        )
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
         raise UsageError(

@@ -9,6 +9,11 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 
+RECURRENT_INITIALIZERS = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "orthogonal": keras.initializers.Orthogonal,
+}
+
 
 @config_class
 class AcousticModelConfig:
@@ -23,6 +28,7 @@ class AcousticModelConfig:
         bidirectional: whether each layer also runs backwards; the outputs are concatenated.
         dropout: share of activations dropped between layers in training.
         batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
         lstm_kernel: demands an implementation, see `tfasr.layers.lstm.LSTM`.
 
     Source: the paper, section 3.1.
@@ -36,6 +42,7 @@ class AcousticModelConfig:
     bidirectional: bool = False
     dropout: float = 0.05
     batch_normalisation: bool = True
+    recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
 
     def check(self) -> None:
@@ -95,21 +102,30 @@ class AcousticModel(keras.Model):
         )
 
     def _recurrent(self, number: int, seeds):
-        config = self.config
-        layer = LSTM(
-            config.lstm_units,
-            return_sequences=True,
-            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
-            recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
-            kernel=config.lstm_kernel,
+        forward = self._lstm(f"lstm_{number}", seeds)
+        if not self.config.bidirectional:
+            return forward
+        return keras.layers.Bidirectional(
+            forward,
+            # Of its own: Keras's copy of the forward layer would draw the same initial weights.
+            backward_layer=self._lstm(f"lstm_{number}_backward", seeds, go_backwards=True),
             dtype=self.dtype_policy,
-            name=f"lstm_{number}",
+            name=f"bidirectional_{number}",
         )
-        if config.bidirectional:
-            return keras.layers.Bidirectional(
-                layer, dtype=self.dtype_policy, name=f"bidirectional_{number}"
-            )
-        return layer
+
+    def _lstm(self, name: str, seeds, go_backwards: bool = False):
+        return LSTM(
+            self.config.lstm_units,
+            return_sequences=True,
+            go_backwards=go_backwards,
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            recurrent_initializer=RECURRENT_INITIALIZERS[self.config.recurrent_initializer](
+                seed=next(seeds)
+            ),
+            kernel=self.config.lstm_kernel,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     @property
     def lstm_kernels(self) -> set[str]:

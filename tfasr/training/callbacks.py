@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tfasr.data.shards import ShardedSplit
 from tfasr.errors import RunError
 from tfasr.ledger import Ledger
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
-from tfasr.training.evaluation import EvaluationResult, Evaluator
+from tfasr.training.evaluation import EvaluationResult, Evaluator, PendingEvaluation
 from tfasr.training.sentences import SentenceSampler
 
 log = logging.getLogger("tfasr")
@@ -141,6 +142,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
         self._ledger = ledger
         self._progress = progress
         self.newest: Path | None = None
+        self.before_save: Callable[[], None] = lambda: None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
         """Saves when it is time."""
@@ -154,6 +156,7 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save()
 
     def _save(self) -> None:
+        self.before_save()
         state = self._progress.state
         self._ledger.start("checkpoint", step=state.step, epoch_num=state.epoch)
         try:
@@ -170,12 +173,16 @@ class SaveCheckpoints(keras.callbacks.Callback):
 class EvaluateEpoch(keras.callbacks.Callback):
     """Evaluates on the validation split after every epoch and keeps the best checkpoint.
 
+    Overlapped, an epoch's end waits for the forward passes alone: training goes on while the
+    decoder works, and the accuracy is booked once it is known, before the next checkpoint at last.
+
     Args:
         evaluator: of the validation split.
         run_dir: hypotheses go to ``hypotheses/validation-epoch-<n>.jsonl``.
         checkpoints: whose newest is the epoch's.
         ledger: gets the accuracy.
         progress: its history gets the accuracy too.
+        overlap: whether decoding and training overlap.
     """
 
     def __init__(
@@ -185,6 +192,7 @@ class EvaluateEpoch(keras.callbacks.Callback):
         checkpoints: SaveCheckpoints,
         ledger: Ledger,
         progress: RunProgress,
+        overlap: bool = False,
     ):
         super().__init__()
         self._evaluator = evaluator
@@ -192,32 +200,61 @@ class EvaluateEpoch(keras.callbacks.Callback):
         self._checkpoints = checkpoints
         self._ledger = ledger
         self._progress = progress
+        self._overlap = overlap
+        self._pending: tuple[PendingEvaluation, int, Path | None] | None = None
+        # A checkpoint's history must hold every epoch before it.
+        checkpoints.before_save = self.finish
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
+        """Books an overlapped evaluation as soon as it is known."""
+        if self._pending is not None and self._pending[0].done():
+            self.finish()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Evaluates, books the result and moves on to the next epoch."""
-        state = self._progress.state
-        self._ledger.start("eval", epoch_num=state.epoch)
-        result = self._evaluator.evaluate()
+        epoch_num = self._progress.state.epoch
+        self._ledger.start("eval", epoch_num=epoch_num)
+        with self._ledger.interval("eval_forward", epoch_num=epoch_num):
+            pending = self._evaluator.start()
+        self._pending = pending, epoch_num, self._checkpoints.newest
+        self._progress.advance(epoch=epoch_num + 1, step_in_epoch=0, epoch_trained=False)
+        if not self._overlap:
+            self._book()
+        self._ledger.stop("eval", epoch_num=epoch_num)
+
+    def finish(self) -> None:
+        """Waits for the evaluation under way, if any, and books it."""
+        if self._pending is None:
+            return
+        epoch_num = self._pending[1]
+        self._ledger.start("eval", epoch_num=epoch_num)
+        self._book()
+        self._ledger.stop("eval", epoch_num=epoch_num)
+
+    def _book(self) -> None:
+        pending, epoch_num, checkpoint = self._pending
+        self._pending = None
+        with self._ledger.interval("decode", epoch_num=epoch_num):
+            result, worked_s = pending.result()
         scores = {**result.counts.to_json(), "loss": result.loss}
-        self._ledger.event("eval_accuracy", result.counts.wer, epoch_num=state.epoch)
-        self._ledger.event("tracked_stats", scores, epoch_num=state.epoch)
-        self._ledger.stop("eval", epoch_num=state.epoch)
-        self._keep(result, state)
-        history = [*state.history, {m: scores[m] for m in ("cer", "cer_reference", "wer", "loss")}]
-        self._progress.advance(
-            epoch=state.epoch + 1, step_in_epoch=0, epoch_trained=False, history=history
-        )
+        self._ledger.event("decode_work", round(worked_s, 6), epoch_num=epoch_num)
+        self._ledger.event("eval_accuracy", result.counts.wer, epoch_num=epoch_num)
+        self._ledger.event("tracked_stats", scores, epoch_num=epoch_num)
+        self._keep(result, epoch_num, checkpoint)
+        history = self._progress.state.history
+        kept = {metric: scores[metric] for metric in ("cer", "cer_reference", "wer", "loss")}
+        self._progress.advance(history=[*history, kept])
         log.info(
             "epoch %d: validation loss %.3f, CER %.2f %%, WER %.2f %%",
-            state.epoch,
+            epoch_num,
             result.loss,
             100 * result.counts.cer,
             100 * result.counts.wer,
         )
 
-    def _keep(self, result: EvaluationResult, state: TrainingState) -> None:
-        path = self._run_dir / "hypotheses" / f"validation-epoch-{state.epoch:04d}.jsonl"
+    def _keep(self, result: EvaluationResult, epoch_num: int, checkpoint: Path | None) -> None:
+        path = self._run_dir / "hypotheses" / f"validation-epoch-{epoch_num:04d}.jsonl"
         result.write_hypotheses(path)
-        best = min((past["cer"] for past in state.history), default=math.inf)
-        if result.counts.cer < best and self._checkpoints.newest is not None:
-            keep_as_best(self._checkpoints.newest)
+        best = min((past["cer"] for past in self._progress.state.history), default=math.inf)
+        if result.counts.cer < best and checkpoint is not None:
+            keep_as_best(checkpoint)

@@ -1,8 +1,9 @@
 """Evaluation: forward passes, decoding and error counts over a whole split."""
 
-import contextlib
 import json
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +16,6 @@ from tfasr.decoding.decoder import Decoder, Hypothesis
 from tfasr.errors import RunError
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.training.ctc_model import CtcModel
-
-Interval = Callable[[str], contextlib.AbstractContextManager]
 
 
 @dataclass(frozen=True)
@@ -50,27 +49,62 @@ class EvaluationResult:
                 file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
+class PendingEvaluation:
+    """An evaluation whose forward passes are done; the decoder may still be at work.
+
+    Args:
+        batches: per batch, its utterances' positions and the decoding under way.
+        losses: CTC losses of all utterances ``(utterances,)``.
+        score: makes the result of hypotheses by position, their number and the mean loss.
+    """
+
+    def __init__(
+        self,
+        batches: list[tuple[list[int], Future]],
+        losses: np.ndarray,
+        score: Callable[[dict[int, Hypothesis], int, float], EvaluationResult],
+    ):
+        self._batches = batches
+        self._losses = losses
+        self._score = score
+
+    def done(self) -> bool:
+        """Says whether `result` would return at once."""
+        return all(future.done() for _, future in self._batches)
+
+    def result(self) -> tuple[EvaluationResult, float]:
+        """Waits for the decoder; returns the result and the seconds that the decoder worked.
+
+        Raises:
+            RunError: unless exactly the split's utterances were scored, each once.
+        """
+        hypotheses: dict[int, Hypothesis] = {}
+        scored, worked_s = 0, 0.0
+        for positions, future in self._batches:
+            decoded, decode_s = future.result()
+            hypotheses.update(zip(positions, decoded, strict=True))
+            scored += len(decoded)
+            worked_s += decode_s
+        return self._score(hypotheses, scored, float(np.mean(self._losses))), worked_s
+
+
 class Evaluator:
     """Evaluates a model on one split, as often as asked.
+
+    The decoder works in a thread of its own: while one batch is decoded, the next goes through the
+    model.
 
     Args:
         model: whose forward pass is traced once.
         source: batches of the split.
         decoder: writes the hypotheses.
-        interval: a context manager by name, called with "eval_forward" and "decode"; a ledger's.
     """
 
-    def __init__(
-        self,
-        model: CtcModel,
-        source: BatchSource,
-        decoder: Decoder,
-        interval: Interval = lambda name: contextlib.nullcontext(),
-    ):
+    def __init__(self, model: CtcModel, source: BatchSource, decoder: Decoder):
         self._source = source
         self._decoder = decoder
-        self._interval = interval
         self._batches = source.evaluation()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
         @tf.function(input_signature=[self._batches.element_spec])
         def forward(batch):
@@ -80,22 +114,14 @@ class Evaluator:
 
         self._forward = forward
 
-    def evaluate(self) -> EvaluationResult:
-        """Decodes and scores every utterance of the split.
-
-        Raises:
-            RunError: unless exactly the split's utterances were scored, each once.
-        """
-        hypotheses: dict[int, Hypothesis] = {}
-        losses: list[np.ndarray] = []
-        scored = 0
+    def start(self) -> PendingEvaluation:
+        """Runs the forward passes of the whole split and leaves the decoder at its work."""
+        batches, losses = [], []
         for positions, log_probs, lengths, loss in self.forward_passes():
-            with self._interval("decode"):
-                decoded = self._decoder.decode(log_probs, lengths)
-            hypotheses.update(zip(positions.tolist(), decoded, strict=True))
+            decoding = self._thread.submit(self._decode, log_probs, lengths)
+            batches.append((positions.tolist(), decoding))
             losses.append(loss)
-            scored += len(decoded)
-        return self._score(hypotheses, scored, float(np.mean(np.concatenate(losses))))
+        return PendingEvaluation(batches, np.concatenate(losses), self._score)
 
     def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Yields what the model answers to each batch of the split.
@@ -104,14 +130,21 @@ class Evaluator:
         log-probabilities ``(batch, frames, classes)``, the utterances' valid frames ``(batch,)``
         and CTC losses ``(batch,)``.
         """
-        batches = iter(self._batches)
-        while True:
-            with self._interval("eval_forward"):
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                log_probs, lengths, loss = (t.numpy() for t in self._forward(batch))
+        for batch in self._batches:
+            log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
             yield batch["positions"].numpy(), log_probs, lengths, loss
+
+    def evaluate(self) -> EvaluationResult:
+        """Decodes and scores every utterance of the split.
+
+        Raises:
+            RunError: unless exactly the split's utterances were scored, each once.
+        """
+        return self.start().result()[0]
+
+    def _decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> tuple[list[Hypothesis], float]:
+        began = time.perf_counter()
+        return self._decoder.decode(log_probs, lengths), time.perf_counter() - began
 
     def _score(
         self, hypotheses: dict[int, Hypothesis], scored: int, loss: float

@@ -42,6 +42,7 @@ class TrainingConfig:
         keep_checkpoints: how many are kept, beside the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
         target_window: epochs whose median must meet a target.
+        overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         stop_at_targets: whether training ends as soon as all targets are met.
 
     Source: the paper, Figure 6 (states), section 4.2 (targets, median of three epochs).
@@ -58,6 +59,7 @@ class TrainingConfig:
     keep_checkpoints: int = 2
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
     target_window: int = 3
+    overlap_evaluation: bool = False
     stop_at_targets: bool = False
 
     def check(self) -> None:

@@ -137,6 +137,7 @@ class _Run:
             ledger.start("epoch", epoch_num=epoch)
             self._train_epoch(model, progress, callbacks)
             ledger.stop("epoch", epoch_num=epoch)
+        callbacks[-1].finish()
         return progress.state.history
 
     def _begin_session(self) -> Path | None:
@@ -198,7 +199,7 @@ class _Run:
         greedy = GreedyDecoder(self._alphabet)
         sampler = SentenceSampler(model, validation, greedy, training.num_sentences)
         decoder = make_decoder(self._experiment.decoder, self._alphabet, self._lexicon)
-        evaluator = Evaluator(model, validation, decoder, ledger.interval)
+        evaluator = Evaluator(model, validation, decoder)
         checkpoints = SaveCheckpoints(
             self._run_dir,
             training.checkpoint_every_steps,
@@ -207,11 +208,14 @@ class _Run:
             progress,
         )
         checkpoints.newest = checkpoint
+        evaluation = EvaluateEpoch(
+            evaluator, self._run_dir, checkpoints, ledger, progress, training.overlap_evaluation
+        )
         return [
             BookSteps(ledger, progress, self._splits["train"]),
             PrintSentences(sampler, training.sentences_every_steps, ledger, progress),
             checkpoints,
-            EvaluateEpoch(evaluator, self._run_dir, checkpoints, ledger, progress),
+            evaluation,
         ]
 
     def _reached(self, state: TrainingState) -> bool:

@@ -4,7 +4,6 @@ WORD_BEAM := tfasr/decoding/_word_beam
 WORD_BEAM_CORE := $(filter-out $(WORD_BEAM)/binding.cpp,$(wildcard $(WORD_BEAM)/*.cpp))
 WORD_BEAM_FLAGS := -std=c++17 -g -ffp-contract=off -pthread -Wall -Wextra -Wpedantic -Werror
 FUZZ_RUNS ?= 20000
-PYTHON ?= python
 
 build/word_beam_fuzz_%: $(WORD_BEAM_CORE) $(wildcard $(WORD_BEAM)/*.hpp)
 	mkdir -p build
@@ -23,9 +22,9 @@ decoder-sanitize: build/word_beam_fuzz_memory build/word_beam_fuzz_threads
 	build/word_beam_fuzz_threads 500
 
 # Ten times as many problems at full speed, then the binding with arbitrary input.
-decoder-fuzz: build/word_beam_fuzz_plain
+decoder-fuzz: build/word_beam_fuzz_plain $(VENV)/dev.installed
 	build/word_beam_fuzz_plain $$((10 * $(FUZZ_RUNS)))
-	$(PYTHON) -m pytest tests/decoding/test_word_beam_search.py -k any_input
+	$(BIN)/python -m pytest tests/decoding/test_word_beam_search.py -k any_input
 
 # Every source file of the core without a warning, by the compiler in CXX.
 decoder-warnings:

@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+import scipy.fft
+import scipy.signal
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.made_corpus import noise
+from tfasr.data.features import FeatureConfig, compute_features, normalise_features
+
+CONFIGS = [
+    FeatureConfig(),
+    FeatureConfig(
+        sample_rate_hz=8000,
+        window_samples=256,
+        step_samples=80,
+        num_mel_bins=20,
+        num_mfcc=20,
+        lower_edge_hz=100.0,
+        upper_edge_hz=3800.0,
+    ),
+]
+
+
+def chirp(seconds=1.0, rate_hz=16000):
+    times = np.arange(round(seconds * rate_hz)) / rate_hz
+    swept = 0.3 * scipy.signal.chirp(times, 80, seconds, 0.45 * rate_hz)
+    return (swept + 0.02 * noise(seconds, 7)[: len(times)]).astype(np.float32)
+
+
+def mel(hz):
+    return 2595 * np.log10(1 + np.asarray(hz) / 700)
+
+
+def independent_features(samples, config):
+    """The definition, in NumPy and SciPy and float64."""
+    window = scipy.signal.get_window("hann", config.window_samples)
+    starts = range(0, len(samples) - config.window_samples + 1, config.step_samples)
+    frames = np.stack([samples[s : s + config.window_samples] for s in starts]).astype(np.float64)
+    power = np.abs(scipy.fft.rfft(frames * window, axis=1)) ** 2
+    frequencies = scipy.fft.rfftfreq(config.window_samples, 1 / config.sample_rate_hz)
+    edges = np.linspace(
+        mel(config.lower_edge_hz), mel(config.upper_edge_hz), config.num_mel_bins + 2
+    )
+    triangles = np.stack(
+        [np.interp(mel(frequencies), edges[b : b + 3], [0, 1, 0]) for b in range(len(edges) - 2)]
+    )
+    triangles[:, 0] = 0  # the constant part belongs to no filter
+    log_mel = np.log(power @ triangles.T + 1e-6)
+    # SciPy's type II is twice the plain sum.
+    cepstra = scipy.fft.dct(log_mel, type=2, axis=1) / 2 * np.sqrt(2 / config.num_mel_bins)
+    return np.concatenate([log_mel, cepstra[:, : config.num_mfcc]], axis=1)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=["paper", "8 kHz"])
+@pytest.mark.parametrize(
+    "samples", [chirp(), noise(0.7).astype(np.float32)], ids=["chirp", "noise"]
+)
+def test_features_agree_with_an_independent_computation(config, samples):
+    computed = compute_features(samples, config).numpy()
+    assert computed.dtype == np.float32
+    np.testing.assert_allclose(computed, independent_features(samples, config), atol=1e-3)
+
+
+def test_cepstra_are_scaled_equally_the_zeroth_included():
+    features = compute_features(chirp(), FeatureConfig()).numpy()
+    log_mel, cepstra = features[:, :80], features[:, 80:]
+    np.testing.assert_allclose(cepstra[:, 0], log_mel.sum(axis=1) * np.sqrt(2 / 80), rtol=1e-4)
+    orthonormal = scipy.fft.dct(log_mel, type=2, norm="ortho")[:, 1:13]
+    np.testing.assert_allclose(cepstra[:, 1:], orthonormal, atol=1e-3)
+
+
+def test_a_tone_is_loudest_in_the_filter_around_it():
+    tone = np.sin(2 * np.pi * 1000 * np.arange(16000) / 16000).astype(np.float32)
+    loudest = compute_features(tone, FeatureConfig()).numpy()[:, :80].argmax(axis=1)
+    centres = np.linspace(0, mel(8000), 82)[1:-1]
+    assert set(loudest) == {int(np.abs(centres - mel(1000)).argmin())}
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 3000))
+def test_frames_are_those_that_are_counted(num_samples):
+    config = FeatureConfig(num_mel_bins=8, num_mfcc=3)
+    samples = noise(1.0)[:num_samples].astype(np.float32)
+    features = compute_features(samples, config)
+    starts = [s for s in range(0, num_samples, 160) if s + 512 <= num_samples]
+    assert features.shape == (len(starts), 11)
+    assert config.num_frames(num_samples) == len(starts)
+
+
+def test_offline_and_in_graph_are_one():
+    config = FeatureConfig()
+    samples = chirp(0.5)
+    offline = compute_features(samples, config)
+    dataset = tf.data.Dataset.from_tensors(samples).map(lambda s: compute_features(s, config))
+    np.testing.assert_allclose(next(iter(dataset)), offline, atol=1e-3)
+
+
+def test_silence_is_finite_and_normalised_to_zero():
+    features = compute_features(np.zeros(4000, np.float32), FeatureConfig())
+    np.testing.assert_allclose(features[:, :80], np.log(1e-6), rtol=1e-5)
+    np.testing.assert_allclose(normalise_features(features, FeatureConfig()), 0, atol=0.05)
+
+
+def test_an_utterance_is_normalised_by_itself():
+    features = compute_features(chirp(), FeatureConfig())
+    normalised = normalise_features(features, FeatureConfig()).numpy().astype(np.float64)
+    np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(normalised.std(axis=0), 1, atol=1e-3)
+
+
+def test_corpus_statistics_and_none():
+    features = tf.constant([[1.0, 10.0], [3.0, 30.0]])
+    mean, deviation = tf.constant([1.0, 20.0]), tf.constant([2.0, 5.0])
+    corpus = FeatureConfig(normalisation="corpus")
+    normalised = normalise_features(features, corpus, mean, deviation)
+    np.testing.assert_allclose(normalised, [[0, -2], [1, 2]])
+    assert normalise_features(features, FeatureConfig(normalisation="none")) is features
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"num_mfcc": 81}, "num_mfcc"),
+        ({"step_samples": 0}, "step_samples"),
+        ({"upper_edge_hz": 9000.0}, "upper_edge_hz"),
+        ({"lower_edge_hz": 8000.0}, "lower_edge_hz"),
+    ],
+)
+def test_senseless_sizes_are_refused(wrong, named):
+    with pytest.raises(ValueError, match=f"{named}|{'upper_edge_hz'}"):
+        FeatureConfig(**wrong)
+
+
+def test_without_cepstra():
+    config = FeatureConfig(num_mfcc=0)
+    assert compute_features(chirp(0.2), config).shape[1] == config.num_features == 80
