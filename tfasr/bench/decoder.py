@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfasr.bench.log_probs import LogProbs
-from tfasr.decoding.choice import DecoderConfig
+from tfasr.decoding.choice import DECODERS, DecoderConfig
 from tfasr.decoding.decoder import Decoder
 from tfasr.metrics import ErrorCounts, count_errors
 
@@ -118,6 +118,9 @@ def decoder_configs(
     Raises:
         ValueError: if a name or a beam width is none.
     """
+    strange = [name for name in decoders if name not in DECODERS]
+    if strange:
+        raise ValueError(f"Decoders must be some of {DECODERS}. Received: {strange}.")
     configs = []
     for name in dict.fromkeys(decoders):
         widths = sorted(set(beam_widths)) if name != "greedy" else [1]

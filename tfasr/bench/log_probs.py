@@ -120,8 +120,8 @@ class LogProbs:
             UsageError: if there is no such file, or it holds something else.
         """
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                return _read(stored, path)
+            with path.open("rb") as file:  # NumPy would leave a broken archive open
+                return _read(np.load(file, allow_pickle=False))
         except FileNotFoundError as error:
             raise UsageError(
                 f"{path} must be a file of log-probabilities. It is missing."
@@ -140,8 +140,8 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return normalised.astype(np.float32, copy=False)
 
 
-def _read(stored: np.lib.npyio.NpzFile, path: Path) -> LogProbs:
-    if not isinstance(stored, np.lib.npyio.NpzFile):
+def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
+    if isinstance(stored, np.ndarray):
         raise ValueError("a single array.")
     words = tuple(stored["lexicon"].tolist()) if "lexicon" in stored else ()
     if all(key in stored for key in _LOGIT_KEYS):

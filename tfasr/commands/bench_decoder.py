@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
 
 BEAM_WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
-DECODERS = ("word_beam", "greedy")
+DEFAULT_DECODERS = ("word_beam", "greedy")
 FORMATS = ("table", "markdown", "json")
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ def bench_decoder(
     log_probs: str | Path | None = None,
     save_log_probs: str | Path | None = None,
     lexicon: str | Path | None = None,
-    decoders: Sequence[str] = DECODERS,
+    decoders: Sequence[str] = DEFAULT_DECODERS,
     beam_widths: Sequence[int] = BEAM_WIDTHS,
     recombine: bool = False,
     num_threads: int = 1,
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--decoders",
-        default=",".join(DECODERS),
+        default=",".join(DEFAULT_DECODERS),
         help="of word_beam, greedy and beam (TensorFlow's); default: %(default)s",
     )
     parser.add_argument(
