@@ -20,6 +20,7 @@ COMMANDS = {
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
     "report": "time to accuracy of runs: table, figures, HTML",
+    "bench": "what a part costs: decoders over beam widths",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {
@@ -48,7 +49,9 @@ def parse(argv: list[str]):
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
-    if arguments.command in NEED_TENSORFLOW:
+    # bench takes a run's model, or what some model answered and needs none.
+    of_run = arguments.command == "bench" and arguments.run_dir is not None
+    if arguments.command in NEED_TENSORFLOW or of_run:
         load_tensorflow()
     try:
         return arguments.run(arguments) or 0

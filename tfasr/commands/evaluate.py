@@ -5,8 +5,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError
-
 
 def evaluate(
     *,
@@ -38,39 +36,18 @@ def evaluate(
     """
     import dataclasses
 
-    from tfasr.alphabet import Alphabet
-    from tfasr.data.pipeline import BatchSource
-    from tfasr.data.shards import open_split
     from tfasr.decoding.choice import load_lexicon, make_decoder
-    from tfasr.training.build import build_model, check_splits
-    from tfasr.training.checkpoint import find_checkpoint, restore
     from tfasr.training.evaluation import Evaluator
-    from tfasr.training.experiment import Experiment
-    from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
+    from tfasr.training.trained import open_trained
 
-    run_dir = Path(run_dir)
-    experiment = Experiment.load(run_dir)
-    alphabet = Alphabet.load(run_dir / "alphabet.json")
-    prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split)
-    if check_splits({split: prepared}, experiment) != alphabet:
-        raise UsageError(
-            f"The split must be prepared with the run's alphabet {alphabet}. Received: "
-            f"{prepared.index['alphabet']} in {prepared.folder}."
-        )
+    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     chosen = dataclasses.replace(
-        experiment.decoder, **{k: v for k, v in changes.items() if v is not None}
+        trained.experiment.decoder, **{k: v for k, v in changes.items() if v is not None}
     )
-    model = build_model(experiment, alphabet, compiled=False)
-    restore(find_checkpoint(run_dir, checkpoint), model)
-    source = BatchSource(
-        prepared,
-        experiment.features,
-        experiment.pipeline,
-        statistics=load_feature_statistics(run_dir),
-    )
-    lexicon = load_lexicon(run_dir) if chosen.name == "word_beam" else []
-    return Evaluator(model, source, make_decoder(chosen, alphabet, lexicon)).evaluate()
+    lexicon = load_lexicon(Path(run_dir)) if chosen.name == "word_beam" else []
+    written_by = make_decoder(chosen, trained.alphabet, lexicon)
+    return Evaluator(trained.model, trained.source, written_by).evaluate()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

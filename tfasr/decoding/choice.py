@@ -36,13 +36,19 @@ class DecoderConfig:
         require(self.beam_width > 0, self, "beam_width", "at least 1")
 
 
-def make_decoder(config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str] = ()) -> Decoder:
+def make_decoder(
+    config: DecoderConfig,
+    alphabet: Alphabet,
+    lexicon: Iterable[str] = (),
+    num_threads: int | None = None,
+) -> Decoder:
     """Returns the decoder that a config names.
 
     Args:
         config: names it.
         alphabet: the classes.
         lexicon: the words of "word_beam", in plain spelling.
+        num_threads: of "word_beam"; None: one per available core.
 
     Raises:
         RunError: if word beam search was not built; it says how to.
@@ -52,7 +58,11 @@ def make_decoder(config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[st
         return GreedyDecoder(alphabet)
     if config.name == "word_beam":
         return WordBeamSearch(
-            alphabet, lexicon, beam_width=config.beam_width, recombine=config.recombine
+            alphabet,
+            lexicon,
+            beam_width=config.beam_width,
+            recombine=config.recombine,
+            num_threads=num_threads,
         )
     from tfasr.decoding.beam_search import BeamSearchDecoder  # loads TensorFlow only if chosen
 

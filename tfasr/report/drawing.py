@@ -41,6 +41,7 @@ LINES = ("-", "--", "-.", ":")
 LEGEND_ENTRIES = 12
 
 _SIZE_IN = (5.4, 3.7)
+_SLIDE_IN = (9.6, 4.6)
 _FONT_PT = 10.5
 _PNG_DPI = 160
 
@@ -60,13 +61,27 @@ def new_figure(*, height_in: float = _SIZE_IN[1]) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(_SIZE_IN[0], height_in), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    _style_axes(axes)
+    return figure, axes
+
+
+def new_slide(*, panels: int) -> tuple[Figure, list[Axes]]:
+    """Returns an empty figure in a slide's proportions, its panels side by side."""
+    figure = Figure(figsize=_SLIDE_IN, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = list(figure.subplots(1, panels, squeeze=False)[0])
+    for panel in axes:
+        _style_axes(panel)
+    return figure, axes
+
+
+def _style_axes(axes: Axes) -> None:
     axes.grid(True, color=INK, alpha=0.14, linewidth=0.7)
     axes.set_axisbelow(True)
     axes.tick_params(colors=INK, labelsize=_FONT_PT, length=0)
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set(color=INK, alpha=0.4)
-    return figure, axes
 
 
 def label_axes(axes: Axes, *, x: str, y: str) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,12 +117,22 @@ class Evaluator:
     def start(self) -> PendingEvaluation:
         """Runs the forward passes of the whole split and leaves the decoder at its work."""
         batches, losses = [], []
-        for batch in self._batches:
-            log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
+        for positions, log_probs, lengths, loss in self.forward_passes():
             decoding = self._thread.submit(self._decode, log_probs, lengths)
-            batches.append((batch["positions"].numpy().tolist(), decoding))
+            batches.append((positions.tolist(), decoding))
             losses.append(loss)
         return PendingEvaluation(batches, np.concatenate(losses), self._score)
+
+    def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """Yields what the model answers to each batch of the split.
+
+        The arrays are the utterances' positions in the split ``(batch,)``, float32
+        log-probabilities ``(batch, frames, classes)``, the utterances' valid frames ``(batch,)``
+        and CTC losses ``(batch,)``.
+        """
+        for batch in self._batches:
+            log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
+            yield batch["positions"].numpy(), log_probs, lengths, loss
 
     def evaluate(self) -> EvaluationResult:
         """Decodes and scores every utterance of the split.

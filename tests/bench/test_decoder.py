@@ -1,0 +1,142 @@
+"""Decoders measured: seconds, errors, memory, table and figure."""
+
+import dataclasses
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tfasr.bench.decoder import DecoderMeasurement, DecoderRow, decoder_configs, measure
+from tfasr.bench.decoder_figure import decoder_figure
+from tfasr.bench.decoder_process import measure_apart
+from tfasr.bench.decoder_table import DecoderComparison
+from tfasr.decoding import WordBeamSearch
+from tfasr.decoding.choice import DecoderConfig
+from tfasr.decoding.decoder import Hypothesis
+from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.errors import UsageError
+from tfasr.metrics import ErrorCounts, count_errors
+
+WORD_BEAM = DecoderConfig(name="word_beam", beam_width=8)
+
+
+class Slow:
+    """Answers "a" to everything and sleeps as long as told."""
+
+    def __init__(self, sleep_s: float):
+        self.sleep_s = sleep_s
+        self.decoded: list[int] = []
+
+    def decode(self, log_probs, lengths):
+        self.decoded.append(len(lengths))
+        time.sleep(self.sleep_s)
+        return [Hypothesis("a", 0.0) for _ in lengths]
+
+
+def row(name: str, beam_width: int, **changes) -> DecoderRow:
+    counts = ErrorCounts(utterances=2, words=200, substitutions=25, characters=900)
+    measured = DecoderMeasurement(0.1, 2.0, 3.0, 1, 0.5, counts)
+    config = DecoderConfig(name=name, beam_width=beam_width)
+    return DecoderRow(config, dataclasses.replace(measured, **changes))
+
+
+def test_errors_are_those_of_the_references(load):
+    measured = measure(load, lambda: GreedyDecoder(load.alphabet), batch_size=3)
+    assert measured.counts == count_errors(load.references, load.references)
+    measured = measure(load, lambda: Slow(0.2), batch_size=3)
+    assert measured.counts == count_errors(load.references, ["a"] * 4)
+
+
+def test_seconds_are_those_of_whole_passes_and_of_decoding_alone(load):
+    slow = Slow(0.3)
+    measured = measure(load, lambda: slow, batch_size=3)
+    assert measured.passes == 1
+    assert slow.decoded == [1, 3, 1]  # the first is the warm-up
+    assert 0.6 <= measured.wall_s < 60
+    # Sleeping takes no processor time: the two clocks differ.
+    assert measured.cpu_s < measured.wall_s / 2
+    assert measured.wall_s_per_audio_hour == pytest.approx(measured.wall_s / load.audio_hours)
+
+
+def test_short_passes_are_repeated(load):
+    quick = Slow(0.0)
+    measured = measure(load, lambda: quick)
+    assert measured.passes == 10
+    assert quick.decoded == [1, *[4] * 10]
+
+
+def test_a_process_of_its_own_finds_the_same(load, tmp_path):
+    load.save(tmp_path / "load.npz")
+    found = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=2).measured
+    here = measure(load, lambda: WordBeamSearch(load.alphabet, load.lexicon, 8))
+    assert found.counts == here.counts
+    assert found.counts.wrong_utterances == 1  # "acc" is no word of the dictionary
+    assert found.cpu_s > 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from Linux's /proc")
+def test_memory_is_the_measuring_processs_own(load, tmp_path):
+    load.save(tmp_path / "load.npz")
+    ours = np.ones(40_000_000)  # 305 MiB that a child would inherit in getrusage's mark
+    measured = measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=1).measured
+    assert 0 < measured.memory_before_mib <= measured.peak_memory_mib < ours.nbytes / 2**20
+
+
+def test_a_decoder_that_cannot_be_made_is_wrong_use(load, tmp_path):
+    dataclasses.replace(load, lexicon=("ab", "xyz")).save(tmp_path / "load.npz")
+    with pytest.raises(UsageError, match="'xyz'"):
+        measure_apart(tmp_path / "load.npz", WORD_BEAM, num_threads=1)
+
+
+def test_every_decoder_meets_every_beam_width_and_greedy_none():
+    configs = decoder_configs(["greedy", "word_beam", "greedy"], [16, 4, 16], recombine=True)
+    found = [(config.name, config.beam_width, config.recombine) for config in configs]
+    assert found == [
+        ("greedy", 1, False),
+        *(("word_beam", width, way) for way in (False, True) for width in (4, 16)),
+    ]
+    for decoders, widths in ((["dance"], [4]), (["beam"], [0])):
+        with pytest.raises(ValueError, match="must be"):
+            decoder_configs(decoders, widths)
+
+
+def test_the_table_says_what_could_not_be_told(load):
+    rows = [row("word_beam", 64, peak_memory_mib=98.4, memory_before_mib=50.0), row("greedy", 1)]
+    table = DecoderComparison(rows, load, {}, 1).table()
+    assert table.rows == [
+        ["word beam", "64", "4.00", "6.00", "12.50", "0.00", "98"],
+        ["greedy", "none", "4.00", "6.00", "12.50", "0.00", "n/a"],
+    ]
+    # "acc" is one of the six words that were said.
+    assert any("4 words; 16.67%" in note for note in table.notes)
+    results = DecoderComparison(rows, load, {}, 1).to_json()
+    assert [found["peak_memory_mib"] for found in results["rows"]] == [98.4, None]
+    assert [found["beam_width"] for found in results["rows"]] == [64, None]
+
+
+def test_a_measurement_is_read_back_as_it_was_written():
+    measured = row("beam", 4, peak_memory_mib=3.5).measured
+    assert DecoderMeasurement.from_json(measured.to_json()) == measured
+
+
+def test_the_figure_has_a_curve_a_decoder_and_a_line_where_there_is_no_beam():
+    rows = [row("word_beam", 1, cpu_s=1.0), row("word_beam", 64, cpu_s=20.0), row("greedy", 1)]
+    cost, errors = decoder_figure(rows).axes
+    assert cost.get_xscale() == cost.get_yscale() == errors.get_xscale() == "log"
+    curve, line = cost.get_lines()
+    np.testing.assert_allclose(curve.get_xydata(), [[1, 2], [64, 40]])
+    np.testing.assert_allclose(line.get_ydata(), [4, 4])
+    np.testing.assert_allclose(errors.get_lines()[0].get_ydata(), [12.5, 12.5])
+    assert [text.get_text() for text in errors.texts] == ["12.5", "12.5"]
+    heights = [text.xy[1] for text in errors.texts]
+    assert abs(heights[0] - heights[1]) > 0.03
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_a_figure_of_one_row_can_be_drawn(name, tmp_path):
+    from tfasr.report.drawing import write_png
+
+    perfect = ErrorCounts(utterances=1, words=9)
+    write_png(decoder_figure([row(name, 4, counts=perfect)]), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,142 @@
+"""`tfasr bench decoder` on a file and on a run."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.bench.conftest import spoken
+from tfasr.commands.bench_decoder import bench_decoder
+from tfasr.errors import UsageError
+
+LEXICON = ("ab", "ba", "cab", "a")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "log_probs.npz"
+    spoken(["ab ba", "cab", "a"], LEXICON).save(path)
+    return path
+
+
+def rows_of(text: str) -> dict[tuple[str, int | None, bool], dict]:
+    rows = json.loads(text)["rows"]
+    return {(row["decoder"], row["beam_width"], row["recombine"]): row for row in rows}
+
+
+def test_a_file_gives_json_on_stdout_and_a_folder_of_results(file, tmp_path):
+    command = [sys.executable, "-m", "tfasr.cli", "bench", "decoder", "--log_probs", str(file)]
+    command += ["--beam_widths", "4,1", "--recombine", "--format", "json"]
+    command += ["--out", str(tmp_path / "out")]
+    finished = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = rows_of(finished.stdout)
+    assert list(rows) == [
+        *(("word_beam", width, way) for way in (False, True) for width in (1, 4)),
+        ("greedy", None, False),
+    ]
+    assert all(row["wer"] == 0 for row in rows.values())
+    assert "word beam, beam width 4" in finished.stderr
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"decoder.png", "results.json", "table.md"}
+    assert (tmp_path / "out" / "results.json").read_text() == finished.stdout
+    assert "| word beam | 4 |" in (tmp_path / "out" / "table.md").read_text()
+
+
+def test_a_dictionary_of_ones_own_takes_the_files_place(file, tmp_path):
+    words = tmp_path / "words.txt"
+    words.write_text("ab\n\ncab\n")
+    options = {"decoders": ["word_beam"], "beam_widths": [4], "output_format": "json"}
+    own = rows_of(bench_decoder(log_probs=file, lexicon=words, **options))
+    assert own["word_beam", 4, False]["wer"] > 0
+    assert rows_of(bench_decoder(log_probs=file, **options))["word_beam", 4, False]["wer"] == 0
+
+
+def test_a_run_is_scored_as_evaluate_scores_it(shard_dir, tmp_path):
+    from tests.training.test_train import experiment
+    from tfasr.commands.evaluate import evaluate
+    from tfasr.training.train import train
+
+    train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run")
+    options = {"beam_widths": [16], "output_format": "json"}
+    saved = tmp_path / "saved.npz"
+    rows = rows_of(
+        bench_decoder(
+            run_dir=tmp_path / "run",
+            split="test",
+            decoders=["word_beam", "greedy", "beam"],
+            save_log_probs=saved,
+            **options,
+        )
+    )
+    for (name, beam_width, _), row in rows.items():
+        expected = evaluate(
+            run_dir=tmp_path / "run", split="test", decoder=name, beam_width=beam_width
+        )
+        assert {key: row[key] for key in expected.counts.to_json()} == expected.counts.to_json()
+    again = rows_of(bench_decoder(log_probs=saved, **options))
+    key = ("word_beam", 16, False)
+    assert again[key]["wer"] == rows[key]["wer"]
+    assert again[key]["character_edits"] == rows[key]["character_edits"]
+
+
+def test_what_was_measured_before_a_failure_is_kept(file, tmp_path):
+    (tmp_path / "words.txt").write_text("xyz\n")
+    with pytest.raises(UsageError, match="'xyz'"):
+        bench_decoder(
+            log_probs=file,
+            lexicon=tmp_path / "words.txt",
+            decoders=["greedy", "word_beam"],
+            beam_widths=[4],
+            out=tmp_path / "out",
+        )
+    kept = rows_of((tmp_path / "out" / "results.json").read_text())
+    assert list(kept) == [("greedy", None, False)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--run_dir or from --log_probs"),
+        ({"run_dir": "/nowhere"}, "--split"),
+        ({"run_dir": "/nowhere", "split": "test"}, "lexicon.txt"),
+        ({"run_dir": "/nowhere", "split": "test", "decoders": ["beam"]}, "tfasr train"),
+        ({"log_probs": "/nowhere.npz"}, "missing"),
+        ({"log_probs": "/nowhere.npz", "split": "test"}, "--split"),
+        ({"log_probs": "/nowhere.npz", "num_threads": 0}, "--num_threads"),
+        ({"log_probs": "/nowhere.npz", "output_format": "csv"}, "format"),
+        ({"log_probs": "/nowhere.npz", "decoders": ["dance"]}, "dance"),
+        ({"log_probs": "/nowhere.npz", "beam_widths": [0]}, "beam_width"),
+        ({"log_probs": "/nowhere.npz", "beam_widths": []}, "Received: none"),
+    ],
+)
+def test_wrong_use_is_named(options, message):
+    with pytest.raises(UsageError, match=message):
+        bench_decoder(**{"decoders": ["word_beam"], **options})
+
+
+def test_a_dictionary_that_is_missing_is_named(tmp_path):
+    spoken(["ab"]).save(tmp_path / "without.npz")
+    with pytest.raises(UsageError, match="--lexicon"):
+        bench_decoder(log_probs=tmp_path / "without.npz")
+    with pytest.raises(UsageError, match="nowhere"):
+        bench_decoder(log_probs=tmp_path / "without.npz", lexicon="/nowhere.txt")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["dance"],
+        ["decoder"],
+        ["decoder", "--log_probs", "/nowhere.npz", "--beam_widths", "4,many"],
+        ["decoder", "--log_probs", "/nowhere.npz"],
+    ],
+)
+def test_wrong_use_exits_with_2_and_a_message(arguments):
+    command = [sys.executable, "-m", "tfasr.cli", "bench", *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert finished.stderr.strip()
+    assert "Traceback" not in finished.stderr

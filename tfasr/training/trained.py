@@ -1,0 +1,69 @@
+"""A trained model with a split to score it on."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.pipeline import BatchSource
+from tfasr.data.shards import open_split
+from tfasr.errors import UsageError
+from tfasr.training.build import build_model, check_splits
+from tfasr.training.checkpoint import find_checkpoint, restore
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.experiment import Experiment
+from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A run's model, restored, and batches for it.
+
+    Attributes:
+        experiment: the run's configs.
+        alphabet: the classes.
+        model: with a checkpoint's variables.
+        source: batches of the split, normalised as in training.
+    """
+
+    experiment: Experiment
+    alphabet: Alphabet
+    model: CtcModel
+    source: BatchSource
+
+
+def open_trained(
+    run_dir: str | Path,
+    split: str,
+    *,
+    shard_dir: str | Path | None = None,
+    checkpoint: str = "best",
+) -> TrainedModel:
+    """Opens a run's model and a split.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        split: a prepared split.
+        shard_dir: where it is; the run's own by default.
+        checkpoint: "best" (by validation CER), "last", or a file.
+
+    Raises:
+        UsageError: if the run, its checkpoint or the split is missing or does not fit.
+    """
+    run_dir = Path(run_dir)
+    experiment = Experiment.load(run_dir)
+    alphabet = Alphabet.load(run_dir / "alphabet.json")
+    prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split)
+    if check_splits({split: prepared}, experiment) != alphabet:
+        raise UsageError(
+            f"The split must be prepared with the run's alphabet {alphabet}. Received: "
+            f"{prepared.index['alphabet']} in {prepared.folder}."
+        )
+    model = build_model(experiment, alphabet, compiled=False)
+    restore(find_checkpoint(run_dir, checkpoint), model)
+    source = BatchSource(
+        prepared,
+        experiment.features,
+        experiment.pipeline,
+        statistics=load_feature_statistics(run_dir),
+    )
+    return TrainedModel(experiment, alphabet, model, source)
