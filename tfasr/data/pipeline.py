@@ -19,6 +19,17 @@ from tfasr.errors import UsageError
 Batch = dict[str, tf.Tensor]
 
 
+def _options() -> tf.data.Options:
+    """Returns options without tf.data's tuning thread.
+
+    All parallelism is given, and now and then the end of an iterator waited for that thread to wake
+    from its sleep of up to a minute.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
 @config_class
 class PipelineConfig:
     """How batches are made.
@@ -108,7 +119,11 @@ class BatchSource:
     def evaluation(self) -> tf.data.Dataset:
         """Returns every utterance once, in the shards' order as far as bucketing allows."""
         records = tf.data.TFRecordDataset(self.split.files, self._compression)
-        return self._batches(records, lambda element: element).prefetch(self._pipeline.prefetch)
+        return (
+            self._batches(records, lambda element: element)
+            .prefetch(max(self._pipeline.prefetch, 1))
+            .with_options(_options())
+        )
 
     def training(self, seed: int, epoch: int, skip: int = 0, replicas: int = 1) -> tf.data.Dataset:
         """Returns one epoch's batches.
@@ -131,7 +146,8 @@ class BatchSource:
         batches = tf.data.Dataset.from_tensors(plan).flat_map(self._epoch)
         if replicas > 1:
             batches = _cut_for_replicas(batches, replicas)
-        return batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+        batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+        return batches.with_options(_options())
 
     @functools.cached_property
     def _epoch(self) -> Callable[..., tf.data.Dataset]:
