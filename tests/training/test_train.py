@@ -73,11 +73,10 @@ def test_evaluate_prints_one_json_object(run_dir, shard_dir):
     assert scores["wer"] == pytest.approx(edits / scores["words"])
 
 
-def test_a_beam_lowers_the_edits_or_keeps_them_close(run_dir):
+def test_the_best_prefix_is_at_least_as_probable_as_the_best_path(run_dir):
     greedy = evaluate(run_dir=run_dir, split="validation", decoder="greedy")
     beam = evaluate(run_dir=run_dir, split="validation", decoder="beam", beam_width=16)
     assert beam.counts.characters == greedy.counts.characters
-    assert [h.text for h in beam.hypotheses] != [u.text[::-1] for u in beam.utterances]
     scores = zip(beam.hypotheses, greedy.hypotheses, strict=True)
     # A prefix's probability sums over its paths, so the best is at least the best path's.
     assert all(b.score >= g.score - 1e-3 for b, g in scores)

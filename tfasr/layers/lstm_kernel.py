@@ -128,7 +128,8 @@ def _parts(compiled, *tensors):
 
     The matmul of one step is too small for more than one thread to be of much use up to about 256
     units; two halves of the batch that wait for nobody keep two cores busy. That took 0.65 of the
-    time at 128 and 256 units, 0.9 at 800. Whole multiples keep the number of shapes to compile low.
+    time at 128 and 256 units, 0.9 at 800. Whole multiples keep the number of shapes to compile low:
+    the sizes are those of `tfasr.layers.geometry.padded_batch_size`.
     """
     if not compiled:
         return [(tensor,) for tensor in tensors]
