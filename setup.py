@@ -30,11 +30,21 @@ word_beam_core = Pybind11Extension(
     extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
 )
 
+RECURRENT = Path("tfasr", "layers", "_recurrent")
+recurrent_core = Pybind11Extension(
+    "tfasr.layers._recurrent_core",
+    sorted(str(path) for path in RECURRENT.glob("*.cpp")),
+    depends=sorted(str(path) for kind in ("*.hpp", "*.inc") for path in RECURRENT.glob(kind)),
+    cxx_std=17,
+    extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-ffp-contract=fast", "-pthread"],
+    extra_link_args=[] if sys.platform == "win32" else ["-pthread"],
+)
+
 ParallelCompile().install()
 setup(
     packages=[*find_packages(include=["tfasr", "tfasr.*"]), *preset_folders],
     package_dir=preset_folders,
     package_data=dict.fromkeys(preset_folders, ["*.gin"]),
-    ext_modules=[word_beam_core],
+    ext_modules=[word_beam_core, recurrent_core],
     cmdclass={"build_ext": build_ext},
 )

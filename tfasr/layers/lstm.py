@@ -10,7 +10,7 @@ class LSTM(keras.layers.LSTM):
     """A `keras.layers.LSTM` that is trained by a hand-derived gradient on CPUs.
 
     Weights, results, masking, states and saved weights are those of `keras.layers.LSTM`, and so
-    is the config as long as ``kernel`` and ``xla`` are "auto". On GPUs Keras's cuDNN kernel is
+    is the config as long as ``kernel`` is "auto". On GPUs Keras's cuDNN kernel is
     kept; on Keras's JAX and PyTorch backends, and for what the fused kernel does not compute (other
     activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``), this is Keras's layer
     unchanged. Second derivatives are refused.
@@ -21,28 +21,24 @@ class LSTM(keras.layers.LSTM):
     Args:
         units: see `keras.layers.LSTM`, also for everything else that it takes.
         kernel: "auto", or the one that must run: "fused", "cudnn", or "generic" for Keras's loop.
-        xla: whether XLA compiles the steps of the fused kernel, once per batch size (rounded up to
-            a multiple of 8, about 0.7 s for training, whatever the lengths). "auto" does so except
-            on GPUs, and in 16 bits from 512 units on, where TensorFlow's matmul is the faster one.
 
     Attributes:
         last_kernel: what the latest call (in a `tf.function`: the latest trace) really used:
-            "fused CPU (XLA)", "fused CPU", "cuDNN", "generic loop", "Keras on jax", "Keras on
-            torch", or None before the first call. On a GPU that cuDNN is not used on "fused GPU".
+            "fused CPU", "cuDNN", "generic loop", "Keras on jax", "Keras on torch", or None before
+            the first call. "fused TensorFlow loop" is the same gradient in TensorFlow's operations:
+            on a GPU where cuDNN is not used, in float16 and float64, and where XLA compiles the
+            whole model.
 
     Raises:
         ValueError: if the demanded kernel cannot run what is asked for; what is known of that when
             the layer is made is raised then, the rest when it is called.
     """
 
-    def __init__(self, units: int, *args, kernel: str = "auto", xla: bool | str = "auto", **kwargs):
+    def __init__(self, units: int, *args, kernel: str = "auto", **kwargs):
         if kernel not in KERNELS:
             raise ValueError(f"kernel must be one of {KERNELS}. Received: kernel={kernel!r}.")
-        if xla not in (True, False, "auto"):
-            raise ValueError(f'xla must be True, False or "auto". Received: xla={xla!r}.')
         super().__init__(units, *args, **kwargs)
         self.requested_kernel = kernel
-        self.xla = xla
         self.last_kernel: str | None = None
         if kernel in ("cudnn", "generic"):
             self.use_cudnn = kernel == "cudnn"
@@ -87,8 +83,6 @@ class LSTM(keras.layers.LSTM):
                 if self._demands_cudnn():
                     raise
         if self.requested_kernel != "generic" and not self._reasons_against_fused():
-            self.last_kernel = "fused GPU" if _has_gpu() else "fused CPU"
-            self.last_kernel += " (XLA)" if self._compiles() else ""
             return self._fused_loop(*arguments)
         self.last_kernel = "generic loop"
         return self._keras_loop(*arguments, use_cudnn=False)
@@ -110,6 +104,7 @@ class LSTM(keras.layers.LSTM):
         import tensorflow as tf  # only here: on other backends it need not exist
 
         from tfasr.layers.lstm_kernel import lstm_sequence
+        from tfasr.layers.recurrent_kernel import recurrent_sequence, runs_here
 
         cell = self.cell
         if training and cell.dropout:
@@ -122,7 +117,10 @@ class LSTM(keras.layers.LSTM):
         weights = [_value(cell.kernel), _value(cell.recurrent_kernel)]
         bias = _value(cell.bias) if cell.use_bias else tf.zeros((4 * cell.units,), weights[0].dtype)
         h, c = (tf.cast(state, _state_dtype(state.dtype)) for state in initial_state)
-        outputs, h, c = lstm_sequence(sequences, *weights, bias, h, c, mask, self._compiles())
+        native = runs_here(weights[0].dtype, h.dtype)
+        self.last_kernel = "fused CPU" if native else "fused TensorFlow loop"
+        run = recurrent_sequence if native else lstm_sequence
+        outputs, h, c = run(sequences, *weights, bias, h, c, mask)
         if mask is not None:
             # Keras repeats the last valid output in masked steps, and begins with zeros.
             written = mask if self.zero_output_for_mask else _seen(mask)
@@ -130,21 +128,11 @@ class LSTM(keras.layers.LSTM):
         outputs.set_shape((*sequences.shape[:2], cell.units))
         return outputs[:, -1], outputs, [h, c]
 
-    def _compiles(self) -> bool:
-        if self.xla != "auto":
-            return self.xla
-        # Batch 16, 125 steps, forward and backward, 2 cores with AVX512-BF16, bfloat16: 800 units
-        # 187 ms compiled, 155 ms not; 256 units 27 ms and 41 ms. XLA multiplies in float32.
-        wide_16_bit = self.compute_dtype in ("bfloat16", "float16") and self.units >= 512
-        return not wide_16_bit and not _has_gpu()
-
     def get_config(self):
         """Returns Keras's config, and what is not left to "auto"."""
         config = super().get_config()
         if self.requested_kernel != "auto":
             config["kernel"] = self.requested_kernel
-        if self.xla != "auto":
-            config["xla"] = self.xla
         return config
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.data.pipeline import Batch
-from tfasr.layers.geometry import padded_batch_size
 from tfasr.losses import ctc_loss
 from tfasr.models.acoustic_model import AcousticModel
 
@@ -69,7 +68,6 @@ class CtcModel(keras.Model):
         if self.train_function is not None and not force:
             return
         step: Callable | None = None
-        compiled_sizes: set[int] = set()
 
         def train_function(iterator: Iterator[Batch]) -> dict[str, Any]:
             nonlocal step
@@ -83,12 +81,6 @@ class CtcModel(keras.Model):
             # Reading the values waits for the device: a step's time is then its own.
             outputs = {name: value.numpy() for name, value in step(batch).items()}
             compiled = step.experimental_get_tracing_count() > traced
-            # XLA compiles the LSTM's steps anew for each padded size, see tfasr.layers.lstm_kernel.
-            replicas = self.distribute_strategy.num_replicas_in_sync
-            size = padded_batch_size(len(outputs["positions"]) // replicas)
-            if "fused CPU (XLA)" in self.acoustic_model.lstm_kernels:
-                compiled = compiled or size not in compiled_sizes
-                compiled_sizes.add(size)
             step_s = time.perf_counter() - fetched
             return {
                 "loss": float(np.mean(outputs["utterance_loss"], dtype=np.float64)),

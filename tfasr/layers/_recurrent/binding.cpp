@@ -1,0 +1,196 @@
+// The Python face of the steps; the only file that knows Python.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "buffer.hpp"
+#include "problem.hpp"
+
+namespace py = pybind11;
+
+namespace recurrent {
+
+extern const Steps k_portable;
+#if defined(__x86_64__) && defined(__GNUC__)
+extern const Steps k_avx2, k_avx512, k_avx512bf16;
+#endif
+
+namespace {
+
+constexpr auto kContiguous = py::array::c_style;
+using Floats = py::array_t<float, kContiguous>;
+using Halves = py::array_t<std::uint16_t, kContiguous>;
+using Mask = std::optional<py::array_t<bool, kContiguous>>;
+
+// From the most to the least; the last one runs everywhere.
+std::vector<const Steps*> steps_here() {
+  std::vector<const Steps*> found;
+#if defined(__x86_64__) && defined(__GNUC__)
+  for (const Steps* steps : {&k_avx512bf16, &k_avx512, &k_avx2}) {
+    if (steps->runs_here()) found.push_back(steps);
+  }
+#endif
+  found.push_back(&k_portable);
+  return found;
+}
+
+const Steps& named(const std::string& name) {
+  const auto found = steps_here();
+  for (const Steps* steps : found) {
+    if (name.empty() || name == steps->name) return *steps;
+  }
+  throw std::invalid_argument("instruction_set must be one of this processor's. Received: " + name);
+}
+
+Cell cell_of(py::ssize_t gates) {
+  if (gates != 1 && gates != 4) throw std::invalid_argument("There must be 1 or 4 gates.");
+  return gates == 4 ? Cell::kLstm : Cell::kVanilla;
+}
+
+template <class T>
+py::array_t<T> make(std::vector<py::ssize_t> shape) {
+  std::size_t size = sizeof(T);
+  for (const py::ssize_t length : shape) size *= static_cast<std::size_t>(length);
+  void* memory = allocate(size);
+  return py::array_t<T>(shape, static_cast<T*>(memory), py::capsule(memory, release));
+}
+
+template <class T>
+void expect(const py::array_t<T, kContiguous>& array, std::vector<py::ssize_t> shape, const char* name) {
+  const std::vector<py::ssize_t> received(array.shape(), array.shape() + array.ndim());
+  if (received != shape) throw std::invalid_argument(std::string(name) + " has a wrong shape.");
+}
+
+const std::uint8_t* mask_of(const Mask& mask, py::ssize_t batch, py::ssize_t time) {
+  if (!mask) return nullptr;
+  expect(*mask, {batch, time}, "mask");
+  return reinterpret_cast<const std::uint8_t*>(mask->data());
+}
+
+void run(const Steps& steps, Cell cell, const Forward<float>& problem, int threads) {
+  steps.forward_float(cell, problem, threads);
+}
+void run(const Steps& steps, Cell cell, const Forward<Bfloat16>& problem, int threads) {
+  steps.forward_bfloat16(cell, problem, threads);
+}
+void run(const Steps& steps, Cell cell, const Backward<float>& problem, int threads) {
+  steps.backward_float(cell, problem, threads);
+}
+void run(const Steps& steps, Cell cell, const Backward<Bfloat16>& problem, int threads) {
+  steps.backward_bfloat16(cell, problem, threads);
+}
+
+template <class Stored, class Number>
+py::tuple forward(const py::array_t<Stored, kContiguous>& projected, const Floats& bias,
+                  const py::array_t<Stored, kContiguous>& recurrent_kernel, const Floats& h,
+                  const Floats& c, const Mask& mask, int threads, const std::string& instruction_set,
+                  float ceiling) {
+  if (projected.ndim() != 3 || recurrent_kernel.ndim() != 2 || threads < 1) {
+    throw std::invalid_argument("projected must be (batch, time, gates * units), threads at least 1.");
+  }
+  const py::ssize_t batch = projected.shape(0), time = projected.shape(1);
+  const py::ssize_t units = recurrent_kernel.shape(0), width = recurrent_kernel.shape(1);
+  const Cell cell = cell_of(units ? width / units : 0);
+  const py::ssize_t gates = cell == Cell::kLstm ? 4 : 1;
+  expect(projected, {batch, time, width}, "projected");
+  expect(recurrent_kernel, {units, gates * units}, "recurrent_kernel");
+  expect(bias, {width}, "bias");
+  expect(h, {batch, units}, "h");
+  if (cell == Cell::kLstm) expect(c, {batch, units}, "c");
+  auto all_gates = make<float>({batch, time, width});
+  auto all_c = make<float>({batch, cell == Cell::kLstm ? time : 0, units});
+  auto outputs = make<float>({batch, time, units});
+  const auto size = [](py::ssize_t value) { return static_cast<std::size_t>(value); };
+  const Forward<Number> problem{
+      size(batch), size(time), size(units), reinterpret_cast<const Number*>(projected.data()),
+      bias.data(), reinterpret_cast<const Number*>(recurrent_kernel.data()), h.data(), c.data(),
+      mask_of(mask, batch, time), all_gates.mutable_data(), all_c.mutable_data(),
+      outputs.mutable_data(), ceiling};
+  const Steps& steps = named(instruction_set);
+  if (batch && time) {
+    const py::gil_scoped_release release;
+    run(steps, cell, problem, threads);
+  }
+  return py::make_tuple(all_gates, all_c, outputs);
+}
+
+template <class Stored, class Number>
+py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
+                   const py::array_t<Stored, kContiguous>& recurrent_kernel, const Floats& initial_h,
+                   const Floats& initial_c, const Mask& mask, const Floats& d_outputs,
+                   const Floats& d_last_h, const Floats& d_last_c, int threads,
+                   const std::string& instruction_set, float ceiling) {
+  if (gates.ndim() != 3 || recurrent_kernel.ndim() != 2 || threads < 1) {
+    throw std::invalid_argument("gates must be (batch, time, gates * units), threads at least 1.");
+  }
+  const py::ssize_t batch = gates.shape(0), time = gates.shape(1);
+  const py::ssize_t units = recurrent_kernel.shape(0), width = recurrent_kernel.shape(1);
+  const Cell cell = cell_of(units ? width / units : 0);
+  expect(gates, {batch, time, width}, "gates");
+  expect(outputs, {batch, time, units}, "outputs");
+  expect(d_outputs, {batch, time, units}, "d_outputs");
+  expect(initial_h, {batch, units}, "initial_h");
+  expect(d_last_h, {batch, units}, "d_last_h");
+  if (cell == Cell::kLstm) {
+    expect(c, {batch, time, units}, "c");
+    expect(initial_c, {batch, units}, "initial_c");
+    expect(d_last_c, {batch, units}, "d_last_c");
+  }
+  auto d_h = make<float>({batch, units});
+  auto d_c = make<float>({d_last_c.size() ? batch : 0, units});
+  auto dz = make<Stored>({batch, time, width});
+  auto previous_h = make<Stored>({batch, time, units});
+  auto d_bias = make<float>({width});
+  std::copy_n(d_last_h.data(), d_last_h.size(), d_h.mutable_data());
+  std::copy_n(d_last_c.data(), d_c.size(), d_c.mutable_data());
+  std::fill_n(d_bias.mutable_data(), d_bias.size(), 0.0f);
+  const auto size = [](py::ssize_t value) { return static_cast<std::size_t>(value); };
+  const Backward<Number> problem{
+      size(batch), size(time), size(units), gates.data(), c.data(), outputs.data(),
+      reinterpret_cast<const Number*>(recurrent_kernel.data()), initial_h.data(), initial_c.data(),
+      mask_of(mask, batch, time), d_outputs.data(), d_h.mutable_data(), d_c.mutable_data(),
+      reinterpret_cast<Number*>(dz.mutable_data()),
+      reinterpret_cast<Number*>(previous_h.mutable_data()), d_bias.mutable_data(), ceiling};
+  const Steps& steps = named(instruction_set);
+  if (batch && time) {
+    const py::gil_scoped_release release;
+    run(steps, cell, problem, threads);
+  }
+  return py::make_tuple(dz, previous_h, d_bias, d_h, d_c);
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_recurrent_core, module) {
+  module.doc() = "The compiled core of tfasr.layers.recurrent_kernel.";
+  const float no_ceiling = std::numeric_limits<float>::infinity();
+  module.def("instruction_sets", [] {
+    py::list names;
+    for (const Steps* steps : steps_here()) names.append(steps->name);
+    return names;
+  });
+  const auto define = [&](const char* name, auto function) {
+    module.def(name, function, py::arg("projected").noconvert(), py::arg("bias"),
+               py::arg("recurrent_kernel").noconvert(), py::arg("h"), py::arg("c"),
+               py::arg("mask").none(true), py::arg("threads"), py::arg("instruction_set") = "",
+               py::arg("ceiling") = no_ceiling);
+  };
+  define("forward_float32", forward<float, float>);
+  define("forward_bfloat16", forward<std::uint16_t, Bfloat16>);
+  const auto define_backward = [&](const char* name, auto function) {
+    module.def(name, function, py::arg("gates"), py::arg("c"), py::arg("outputs"),
+               py::arg("recurrent_kernel").noconvert(), py::arg("h"), py::arg("c0"),
+               py::arg("mask").none(true), py::arg("d_outputs"), py::arg("d_h"), py::arg("d_c"),
+               py::arg("threads"), py::arg("instruction_set") = "", py::arg("ceiling") = no_ceiling);
+  };
+  define_backward("backward_float32", backward<float, float>);
+  define_backward("backward_bfloat16", backward<std::uint16_t, Bfloat16>);
+}
+
+}  // namespace recurrent

@@ -1,0 +1,26 @@
+// The steps for any processor.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <deque>
+
+#include "buffer.hpp"
+#include "problem.hpp"
+#include "team.hpp"
+
+namespace recurrent {
+namespace {
+
+#define LANES 4
+#define FORWARD_ROWS 2
+#define BACKWARD_ROWS 5
+#include "steps.inc"
+
+bool runs_here() { return true; }
+
+}  // namespace
+
+extern const Steps k_portable{"portable", runs_here, forward_of<float>, forward_of<Bfloat16>,
+                        backward_of<float>, backward_of<Bfloat16>};
+
+}  // namespace recurrent
