@@ -2,6 +2,8 @@
 
 import keras
 
+from tfasr.layers.fused_call import has_gpu, run_fused
+
 KERNELS = ("auto", "fused", "cudnn", "generic")
 
 
@@ -74,7 +76,7 @@ class LSTM(keras.layers.LSTM):
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return self._keras_loop(sequences, initial_state, mask, training, self.use_cudnn)
         arguments = (sequences, initial_state, mask, training)
-        if self._demands_cudnn() or (self._prefers_cudnn() and _has_gpu()):
+        if self._demands_cudnn() or (self._prefers_cudnn() and has_gpu()):
             try:
                 result = self._keras_loop(*arguments, use_cudnn=True)
                 self.last_kernel = "cuDNN"
@@ -101,32 +103,17 @@ class LSTM(keras.layers.LSTM):
             self.use_cudnn = wanted
 
     def _fused_loop(self, sequences, initial_state, mask, training):
-        import tensorflow as tf  # only here: on other backends it need not exist
-
         from tfasr.layers.lstm_kernel import lstm_sequence
         from tfasr.layers.recurrent_kernel import recurrent_sequence, runs_here
 
-        cell = self.cell
-        if training and cell.dropout:
-            sequences *= tf.expand_dims(cell.get_dropout_mask(sequences[:, 0]), axis=1)
-        mask = keras.tree.flatten(mask)[0]
-        mask = None if mask is None else tf.cast(mask, tf.bool)
-        if self.go_backwards:
-            sequences = tf.reverse(sequences, axis=[1])
-            mask = None if mask is None else tf.reverse(mask, axis=[1])
-        weights = [_value(cell.kernel), _value(cell.recurrent_kernel)]
-        bias = _value(cell.bias) if cell.use_bias else tf.zeros((4 * cell.units,), weights[0].dtype)
-        h, c = (tf.cast(state, _state_dtype(state.dtype)) for state in initial_state)
-        native = runs_here(weights[0].dtype, h.dtype)
+        native = runs_here(self.compute_dtype)
         self.last_kernel = "fused CPU" if native else "fused TensorFlow loop"
-        run = recurrent_sequence if native else lstm_sequence
-        outputs, h, c = run(sequences, *weights, bias, h, c, mask)
-        if mask is not None:
-            # Keras repeats the last valid output in masked steps, and begins with zeros.
-            written = mask if self.zero_output_for_mask else _seen(mask)
-            outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
-        outputs.set_shape((*sequences.shape[:2], cell.units))
-        return outputs[:, -1], outputs, [h, c]
+
+        def run(inputs, kernel, recurrent_kernel, bias, states, mask):
+            sequence = recurrent_sequence if native else lstm_sequence
+            return sequence(inputs, kernel, recurrent_kernel, bias, *states, mask)
+
+        return run_fused(run, self, 4, sequences, initial_state, mask, training)
 
     def get_config(self):
         """Returns Keras's config, and what is not left to "auto"."""
@@ -134,29 +121,3 @@ class LSTM(keras.layers.LSTM):
         if self.requested_kernel != "auto":
             config["kernel"] = self.requested_kernel
         return config
-
-
-def _has_gpu() -> bool:
-    import tensorflow as tf
-
-    return bool(tf.config.list_logical_devices("GPU"))
-
-
-def _value(variable):
-    """Returns a weight in the compute dtype as a plain tensor, not as a variable."""
-    import tensorflow as tf
-
-    return tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
-
-
-def _state_dtype(dtype):
-    import tensorflow as tf
-
-    return tf.float64 if dtype == tf.float64 else tf.float32
-
-
-def _seen(mask):
-    """Returns whether a step or one before it is valid; mask is ``(batch, time)``."""
-    import tensorflow as tf
-
-    return tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0

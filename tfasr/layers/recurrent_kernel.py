@@ -12,12 +12,14 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from tfasr.layers.fused_call import has_gpu
+
 try:
     from tfasr.layers import _recurrent_core as core
 except ImportError:  # built without a compiler: the layers then use loops in TensorFlow
     core = None
 
-DTYPES = (tf.float32, tf.bfloat16)
+DTYPES = ("float32", "bfloat16")
 
 
 def recurrent_sequence(
@@ -73,14 +75,12 @@ def recurrent_sequence(
     return run(inputs, kernel, recurrent_kernel, bias, *states)
 
 
-def runs_here(dtype: tf.DType, state_dtype: tf.DType) -> bool:
-    """Returns whether the compiled steps can run what is being called, where it is called."""
-    if core is None or dtype not in DTYPES or state_dtype != tf.float32:
+def runs_here(dtype: str) -> bool:
+    """Returns whether the compiled steps can multiply in a dtype in the graph being made."""
+    if core is None or dtype not in DTYPES or has_gpu():
         return False
-    # A program of XLA's cannot call out of itself. TensorFlow's own layers look this up likewise.
-    graph = tf.compat.v1.get_default_graph()
-    in_xla = control_flow_util.GraphOrParentsInXlaContext(graph)
-    return not in_xla and not tf.config.list_logical_devices("GPU")
+    # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
+    return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
 def refuse_second_derivatives(*_):

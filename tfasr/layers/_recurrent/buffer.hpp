@@ -3,21 +3,23 @@
 
 #include <cstddef>
 #include <cstring>
-#include <new>
 
 namespace recurrent {
 
-constexpr std::align_val_t kAlignment{64};
+// Layers of one model ask for the same sizes in every step, and fresh pages cost as much as the
+// arithmetic of a narrow layer: released memory is kept and given out again. What is in use and what
+// is kept never exceed together what was once in use at one time. Any thread may call these.
+void* allocate(std::size_t bytes);
+void release(void* memory);
 
-inline void* allocate(std::size_t bytes) { return ::operator new(bytes ? bytes : 1, kAlignment); }
-inline void release(void* memory) { ::operator delete(memory, kAlignment); }
+enum class Fill { kNothing, kZero };
 
-// Numbers, zero at first.
 template <class T>
 class Buffer {
  public:
-  explicit Buffer(std::size_t size) : data_(static_cast<T*>(allocate(size * sizeof(T)))) {
-    std::memset(static_cast<void*>(data_), 0, size * sizeof(T));
+  explicit Buffer(std::size_t size, Fill fill)
+      : data_(static_cast<T*>(allocate(size * sizeof(T)))) {
+    if (fill == Fill::kZero) std::memset(static_cast<void*>(data_), 0, size * sizeof(T));
   }
   ~Buffer() { release(data_); }
   Buffer(const Buffer&) = delete;

@@ -2,8 +2,8 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <deque>
+#include <type_traits>
 
 #include <immintrin.h>
 
@@ -12,7 +12,8 @@
 #include "team.hpp"
 
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
@@ -23,7 +24,7 @@ namespace {
 
 #define LANES 8
 #define FORWARD_ROWS 2
-#define BACKWARD_ROWS 5
+#define BACKWARD_ROWS 4
 #include "steps.inc"
 
 #ifdef __clang__
@@ -32,7 +33,10 @@ namespace {
 #pragma GCC pop_options
 #endif
 
-bool runs_here() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool runs_here() {
+  return __builtin_cpu_supports("avx2") &&
+         __builtin_cpu_supports("fma");
+}
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <deque>
+#include <type_traits>
 
 #include <immintrin.h>
 
@@ -12,7 +12,8 @@
 #include "team.hpp"
 
 #ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma"))), \
+                             apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma")
@@ -23,7 +24,7 @@ namespace {
 
 #define LANES 16
 #define FORWARD_ROWS 6
-#define BACKWARD_ROWS 12
+#define BACKWARD_ROWS 8
 #define PAIRS
 #include "steps.inc"
 
@@ -33,7 +34,13 @@ namespace {
 #pragma GCC pop_options
 #endif
 
-bool runs_here() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16"); }
+bool runs_here() {
+  return __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512bf16");
+}
 
 }  // namespace
 

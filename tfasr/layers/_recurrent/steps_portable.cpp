@@ -1,8 +1,8 @@
 // The steps for any processor.
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <deque>
+#include <type_traits>
 
 #include "buffer.hpp"
 #include "problem.hpp"
@@ -13,7 +13,7 @@ namespace {
 
 #define LANES 4
 #define FORWARD_ROWS 2
-#define BACKWARD_ROWS 5
+#define BACKWARD_ROWS 4
 #include "steps.inc"
 
 bool runs_here() { return true; }
