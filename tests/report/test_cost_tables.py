@@ -26,6 +26,11 @@ def write_energy(run_dir, watts, *, until_s=40, counter="package-0"):
     (run_dir / "energy.csv").write_text("\n".join([",".join(ENERGY_COLUMNS), *rows]) + "\n")
 
 
+def said(*paths, **options):
+    """The report's text, whatever its lines' width."""
+    return " ".join(report(paths, **options).split())
+
+
 def rows_of(*paths, **options):
     return json.loads(report(paths, output_format="json", **options))
 
@@ -57,7 +62,7 @@ def test_each_run_may_have_its_own_machine(small, large, tmp_path):
     assert [row["cost_usd"] for row in rows] == [None, None]
     assert rows[1]["cost_relative"] == pytest.approx(0.15)
     assert [row["hardware"] for row in rows] == ["Sys10$", "Sys1$"]
-    assert "states no price in dollars" in report([small], hardware=["paper_sys1"])
+    assert "states no price in dollars" in said(small, hardware=["paper_sys1"])
 
 
 def test_a_folder_of_runs_may_have_a_machine(tmp_path):
@@ -84,7 +89,7 @@ def test_sessions_on_different_machines_need_a_choice(tmp_path):
         ledger.event("hardware", to_json(HardwareConfig(price_usd_per_hour=price)))
     run_dir = ledger.write(tmp_path / "a")
     assert rows_of(run_dir)[0]["cost_usd"] is None
-    assert "its sessions state different machines" in report([run_dir])
+    assert "its sessions state different machines" in said(run_dir)
 
 
 def test_downtime_is_not_charged_and_lost_work_is(tmp_path):
@@ -122,7 +127,7 @@ def test_measured_energy_is_given_by_interval_and_its_counters_named(small):
     assert (row["energy_is"], row["energy_unknown_s"]) == ("measured", 0)
     assert row["energy_counters"] == ["package-0"]
     assert (row["cost_usd"], row["hardware"]) == (None, None)
-    assert "energy of package-0, and of nothing else" in report([small])
+    assert "energy of package-0, and of nothing else" in said(small)
 
 
 def test_a_gap_makes_energy_a_lower_bound_and_is_said(small):
@@ -130,7 +135,7 @@ def test_a_gap_makes_energy_a_lower_bound_and_is_said(small):
     (row,) = rows_of(small)
     assert row["energy_is"] == "at least"
     assert row["energy_unknown_s"] == pytest.approx(3)
-    text = report([small])
+    text = said(small)
     assert "> " in text.split("Cost and energy")[1]
     assert "the energy of 3.0 s is unknown" in text
 
@@ -144,7 +149,7 @@ def test_a_nominal_power_is_labelled_an_estimate(small, tmp_path):
     assert row["energy_is"] == "estimate"
     assert row["electricity_usd"] == pytest.approx(1)
     assert row["cost_usd"] == pytest.approx(2)
-    text = report([small], hardware=[machine])
+    text = said(small, hardware=[machine])
     assert "0.001 (est.)" in text
     assert "estimated from a nominal power of 450 W" in text
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.telemetry.system import nvml
+from tfasr.telemetry.nvml import nvml
 from tfasr.tta.energy import ENERGY_COLUMNS, ENERGY_FILE
 
 ENERGY_INTERVAL_S = 0.5

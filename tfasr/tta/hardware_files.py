@@ -77,7 +77,7 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
     hosts = _count(content.get("number_of_nodes"))
     devices = _count(content.get("accelerators_per_node"))
     known: dict[str, Any] = {
-        "name": str(content["system_name"]),
+        "name": str(content["system_name"] or path.stem),
         "num_hosts": hosts,
         "num_devices": None if devices is None else devices * (hosts or 1),
         "source": path.name,
