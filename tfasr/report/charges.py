@@ -98,7 +98,7 @@ class Machines:
         if not stated and not price:
             return None, []
         if any(other != stated[0] for other in stated):
-            return None, ["its sessions state different machines: choose with --hardware"]
+            return None, ["sessions state different machines: choose with --hardware"]
         return _from_ledger(stated[0] if stated else {}, price, run.name), []
 
 
@@ -147,7 +147,7 @@ def _notes(
 ) -> list[str]:
     notes = []
     if hardware is not None and hardware.hourly_usd is None:
-        notes.append("its machine states no price in dollars: --price_usd_per_hour does")
+        notes.append("no price in dollars: --price_usd_per_hour gives one")
     if counters:
         notes.append(f"energy of {', '.join(counters)}, and of nothing else")
     for charge in charges:

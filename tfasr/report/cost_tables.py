@@ -11,6 +11,7 @@ from tfasr.tta.intervals import INTERVALS
 if TYPE_CHECKING:
     from tfasr.report.analysis import Report
 
+_NAMED = 3
 _RULE = (
     "Charged: from the run's first event until the target was met, initialisation, evaluation and "
     "lost work included under every policy; downtime between sessions is not, though a rented "
@@ -129,16 +130,21 @@ def _measured_intervals(charged: list[TargetCharge | None]) -> list[str]:
 
 
 def _notes(report: "Report") -> list[str]:
-    notes = []
+    """Returns what has to be said of the runs, once for all of whom it is true."""
+    names: dict[str, list[str]] = {}
     for run in report.runs:
-        if run.charges is None:
-            continue
-        machine = run.charges.hardware
+        machine = run.charges.hardware if run.charges else None
         source = f" ({machine.source})" if machine and machine.source else ""
         said = [f"machine {machine.name}{source}"] if machine and machine.name else []
-        said += run.charges.notes
-        notes += [f"{run.name}: {'; '.join(said)}."] if said else []
-    return notes
+        said += run.charges.notes if run.charges else []
+        if said:
+            names.setdefault("; ".join(said), []).append(run.name)
+    return [f"{_shortened(of)}: {said}." for said, of in names.items()]
+
+
+def _shortened(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _figure(value: float | None) -> str:

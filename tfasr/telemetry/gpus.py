@@ -9,7 +9,6 @@ from tfasr.telemetry.processor import ROOT, text
 
 _NVIDIA = "0x10de"
 _DISPLAY = ("0x0300", "0x0302")
-_MAX_LINKS = 18
 
 
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
@@ -49,7 +48,8 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
         energy = "counter"
     else:
         energy = None if ask("nvmlDeviceGetPowerUsage") is None else "power"
-    links = [ask("nvmlDeviceGetNvLinkState", link) for link in range(_MAX_LINKS)]
+    most = getattr(library, "NVML_NVLINK_MAX_LINKS", 18)
+    links = [ask("nvmlDeviceGetNvLinkState", link) for link in range(most)]
     return {
         "name": _text(ask("nvmlDeviceGetName")),
         "memory_bytes": None if memory is None else memory.total,
