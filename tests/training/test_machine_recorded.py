@@ -2,6 +2,7 @@
 
 import functools
 import json
+import sys
 import threading
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from tfasr.gin_config import load_config
 from tfasr.ledger import read_events
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.training.train import train
+from tfasr.tta.energy import read_samples
 from tfasr.tta.run import load_run
 
 TINY = str(Path(__file__).parent / "tiny.gin")
@@ -35,14 +37,15 @@ def powercap(tmp_path, monkeypatch):
         part.replace(folder / "energy_uj")
 
     def keep_rising():
-        while not ended.wait(0.01):
+        while not ended.wait(0.05):
             show()
 
     show()
     thread = threading.Thread(target=keep_rising)
     thread.start()
-    sampler = functools.partial(EnergySampler, root=tmp_path / "powercap", interval_s=0.05)
+    sampler = functools.partial(EnergySampler, root=tmp_path / "powercap", interval_s=0.1)
     monkeypatch.setattr("tfasr.training.train.EnergySampler", sampler)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # the tests' own machine may have GPUs
     yield
     ended.set()
     thread.join()
@@ -62,10 +65,11 @@ def test_price_and_energy_are_recorded_and_charged(powercap, shard_dir, tmp_path
     assert 0 < row["charged_s"] <= wall_s
     assert row["cost_usd"] == pytest.approx(row["charged_s"])
     assert row["energy_unknown_s"] == 0
-    # The made counter moves in steps of 10 ms or more, on a machine that may be busy.
-    assert row["energy_joules"] == pytest.approx(WATTS * row["charged_s"], rel=0.25)
+    samples = read_samples(run_dir)
+    assert 0 < row["energy_joules"] <= samples[-1].joules - samples[0].joules
     assert row["energy_counters"] == ["package-0"]
     spent = row["energy_by_interval_joules"]
+    assert sum(spent.values()) == pytest.approx(row["energy_joules"])
     assert spent["init"] > 0
     assert spent["compile"] + spent["train"] > 0
 
