@@ -16,6 +16,7 @@ _HOME = {
     "ErrorCounts": "tfasr.metrics",
     "Experiment": "tfasr.training.experiment",
     "FeatureConfig": "tfasr.data.features",
+    "HardwareConfig": "tfasr.tta.hardware",
     "Hypothesis": "tfasr.decoding.decoder",
     "Ledger": "tfasr.ledger",
     "PipelineConfig": "tfasr.data.pipeline",

@@ -21,6 +21,7 @@ COMMANDS = {
     "evaluate": "score a trained model on a prepared split",
     "report": "time to accuracy of runs: table, figures, HTML",
     "bench": "what a part costs: decoders over beam widths",
+    "doctor": "what this machine is, and whether its clocks can be believed",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {

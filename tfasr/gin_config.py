@@ -14,6 +14,7 @@ from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
 from tfasr.presets_folder import Line, find_preset, read_preset
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.tta.hardware import HardwareConfig
 
 _LINE = re.compile(r"line (\d+)")
 
@@ -27,12 +28,14 @@ class LoadedConfig:
         shards: how ``tfasr prepare`` packs.
         given: the files' text, includes in place, and the extra bindings.
         operative: every value in use, as gin.
+        hardware: the machine, where a preset describes it.
     """
 
     experiment: Experiment
     shards: ShardConfig
     given: str
     operative: str
+    hardware: HardwareConfig | None = None
 
 
 def _register_optimizers() -> None:
@@ -62,18 +65,22 @@ def _register_optimizers() -> None:
 _register_optimizers()
 
 
-def load_config(gin_file: str | None = None, bindings: Sequence[str] = ()) -> LoadedConfig:
-    """Reads an experiment from a gin file and extra bindings.
+def load_config(
+    gin_file: str | Sequence[str] | None = None, bindings: Sequence[str] = ()
+) -> LoadedConfig:
+    """Reads an experiment from gin files and extra bindings.
 
     Args:
-        gin_file: a path or the name of a preset; None for the defaults.
+        gin_file: a path or the name of a preset, or several, such as an experiment's and a
+            machine's; None for the defaults.
         bindings: lines of gin that override the file's, such as "TrainingConfig.seed = 2".
 
     Raises:
         UsageError: for a missing file, an unknown name, a wrong type or value, or a binding that
             nothing uses. It names file and line.
     """
-    lines = read_preset(find_preset(gin_file)) if gin_file else []
+    files = [gin_file] if isinstance(gin_file, str) else gin_file or []
+    lines = [line for file in files for line in read_preset(find_preset(file))]
     lines += [Line("--gin_binding", n, text) for n, text in enumerate(bindings, start=1)]
     given = "\n".join(line.text for line in lines) + "\n"
     gin.clear_config()
@@ -81,12 +88,13 @@ def load_config(gin_file: str | None = None, bindings: Sequence[str] = ()) -> Lo
         _parse(given, lines)
         configs = {f.name: _make(f.default_factory, lines) for f in fields(Experiment)}
         shards = _make(ShardConfig, lines)
+        hardware = _make(HardwareConfig, lines) if _binds(HardwareConfig) else None
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         _refuse_unused(lines)
         operative = gin.operative_config_str()
     finally:
         gin.clear_config()
-    return LoadedConfig(Experiment(**configs), shards, given, operative)
+    return LoadedConfig(Experiment(**configs), shards, given, operative, hardware)
 
 
 def _parse(text: str, lines: list[Line]) -> None:
@@ -101,12 +109,17 @@ def _parse(text: str, lines: list[Line]) -> None:
         raise UsageError(f"{where}: {message}. Names are those of tfasr's configs.") from error
 
 
+def _binds(cls: type) -> bool:
+    bound = gin.config._CONFIG  # noqa: SLF001 - no public way
+    return any(selector.split(".")[-1] == cls.__name__ for _, selector in bound)
+
+
 def _make(cls: type, lines: list[Line]) -> Any:
     """Makes a config with gin's bindings, or says which line it dislikes."""
     try:
         return gin.get_configurable(cls)()
     except (TypeError, ValueError) as error:
-        message = str(error).split("\n")[0]
+        message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), "nothing, bind it")
         named = re.match(rf"{cls.__name__}\.(\w+)", message)
         raise UsageError(f"{_binding_place(lines, cls.__name__, named)}{message}") from error
 

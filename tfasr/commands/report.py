@@ -4,11 +4,14 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tfasr.errors import RunError, UsageError
 from tfasr.report.analysis import Report, analyse_run, compare
+from tfasr.report.charges import Machines, charges_of
+from tfasr.report.cost_tables import cost_tables
 from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
 from tfasr.report.grouping import GroupResult, configuration, group_results, named_groups
 from tfasr.report.naming import Target, check_target, distinct_names, merged_targets, parse_target
@@ -33,6 +36,8 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
+    hardware: Iterable[str] = (),
+    price_usd_per_hour: float | None = None,
 ) -> str:
     """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
 
@@ -49,6 +54,9 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
+        hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
+            by default what a run's own ledger says.
+        price_usd_per_hour: the machines' rent, instead of what their descriptions state.
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
@@ -60,6 +68,7 @@ def report(
         run_dirs,
         asked,
         force=force,
+        machines=Machines(hardware, price_usd_per_hour),
         policy=POLICIES[policy or "paper"],
         window=window,
         all_policies=policy is not None or out is not None,
@@ -107,6 +116,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="compare runs that are not comparable, and say why"
     )
+    parser.add_argument(
+        "--hardware",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
+        "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
+    )
+    parser.add_argument(
+        "--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,6 +140,8 @@ def run(args: argparse.Namespace) -> int:
         window=args.window,
         power=args.power,
         force=args.force,
+        hardware=args.hardware,
+        price_usd_per_hour=args.price_usd_per_hour,
     )
     sys.stdout.write(text)
     if args.out is not None:
@@ -137,7 +159,12 @@ def _check(output_format: str, policy: str | None, window: int | None) -> None:
 
 
 def _analyse(
-    run_dirs: Sequence[str | Path], asked: list[Target], *, force: bool, **options: Any
+    run_dirs: Sequence[str | Path],
+    asked: list[Target],
+    *,
+    force: bool,
+    machines: Machines,
+    **options: Any,
 ) -> Report:
     logs = [(log, Path(path)) for path in run_dirs for log in find_logs(path)]
     found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
@@ -155,7 +182,11 @@ def _analyse(
         one = load_log(log, name)
         # A folder of runs is a group by being one, single runs by their configuration.
         configurations.append(str(given.resolve()) if log != given else configuration(one))
-        analysed.append(analyse_run(one, wanted, **options))
+        found_of = analyse_run(one, wanted, **options)
+        machine = machines.of(one, given.resolve().name)
+        untils = [result.until_s for result in found_of.results]
+        analysed.append(replace(found_of, charges=charges_of(one, machine, untils)))
+    machines.check_all_used()
     grouped = named_groups(analysed, configurations)
     policy, window = options["policy"], options["window"]
     return compare(grouped, wanted, policy=policy, window=window, force=force, notes=notes)
@@ -177,6 +208,7 @@ def _tables(
     first, *others = tables(analysed)
     more = group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
+    more += cost_tables(analysed)
     more += policy_tables(analysed) if full else []
     return [first, *more, *others]
 

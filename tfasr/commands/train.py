@@ -6,7 +6,12 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
-    parser.add_argument("--gin_file", help="preset or file; default: the paper's model")
+    parser.add_argument(
+        "--gin_file",
+        action="append",
+        help="preset or file, repeatable, such as demo.gin and hardware/rented_per_hour.gin; "
+        "default: the paper's model",
+    )
     parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
     parser.add_argument("--shard_dir", required=True, help="holds the splits train, validation")
     parser.add_argument("--run_dir", required=True, help="gets the run")
@@ -35,6 +40,7 @@ def run(arguments: argparse.Namespace) -> None:
         run_dir=arguments.run_dir,
         resume=arguments.resume,
         gin_texts={"config.gin": config.given, "operative_config.gin": config.operative},
+        hardware=config.hardware,
     )
     if history:
         last = history[-1]

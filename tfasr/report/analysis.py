@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfasr.report.charges import RunCharges
 from tfasr.report.comparison import Differences, difference_text, differences
 from tfasr.report.naming import Target
 from tfasr.report.smoothing import gaussian_smooth, thin
@@ -57,6 +58,7 @@ class RunAnalysis:
         comparability: what makes the results comparable, None where not stated.
         config: gin's text, None where it was not saved.
         notes: what a reader has to know about the run.
+        charges: cost and energy; None unless asked for.
     """
 
     name: str
@@ -72,6 +74,7 @@ class RunAnalysis:
     status: str
     sessions: int
     notes: list[str]
+    charges: RunCharges | None = None
 
     @property
     def wall_s(self) -> float:

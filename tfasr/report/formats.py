@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfasr.report.analysis import Report, RunAnalysis, eval_s, train_s
+from tfasr.report.cost_tables import charges_json
 from tfasr.report.grouping import GroupResult
 from tfasr.report.tables import Table
 from tfasr.tta.brackets import Bracket
@@ -100,6 +101,7 @@ def _group(report: Report, result: GroupResult) -> dict[str, Any]:
         **dataclasses.asdict(result.statistics),
         "against_first": None if comparison is None else dataclasses.asdict(comparison),
         "factors": None if product is None else dataclasses.asdict(product),
+        "charges": [charges_json(report, run, target) for run in result.members],
     }
 
 
@@ -122,6 +124,7 @@ def _result(report: Report, index: int, target: int) -> dict[str, Any]:
         "bracket": _bracket(result.bracket),
         "interpolated_s": result.bracket.interpolated_s,
         "until_target": None if result.until_s is None else _times(result.until_s),
+        **charges_json(report, index, target),
     }
 
 

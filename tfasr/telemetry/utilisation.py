@@ -7,7 +7,7 @@ from typing import TextIO
 
 import psutil
 
-from tfasr.telemetry.system import nvml
+from tfasr.telemetry.nvml import nvml
 
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1

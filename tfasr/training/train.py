@@ -10,12 +10,14 @@ from typing import Any
 import keras
 
 from tfasr.alphabet import Alphabet
+from tfasr.config import to_json
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.decoding.choice import make_decoder, save_lexicon
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.ledger import Ledger
+from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
 from tfasr.training.callbacks import (
@@ -38,6 +40,7 @@ from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
 from tfasr.training.sentences import SentenceSampler
+from tfasr.tta.hardware import HardwareConfig
 
 log = logging.getLogger("tfasr")
 
@@ -49,6 +52,7 @@ def train(
     run_dir: str | Path,
     resume: bool = False,
     gin_texts: dict[str, str] | None = None,
+    hardware: HardwareConfig | None = None,
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -60,6 +64,7 @@ def train(
         resume: continues an interrupted run from its newest checkpoint, in the middle of an epoch
             too, with the batches that remained.
         gin_texts: files to write beside them, by name: the config as given and as used.
+        hardware: what the machine costs, for the ledger.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
@@ -83,8 +88,9 @@ def train(
         lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
         save_lexicon(run_dir, lexicon)
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
-        with UtilisationSampler(run_dir), booked(ledger):
-            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon).train()
+        facts = {} if hardware is None else {"hardware": to_json(hardware)}
+        with UtilisationSampler(run_dir), EnergySampler(run_dir, session), booked(ledger):
+            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts).train()
     finally:
         ledger.close()
 
@@ -100,8 +106,10 @@ class _Run:
         splits: dict[str, ShardedSplit],
         alphabet: Alphabet,
         lexicon: list[str],
+        facts: dict[str, Any],
     ):
         self._experiment = experiment
+        self._given_facts = facts
         self._training = experiment.training
         self._run_dir = run_dir
         self._ledger = ledger
@@ -244,6 +252,7 @@ class _Run:
             "comparability": comparability(
                 experiment, self._splits["validation"], self._alphabet, self._lexicon
             ),
+            **self._given_facts,
         }
         for key, value in facts.items():
             self._ledger.event(key, value)

@@ -1,0 +1,127 @@
+"""``tfasr doctor``: what this machine is, and whether its clocks can be believed."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import RunError
+from tfasr.telemetry.examination import Examination, advice, examine
+from tfasr.telemetry.software import OPTIONAL
+from tfasr.telemetry.system_desc import gibibytes, network, pcie, system_description
+
+FORMATS = ("table", "json")
+_UNKNOWN = "n/a"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments to a parser."""
+    parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
+    parser.add_argument(
+        "--out", metavar="FILE", help="also write a system description as of MLPerf, system.json"
+    )
+    parser.add_argument("--system_name", default="", help="how the description calls the machine")
+    parser.add_argument("--submitter", default="", help="of the description")
+    parser.add_argument(
+        "--tensorflow", action="store_true", help="also import TensorFlow, in a process apart"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Writes what was found to stdout; returns the exit status 0."""
+    found = examine(tensorflow=args.tensorflow)
+    description = system_description(found, submitter=args.submitter, system_name=args.system_name)
+    text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
+    if args.out is not None:
+        try:
+            Path(args.out).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise RunError(
+                f"The description must be written to {args.out}, and could not be: {error}. "
+                "Choose another --out."
+            ) from error
+    sys.stdout.write(text if args.format == "json" else doctor_text(found))
+    return 0
+
+
+def doctor_text(found: Examination) -> str:
+    """Returns what was found as two columns, and advice below."""
+    rows = [*_machine(found), *_devices(found), *_software(found)]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:{width}}  {value}" for name, value in rows]
+    said = advice(found)
+    lines += ["", *(f"- {one}" for one in said)] if said else ["", "Nothing to mend."]
+    return "\n".join(lines) + "\n"
+
+
+def _machine(found: Examination) -> list[tuple[str, str]]:
+    processor, host = found.processor, found.host
+    counted = ((processor[name], name) for name in ("sockets", "cores", "threads"))
+    shape = ", ".join(f"{_told(count)} {name}" for count, name in counted)
+    usable = f"{_told(host['usable_threads'])} threads usable"
+    limits = (
+        f"{usable}; control group: {_told(host['cpu_limit'])} processors, "
+        f"{gibibytes(host['memory_limit_bytes']) or _UNKNOWN} memory"
+    )
+    virtual = {True: "virtual machine", False: "no virtual machine", None: "virtual machine n/a"}
+    return [
+        ("processor", f"{_told(processor['model'])}: {shape}, {_told(processor['numa_nodes'])} "
+         "NUMA nodes"),
+        ("instructions", ", ".join(processor["instructions"]) or _UNKNOWN),
+        ("governor", ", ".join(processor["governors"]) or _UNKNOWN),
+        ("memory", gibibytes(host["memory_bytes"]) or _UNKNOWN),
+        ("limits", limits),
+        ("load", _UNKNOWN if host["load"] is None else f"{host['load']:.2f} over a minute"),
+        ("system", f"{host['operating_system']}, {host['kernel']}, "
+         f"{virtual[processor['virtual']]}, container: {host['container'] or 'none seen'}"),
+        ("network", "; ".join(map(network, host["networks"])) or _UNKNOWN),
+    ]  # fmt: skip
+
+
+def _devices(found: Examination) -> list[tuple[str, str]]:
+    rows = []
+    for index, gpu in enumerate(found.gpus):
+        links = gpu["nvlinks"]
+        facts = [
+            _told(gpu["name"]),
+            gibibytes(gpu["memory_bytes"]) or "memory n/a",
+            f"driver {_told(gpu['driver'])}",
+            f"{pcie(gpu) or 'PCIe n/a'} (at most {pcie(gpu, 'max_') or _UNKNOWN})",
+            f"NVLinks: {_UNKNOWN if links is None else links}",
+        ]
+        rows.append((f"GPU {index}", ", ".join(facts)))
+    if not found.gpus:
+        seen = f"{found.gpus_on_bus or 'none'} seen on the PCI bus"
+        rows.append(("GPUs", f"{seen}; {found.gpu_problem or 'NVML sees none'}"))
+    rows.append(("energy, processors", found.rapl))
+    told = {"counter": "a counter of joules", "power": "power, to be integrated", None: _UNKNOWN}
+    gpus = ", ".join(f"GPU {index} {told[gpu['energy']]}" for index, gpu in enumerate(found.gpus))
+    rows.append(("energy, GPUs", gpus or f"{_UNKNOWN}: {found.gpu_problem or 'no GPUs'}"))
+    return rows
+
+
+def _software(found: Examination) -> list[tuple[str, str]]:
+    software = found.software
+    rows = [("Python", software["python"])]
+    rows += [(name, version or "missing") for name, version in software["packages"].items()]
+    decoder = found.decoder_problem
+    rows.append(("compiled decoder", "loads" if decoder is None else f"does not load: {decoder}"))
+    if found.tensorflow is not None:
+        rows.append(("TensorFlow's view", _tensorflow(found.tensorflow)))
+    rows += [
+        (name, f"{version or 'not installed'} ({OPTIONAL[name]})")
+        for name, version in software["optional"].items()
+    ]
+    return rows
+
+
+def _tensorflow(said: dict[str, Any]) -> str:
+    if "problem" in said:
+        return f"does not load: {said['problem']}"
+    devices = ", ".join(said["devices"]) or "no devices"
+    return f"{devices}; built for CUDA {_told(said['cuda'])}, cuDNN {_told(said['cudnn'])}"
+
+
+def _told(value: object) -> str:
+    return _UNKNOWN if value is None else f"{value:g}" if isinstance(value, float) else str(value)

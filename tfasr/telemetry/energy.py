@@ -1,0 +1,223 @@
+"""Samples energy counters beside a run: RAPL of the processors, NVML of the GPUs."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.telemetry.nvml import nvml
+from tfasr.tta.energy import ENERGY_COLUMNS, ENERGY_FILE
+
+ENERGY_INTERVAL_S = 0.5
+POWERCAP = Path("/sys/class/powercap")
+
+
+@dataclass(frozen=True)
+class EnergyCounter:
+    """A counter of joules.
+
+    Attributes:
+        name: "package-0", "package-0/dram", "gpu0"; "gpu0-power" is integrated from samples.
+        read: returns joules since some time in the past; it may raise.
+        range_joules: where the counter begins again at 0; None if it never does.
+    """
+
+    name: str
+    read: Callable[[], float]
+    range_joules: float | None = None
+
+
+def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
+    """Returns the folders of the processors' and memories' energy counters, by name.
+
+    Cores and graphics are parts of their package, and "psys" holds packages: they are left out,
+    so that nothing counts twice.
+
+    Source: the Linux kernel's Documentation/power/powercap/powercap.rst.
+    """
+    zones = {}
+    for folder in sorted(root.glob("intel-rapl:*")):
+        name = _text(folder / "name")
+        if name.startswith("package"):
+            zones[name] = folder
+        elif name == "dram":
+            package = _text(root / folder.name.rpartition(":")[0] / "name") or folder.name
+            zones[f"{package}/dram"] = folder
+    return zones
+
+
+def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
+    """Returns the counters of `rapl_zones` that this process may read."""
+    counters = []
+    for name, folder in rapl_zones(root).items():
+        with contextlib.suppress(OSError, ValueError):
+            _microjoules(folder / "energy_uj")
+            limit = _microjoules(folder / "max_energy_range_uj")
+            read = _reader(folder / "energy_uj")
+            counters.append(EnergyCounter(name, read, limit))
+    return counters
+
+
+def gpu_counters(library: Any) -> list[EnergyCounter]:
+    """Returns a counter for each GPU that tells its energy, or else its power.
+
+    Args:
+        library: pynvml, initialised; None for no GPUs.
+    """
+    counters = []
+    for index in range(0 if library is None else library.nvmlDeviceGetCount()):
+        handle = library.nvmlDeviceGetHandleByIndex(index)
+        total = _TotalEnergy(library, handle)
+        power = _IntegratedPower(library, handle)
+        for name, read in ((f"gpu{index}", total), (f"gpu{index}-power", power)):
+            with contextlib.suppress(Exception):  # NVML's own class is known only with NVML
+                read()
+                counters.append(EnergyCounter(name, read))
+                break
+    return counters
+
+
+class EnergySampler:
+    """Writes ``energy.csv`` every half a second, where there is a counter to read.
+
+    A line per counter: ``time_ms, session, mono_s, counter, joules, range_joules``, on the
+    ledger's clocks; all counters of one look share their time. Each look is handed to the
+    operating system at once, so that a killed run keeps what it measured. Use it as a context
+    manager around all of a session's events.
+
+    Args:
+        run_dir: where the file goes; a resumed run appends.
+        session: the ledger's.
+        root: the folder of powercap.
+        interval_s: seconds between two looks.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        session: int,
+        *,
+        root: Path = POWERCAP,
+        interval_s: float = ENERGY_INTERVAL_S,
+    ):
+        self._path = run_dir / ENERGY_FILE
+        self._session = session
+        self._root = root
+        self._interval_s = interval_s
+        self._counters: list[EnergyCounter] = []
+        self._resources = contextlib.ExitStack()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="energy", daemon=True)
+
+    def __enter__(self) -> "EnergySampler":
+        library = self._resources.enter_context(nvml())
+        self._counters = rapl_counters(self._root)
+        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
+            self._counters += gpu_counters(library)
+        if self._counters:
+            self._file = self._resources.enter_context(self._opened())
+            self._look()
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._counters:
+            self._stop.set()
+            self._thread.join()
+            self._look()
+        with contextlib.suppress(OSError):
+            self._resources.close()
+
+    def _opened(self):
+        begins = not self._path.exists()
+        file = self._path.open("a", encoding="utf-8")
+        # A line that a crash has cut stays a line of its own.
+        file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
+        return file
+
+    def _keep_looking(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            self._look()
+
+    def _look(self) -> None:
+        stamp = f"{time.time() * 1000:.0f},{self._session},{time.monotonic():.6f}"
+        lines = []
+        for counter in self._counters:
+            with contextlib.suppress(Exception):  # see gpu_counters; absence is told apart later
+                limit = "" if counter.range_joules is None else f"{counter.range_joules:.6f}"
+                lines.append(f"{stamp},{counter.name},{counter.read():.6f},{limit}\n")
+        with contextlib.suppress(OSError):  # a full disk is the training's to tell
+            self._file.write("".join(lines))
+            self._file.flush()
+
+
+class _TotalEnergy:
+    """A GPU's own counter, which begins with its driver."""
+
+    def __init__(self, library: Any, handle: Any):
+        self._library, self._handle = library, handle
+
+    def __call__(self) -> float:
+        return self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000
+
+
+class _IntegratedPower:
+    """A GPU's energy by the trapezium rule over its power, where it has no counter."""
+
+    def __init__(self, library: Any, handle: Any):
+        self._library, self._handle = library, handle
+        self._before: tuple[float, float] | None = None
+        self._joules = 0.0
+
+    def __call__(self) -> float:
+        power_w = self._library.nvmlDeviceGetPowerUsage(self._handle) / 1000
+        now_s = time.monotonic()
+        if self._before is not None:
+            then_s, then_w = self._before
+            self._joules += (now_s - then_s) * (power_w + then_w) / 2
+        self._before = now_s, power_w
+        return self._joules
+
+
+def rapl_access(root: Path = POWERCAP) -> str:
+    """Returns whether the processors' energy can be read, and if not, why and what to do."""
+    zones = rapl_zones(root)
+    if not zones:
+        return (
+            "n/a: no RAPL counters, as in most virtual machines and containers; on a host of "
+            "one's own: modprobe intel_rapl_msr"
+        )
+    refused = [name for name, folder in zones.items() if not _readable(folder / "energy_uj")]
+    if refused:
+        return (
+            f"not readable: {', '.join(refused)}. As root: chmod a+r "
+            f"{root}/intel-rapl:*/energy_uj (until the next boot)"
+        )
+    return f"readable: {', '.join(zones)}"
+
+
+def _readable(path: Path) -> bool:
+    try:
+        _microjoules(path)
+    except (OSError, ValueError):
+        return False
+    return os.access(path, os.R_OK)
+
+
+def _reader(path: Path) -> Callable[[], float]:
+    return lambda: _microjoules(path)
+
+
+def _microjoules(path: Path) -> float:
+    return int(path.read_text(encoding="ascii")) / 1e6
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,78 @@
+"""What the GPUs are, as NVML tells it; None is what it does not tell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tfasr.telemetry.nvml import nvml
+from tfasr.telemetry.processor import ROOT, text
+
+_NVIDIA = "0x10de"
+_DISPLAY = ("0x0300", "0x0302")
+
+
+def describe_gpus() -> tuple[list[dict[str, Any]], str]:
+    """Returns the GPUs as JSON values, and why there are none: "" where there are.
+
+    Returns:
+        For each "name", "memory_bytes", "driver", "pcie" with "generation", "width" and their
+        maxima, "nvlinks" that are up, and "energy": whether there is a counter of joules or only
+        of watts.
+    """
+    opened = nvml()
+    with opened as library:
+        if library is None:
+            return [], opened.problem
+        count = _ask(library.nvmlDeviceGetCount) or 0
+        driver = _text(_ask(library.nvmlSystemGetDriverVersion))
+        return [_describe(library, index, driver) for index in range(count)], ""
+
+
+def nvidia_devices(root: Path = ROOT) -> int:
+    """Returns how many NVIDIA GPUs stand on the PCI bus, driver or not."""
+    devices = (root / "sys" / "bus" / "pci" / "devices").glob("*")
+    return sum(
+        text(device / "vendor") == _NVIDIA and text(device / "class").startswith(_DISPLAY)
+        for device in devices
+    )
+
+
+def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
+    handle = library.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(name: str, *arguments: Any) -> Any:
+        return _ask(getattr(library, name, None), handle, *arguments)
+
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    if ask("nvmlDeviceGetTotalEnergyConsumption") is not None:
+        energy = "counter"
+    else:
+        energy = None if ask("nvmlDeviceGetPowerUsage") is None else "power"
+    most = getattr(library, "NVML_NVLINK_MAX_LINKS", 18)
+    links = [ask("nvmlDeviceGetNvLinkState", link) for link in range(most)]
+    return {
+        "name": _text(ask("nvmlDeviceGetName")),
+        "memory_bytes": None if memory is None else memory.total,
+        "driver": driver,
+        "pcie": {
+            "generation": ask("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "width": ask("nvmlDeviceGetCurrPcieLinkWidth"),
+            "max_generation": ask("nvmlDeviceGetMaxPcieLinkGeneration"),
+            "max_width": ask("nvmlDeviceGetMaxPcieLinkWidth"),
+        },
+        "nvlinks": None if all(link is None for link in links) else sum(map(bool, links)),
+        "energy": energy,
+    }
+
+
+def _ask(question: Callable | None, *arguments: Any) -> Any:
+    """Returns NVML's answer, or None where it has none: not supported, no permission, old."""
+    try:
+        return None if question is None else question(*arguments)
+    except Exception:  # noqa: BLE001 - NVML's own class is known only once it loads
+        return None
+
+
+def _text(value: Any) -> str | None:
+    """Older libraries answer in bytes."""
+    return value.decode() if isinstance(value, bytes) else value

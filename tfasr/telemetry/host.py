@@ -1,0 +1,108 @@
+"""What surrounds the processors: memory, limits, load, networks, operating system."""
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tfasr.telemetry.processor import ROOT, text
+
+_CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
+
+
+def describe_host(root: Path = ROOT) -> dict[str, Any]:
+    """Returns this computer's memory, limits, load, networks and system as JSON values.
+
+    Args:
+        root: the folder that holds ``proc``, ``sys`` and ``etc``; memory and load are always
+            those of this computer.
+
+    Returns:
+        "memory_bytes"; "usable_threads", those this process may run on; "cpu_limit", in
+        processors, and "memory_limit_bytes" of the control group; "load", the average of a
+        minute; "networks"; "operating_system"; "kernel"; "container". None is not known.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    load = getattr(os, "getloadavg", None)
+    return {
+        "memory_bytes": psutil.virtual_memory().total,
+        "usable_threads": len(affinity(0)) if affinity else None,
+        "cpu_limit": _cpu_limit(root),
+        "memory_limit_bytes": _memory_limit(root),
+        "load": load()[0] if load else None,
+        "networks": _networks(root / "sys" / "class"),
+        "operating_system": _operating_system(root),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "container": _container(root),
+    }
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """Returns the folders of this process's control group and those above it, inner first."""
+    folders = []
+    for line in text(root / "proc" / "self" / "cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            top = root / "sys" / "fs" / "cgroup" / (controller if controllers else "")
+            own = top / path.lstrip("/")
+            folders += [own, *(p for p in own.parents if p == top or top in p.parents)]
+    # Inside a container the group's own path may lie outside of what is mounted.
+    return [*folders, root / "sys/fs/cgroup", root / "sys/fs/cgroup" / controller]
+
+
+def _cpu_limit(root: Path) -> float | None:
+    limits = []
+    for group in _groups(root, "cpu"):
+        quota, _, period = text(group / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = text(group / "cpu.cfs_quota_us"), text(group / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            limits.append(int(quota) / int(period))
+    return min(limits, default=None)
+
+
+def _memory_limit(root: Path) -> int | None:
+    names = ("memory.max", "memory.limit_in_bytes")
+    found = [text(group / name) for group in _groups(root, "memory") for name in names]
+    # Version 1 says "no limit" by a number near 2 ** 63.
+    return min((int(one) for one in found if one.isdigit() and int(one) < 1 << 60), default=None)
+
+
+def _networks(classes: Path) -> list[dict[str, Any]]:
+    """Returns names, states and megabits per second; None where a driver does not tell."""
+    found = []
+    for folder in sorted((classes / "net").glob("*")):
+        speed = text(folder / "speed")
+        if folder.name != "lo" and folder.is_dir():
+            mbit = int(speed) if speed.isdigit() and int(speed) > 0 else None
+            state = text(folder / "operstate") or None
+            found.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
+    for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
+        port = rate.parent
+        gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
+        found.append(
+            {
+                "name": f"{port.parents[1].name}:{port.name}",
+                "state": text(port / "state").partition(": ")[2].lower() or None,
+                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
+            }
+        )
+    return found
+
+
+def _operating_system(root: Path) -> str:
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
+    return name[1] if name else platform.platform()
+
+
+def _container(root: Path) -> str | None:
+    """Returns what kind of container this is; None where none shows itself."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run" / ".containerenv").exists():
+        return "podman"
+    found = _CONTAINER.search(text(root / "proc" / "1" / "cgroup"))
+    return found[0] if found else None
