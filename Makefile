@@ -21,8 +21,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade pip
 
-# The C++ decoder is built by the install, so its sources are prerequisites too.
-SOURCES := setup.py setup.cfg pyproject.toml $(wildcard tfasr/decoding/_word_beam/*)
+# The C++ parts are built by the install, so their sources are prerequisites too.
+SOURCES := setup.py setup.cfg pyproject.toml $(wildcard tfasr/decoding/_word_beam/*) \
+	$(wildcard tfasr/layers/_recurrent/*)
 
 $(VENV)/demo.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr and TensorFlow into $(VENV); this takes some minutes."
@@ -36,6 +37,8 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 
 # decoder-sanitize, decoder-fuzz, decoder-warnings: the C++ decoder under sanitizers and fuzzing.
 include tfasr/decoding/_word_beam/sanitize.mk
+# recurrent-sanitize: the recurrent layers' compiled steps likewise.
+include tfasr/layers/_recurrent/sanitize.mk
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo

@@ -33,7 +33,7 @@ word_beam_core = Pybind11Extension(
 RECURRENT = Path("tfasr", "layers", "_recurrent")
 recurrent_core = Pybind11Extension(
     "tfasr.layers._recurrent_core",
-    sorted(str(path) for path in RECURRENT.glob("*.cpp")),
+    sorted(str(path) for path in RECURRENT.glob("*.cpp") if path.name != "fuzz.cpp"),
     depends=sorted(str(path) for kind in ("*.hpp", "*.inc") for path in RECURRENT.glob(kind)),
     cxx_std=17,
     extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-ffp-contract=fast", "-pthread"],

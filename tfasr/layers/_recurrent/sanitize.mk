@@ -1,0 +1,20 @@
+# Included by the top Makefile: the recurrent steps under sanitizers, built under build/.
+
+RECURRENT := tfasr/layers/_recurrent
+RECURRENT_CORE := $(filter-out $(RECURRENT)/binding.cpp,$(wildcard $(RECURRENT)/*.cpp))
+RECURRENT_FLAGS := -std=c++17 -g -O1 -pthread -Wall -Wextra -Wpedantic -Werror
+
+build/recurrent_fuzz_%: $(RECURRENT_CORE) $(wildcard $(RECURRENT)/*.hpp) $(wildcard $(RECURRENT)/*.inc)
+	mkdir -p build
+	$(CXX) $(RECURRENT_FLAGS) $(RECURRENT_MODE_$*) $(RECURRENT_CORE) -o $@
+
+RECURRENT_MODE_memory := -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined \
+	-fno-sanitize-recover=all -fno-omit-frame-pointer
+RECURRENT_MODE_threads := -fsanitize=thread
+
+.PHONY: recurrent-sanitize
+
+# Random problems under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer.
+recurrent-sanitize: build/recurrent_fuzz_memory build/recurrent_fuzz_threads
+	build/recurrent_fuzz_memory 500
+	build/recurrent_fuzz_threads 200
