@@ -46,7 +46,7 @@ class Worker:
     """
 
     def __init__(self, task: dict[str, Any]):
-        self._messages = tempfile.TemporaryFile()
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
         self._process = subprocess.Popen(
             [sys.executable, "-m", "twin.worker", json.dumps(task)],
             stdin=subprocess.PIPE,
@@ -83,6 +83,7 @@ class Worker:
         self._process.wait()
         self._messages.seek(0)
         end = self._messages.read()[-2000:].decode(errors="replace")
+        self.close()
         raise RuntimeError(f"{self._task} must give an answer. It ended with:\n{end}")
 
 
