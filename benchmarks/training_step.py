@@ -17,10 +17,12 @@ float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all we
 and ``ratio_to_torch_best`` is against the fastest of all its variants. A ratio is the other's time
 over ours, of the same round, the median of the rounds: above 1, tfasr is faster.
 
-PyTorch takes part where it is installed: ``pip install torch --index-url
-https://download.pytorch.org/whl/cpu`` is the small build without CUDA, ``pip install
-'tfasr[peers]'`` the default one. Needs an otherwise idle machine; with stock Keras the paper's
-size takes about half a minute a round on two cores.
+PyTorch takes part where it is installed. Its build for CPUs alone, which the installation page of
+pytorch.org names, is a tenth of the download of the default one, which
+``pip install 'tfasr[peers]'`` takes. Everything runs on the CPU, also where there
+is a GPU. The machine must be idle otherwise: PyTorch's threads wait for one another by spinning,
+and beside other work its steps took ten times as long. Half a minute a round with the default
+sizes on two cores, and two minutes before the first.
 """
 
 import argparse

@@ -25,10 +25,12 @@ def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict
     del machine["host"]  # a name says nothing about speed
     machine["packages"] |= versions
     script = Path(sys.argv[0])
+    # Where things lie on this machine is no part of what was measured.
+    words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]
     return {
         "benchmark": benchmark,
         "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        "command": shlex.join(["python", f"{script.parent.name}/{script.name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", f"{script.parent.name}/{script.name}", *words]),
         "machine": machine,
         "notes": notes,
         "tables": tables,

@@ -1,9 +1,13 @@
 """The models and batches that training steps are measured with."""
 
+import ast
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from tfasr.presets_folder import find_preset, read_preset
 
 STEP_S = 0.01
 LABELS_PER_FRAME = 0.3  # 180 labels in 600 frames
@@ -11,6 +15,7 @@ NUM_FEATURES = 93
 NUM_CLASSES = 30
 BLANK = NUM_CLASSES - 1
 
+_BINDING = re.compile(r"AcousticModelConfig\.(\w+)\s*=\s*(.+)")
 _GRID = re.compile(r"(\d+)x(\d+)(?:x(\d+))?")
 
 
@@ -36,21 +41,21 @@ class Size:
         return float(made_batch(self)["duration_s"].sum())
 
     def model_config(self):
-        """Returns the `tfasr.models.acoustic_model.AcousticModelConfig`; loads TensorFlow."""
-        from tfasr.gin_config import load_config
+        """Returns the `tfasr.models.acoustic_model.AcousticModelConfig`; loads Keras."""
         from tfasr.models.acoustic_model import AcousticModelConfig
 
-        if self.units is None:
-            return load_config("an4.gin").experiment.model if self.name == "an4" else _paper()
-        return AcousticModelConfig(
-            conv_filters=self.units, num_lstm_layers=3, lstm_units=self.units, dropout=0.2
-        )
+        if self.units is not None:
+            return AcousticModelConfig(
+                conv_filters=self.units, num_lstm_layers=3, lstm_units=self.units, dropout=0.2
+            )
+        return AcousticModelConfig(**_preset_values() if self.name == "an4" else {})
 
 
-def _paper():
-    from tfasr.models.acoustic_model import AcousticModelConfig
-
-    return AcousticModelConfig()
+def _preset_values() -> dict[str, Any]:
+    """Returns what gin/an4.gin says of the model, read without gin's house, that is, TensorFlow."""
+    lines = [line.text.strip() for line in read_preset(find_preset("an4.gin"))]
+    bindings = [_BINDING.match(line) for line in lines]
+    return {found[1]: ast.literal_eval(found[2]) for found in bindings if found}
 
 
 def parse_size(text: str) -> Size:

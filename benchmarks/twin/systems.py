@@ -46,7 +46,7 @@ def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
     )
     model = build_model(experiment, Alphabet(), compiled=True)
     model.make_train_function()
-    iterator = iter(_repeated(batch))
+    iterator = iter(repeated(batch))
     return lambda: float(model.train_function(iterator)["loss"])
 
 
@@ -60,7 +60,7 @@ def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
     model = StockModel(size.model_config(), NUM_CLASSES, NUM_FEATURES)
     model.compile(optimizer=keras.optimizers.Adadelta(learning_rate=1.0), loss=None)
     model.make_train_function()
-    iterator = iter(_repeated(batch))
+    iterator = iter(repeated(batch))
     return lambda: float(model.train_function(iterator)["loss"])
 
 
@@ -96,7 +96,7 @@ def _keras_policy(precision: str) -> str:
     return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
 
 
-def _repeated(batch: Batch):
+def repeated(batch: Batch):
     """Returns a dataset of one batch without end, its shapes as open as a corpus's."""
     import tensorflow as tf
 

@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import keras
 import torch
 
 from tfasr.errors import UsageError
 
 
 def torch_adadelta(
-    config: dict[str, Any], parameters: Iterable[torch.nn.Parameter]
+    wanted: keras.optimizers.Optimizer, parameters: Iterable[torch.nn.Parameter]
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
     """Returns Adadelta with a Keras optimizer's settings, and its learning rate by step.
 
     Args:
-        config: what the Keras optimizer's ``get_config`` returns.
+        wanted: the Keras optimizer.
         parameters: to be trained.
 
     Returns:
@@ -24,13 +25,14 @@ def torch_adadelta(
     Raises:
         UsageError: if the experiment asks for what is not said here.
     """
+    config = keras.optimizers.serialize(wanted)["config"]
     plain = {"weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema"}
     plain |= {"gradient_accumulation_steps", "loss_scale_factor"}
     asked = {name: config[name] for name in plain if config.get(name)}
-    if config.get("name", "").lower() != "adadelta" or asked:
+    if not isinstance(wanted, keras.optimizers.Adadelta) or asked:
         raise UsageError(
             "The PyTorch twin is trained by Adadelta without extras. Received: "
-            f"{config.get('name')} with {asked}. Choose a preset with TrainingConfig.optimizer = "
+            f"{wanted.name} with {asked}. Choose a preset with TrainingConfig.optimizer = "
             "@Adadelta."
         )
     rate = learning_rate(config["learning_rate"])

@@ -150,8 +150,9 @@ class _TwinRun:
             mask_statistics=True,
         )
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        settings = experiment.to_json()["training"]["optimizer"]
-        self._optimizer, self._rate = torch_adadelta(settings, self._parameters)
+        wanted = self._training.optimizer()
+        self._optimizer, self._rate = torch_adadelta(wanted, self._parameters)
+        self._optimizer_name = wanted.name
         self._evaluator = TwinEvaluator(self._validation, self._alphabet)
 
     def _train_epoch(self, epoch: int) -> None:
@@ -214,6 +215,12 @@ class _TwinRun:
             for metric, value in training.targets
         )
 
+    def _count_parameters(self) -> int:
+        """Counts as Keras does: moving statistics, too, and an LSTM's one bias."""
+        moving = [n.running_mean for n in self._model.normalisations]
+        moving += [n.running_var for n in self._model.normalisations]
+        return sum(tensor.numel() for tensor in [*self._parameters, *moving])
+
     def _book_facts(self) -> None:
         experiment, splits = self._experiment, self._splits
         lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
@@ -223,10 +230,10 @@ class _TwinRun:
             "seed": self._training.seed,
             "train_samples": len(splits["train"].utterances),
             "eval_samples": len(splits["validation"].utterances),
-            "opt_name": "adadelta",
+            "opt_name": self._optimizer_name,
             "opt_base_learning_rate": self._rate(0),
             "targets": [list(target) for target in self._training.targets],
-            "parameters": sum(parameter.numel() for parameter in self._parameters),
+            "parameters": self._count_parameters(),
             "comparability": comparability(
                 experiment, splits["validation"], self._alphabet, lexicon
             ),
