@@ -1,0 +1,157 @@
+"""The whole job beside a PyTorch twin: minutes to a target on AN4, three seeds each.
+
+    tfasr prepare --gin_file an4.gin --corpus an4 --corpus_dir AN4 --shard_dir shards/an4
+    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_peers
+
+tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the same gin file
+and take the same batches in the same order (`tfasr.data.pipeline.BatchSource`: features,
+normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
+orthogonal, forget gates' biases 1), masked batch statistics, dropout, Adadelta with the same rho,
+epsilon and learning rate, and the same greedy decoder after every epoch. The twin, too, saves a
+checkpoint per epoch and writes a ledger. Weights and dropout are drawn by each framework for the
+seed; nobody prints sentences. A run ends when the median of three evaluations meets the target.
+
+Runs take turns by seed, a process each. A finished run is kept: started again, the benchmark goes
+on where it was interrupted; unfinished runs are moved to ``unfinished``. Times are from the
+creation of the model, everything counted. Takes about ten minutes a seed on two idle cores: run
+it on an otherwise idle machine. PyTorch is installed as `benchmarks/training_step.py` says.
+"""
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from twin import results
+from twin.tta_tables import tta_tables
+from twin.worker import environment
+
+from tfasr.errors import UsageError
+from tfasr.ledger import EVENTS_FILE, read_events
+from tfasr.report.naming import Target, parse_target
+
+MODULES = {"tfasr": ["tfasr.cli", "train"], "torch": ["twin.torch_training"]}
+SETTINGS_FILE = "benchmark.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shard_dir", type=Path, required=True)
+    parser.add_argument("--run_dir", type=Path, required=True, help="gets SYSTEM/seed-N")
+    parser.add_argument("--systems", nargs="+", choices=list(MODULES), default=list(MODULES))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--target", type=target, default=("cer", 0.15), help="default: cer=0.15")
+    parser.add_argument("--epochs", type=int, help="at most; default: the gin file's")
+    parser.add_argument("--gin_file", default="an4.gin", help="default: %(default)s")
+    parser.add_argument("--gin_binding", action="append", default=[], help="for both; repeatable")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    flags = parser.parse_args()
+    systems, notes, versions = installed(flags.systems)
+    keep_settings(flags)
+    runs: dict[str, dict[int, Path]] = {system: {} for system in systems}
+    for number, seed in enumerate(flags.seeds):
+        # Who comes first changes, so that a machine that slows down slows both.
+        for system in systems if number % 2 == 0 else systems[::-1]:
+            runs[system][seed] = finished_run(system, seed, flags)
+    tables = tta_tables(runs, flags.target)
+    found = results.result("time_to_accuracy", tables, notes, versions)
+    if flags.out:
+        results.write(found, flags.out)
+    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+
+
+def target(text: str) -> Target:
+    """Returns metric and value of a target as `tfasr report` takes them."""
+    try:
+        return parse_target(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def installed(systems: list[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """Returns the systems that are there, a note on those that are not, and PyTorch's version."""
+    if "torch" not in systems:
+        return systems, [], {}
+    if importlib.util.find_spec("torch"):
+        return systems, [], {"torch": metadata.version("torch")}
+    return [s for s in systems if s != "torch"], ["PyTorch is not installed and left out."], {}
+
+
+def keep_settings(flags) -> None:
+    """Notes what the folder's runs have in common; refuses to mix them with others."""
+    settings = {
+        "shard_dir": str(flags.shard_dir.resolve()),
+        "gin_file": flags.gin_file,
+        "bindings": bindings(flags),
+    }
+    path = flags.run_dir / SETTINGS_FILE
+    flags.run_dir.mkdir(parents=True, exist_ok=True)
+    if path.exists() and json.loads(path.read_text(encoding="utf-8")) != settings:
+        raise SystemExit(
+            f"--run_dir must hold runs of the same settings. {path} notes others: choose another "
+            "--run_dir, or the settings noted there."
+        )
+    path.write_text(json.dumps(settings, indent=1) + "\n", encoding="utf-8")
+
+
+def bindings(flags) -> list[str]:
+    """Returns the gin bindings of all runs, seeds aside."""
+    common = [
+        f"TrainingConfig.targets = {[flags.target]!r}",
+        "TrainingConfig.stop_at_targets = True",
+        "TrainingConfig.sentences_every_steps = 0",
+    ]
+    epochs = [] if flags.epochs is None else [f"TrainingConfig.epochs = {flags.epochs}"]
+    return [*flags.gin_binding, *common, *epochs]
+
+
+def finished_run(system: str, seed: int, flags) -> Path:
+    """Returns the folder of a system's run for a seed; trains it unless it is there."""
+    run_dir = flags.run_dir / system / f"seed-{seed}"
+    if is_finished(run_dir):
+        say(f"{run_dir} is there already")
+        return run_dir
+    if run_dir.exists():
+        aside = flags.run_dir / "unfinished"
+        aside.mkdir(exist_ok=True)
+        number = sum(1 for _ in aside.iterdir())
+        run_dir.rename(aside / f"{number}-{system}-seed-{seed}")
+    say(f"{system}, seed {seed}, trains into {run_dir}")
+    command = [sys.executable, "-m", *MODULES[system], "--gin_file", flags.gin_file]
+    for binding in [*bindings(flags), f"TrainingConfig.seed = {seed}"]:
+        command += ["--gin_binding", binding]
+    command += ["--shard_dir", str(flags.shard_dir), "--run_dir", str(run_dir)]
+    log = flags.run_dir / "logs" / f"{system}-seed-{seed}.log"
+    log.parent.mkdir(exist_ok=True)
+    run_dir.parent.mkdir(exist_ok=True)
+    with log.open("w") as file:
+        done = subprocess.run(
+            command, stdout=file, stderr=subprocess.STDOUT, env=environment(), check=False
+        )
+    if done.returncode:
+        end = log.read_text(errors="replace")[-2000:]
+        raise SystemExit(f"Every run must succeed. {system}, seed {seed}, did not:\n{end}")
+    return run_dir
+
+
+def is_finished(run_dir: Path) -> bool:
+    """Says whether a folder's run came to its end."""
+    if not (run_dir / EVENTS_FILE).is_file():
+        return False
+    try:
+        last = read_events(run_dir)[-1]
+    except (IndexError, ValueError):
+        return False
+    return last["key"] == "run_stop" and last["metadata"].get("status") == "success"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Times a whole training step: tfasr's, stock Keras's and a PyTorch twin's in alternation.
+
+    python benchmarks/training_step.py
+    python benchmarks/training_step.py --size paper an4 128x8 800x64 --rounds 7 --out results.json
+
+A step is forward, CTC loss, backward and update (Adadelta) of the acoustic model on one batch of
+noise with 93 features and 0.3 labels a frame. tfasr takes the step that `tfasr train` takes; stock
+Keras is what `fit` does with Keras's own layers and `keras.ops.ctc_loss`; the twin is in
+`twin/torch_model.py`. Each system and precision is a process of its own. In every round each has
+one turn after a pause, in which the others sleep; a turn's time is the median of its steps, the
+table's the median of the rounds. Compilation and warm-up steps are left out. Before all that, the
+systems get the same weights and must agree in logits and losses to 1e-4 in float32.
+
+Sizes: paper (16 x 600 frames), an4 (gin/an4.gin, 16 x 300 frames), or UNITSxBATCH for a model of
+that many convolution filters and 3 LSTM layers, on 300 frames. bfloat16 is mixed precision with
+float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all weights in bfloat16,
+and ``ratio_to_torch_best`` is against the fastest of all its variants. A ratio is the other's time
+over ours, of the same round, the median of the rounds: above 1, tfasr is faster.
+
+PyTorch takes part where it is installed. Its build for CPUs alone, which the installation page of
+pytorch.org names, is a tenth of the download of the default one, which
+``pip install 'tfasr[peers]'`` takes. Everything runs on the CPU, also where there
+is a GPU. The machine must be idle otherwise: PyTorch's threads wait for one another by spinning,
+and beside other work its steps took ten times as long. Half a minute a round with the default
+sizes on two cores, and two minutes before the first.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from twin import results
+from twin.agreement import TOLERANCE
+from twin.sizes import Size, parse_size
+from twin.systems import PRECISIONS, SYSTEMS, VARIANTS
+from twin.worker import Worker
+
+PAUSE_S = 0.1
+COLUMNS = [
+    ("system", "system"),
+    ("precision", "precision"),
+    ("step_ms", "ms a step"),
+    ("fastest_ms", "fastest"),
+    ("slowest_ms", "slowest"),
+    ("audio_s_per_s", "audio s/s"),
+    ("ratio_to_stock_keras", "of stock Keras"),
+    ("ratio_to_torch", "of PyTorch"),
+    ("ratio_to_torch_best", "of its best"),
+    ("ratio_to_own_float32", "of own float32"),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=parse_size, nargs="+", default=["paper", "an4"])
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turn_s", type=float, default=0.5, help="least seconds of a turn")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    flags = parser.parse_args()
+    sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
+    systems, notes = installed(flags.systems)
+    versions, tables = {}, []
+    for size in sizes:
+        notes += check_agreement(size, systems)
+        table, more, note = measure(size, systems, flags)
+        tables.append(table)
+        versions |= more
+        notes.append(note)
+    found = results.result("training_step", tables, notes, versions)
+    if flags.out:
+        results.write(found, flags.out)
+    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+
+
+def installed(systems: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the systems that are there, and a note on those that are not."""
+    if "torch" not in systems or importlib.util.find_spec("torch"):
+        return list(systems), []
+    return [s for s in systems if s != "torch"], ["PyTorch is not installed and left out."]
+
+
+def check_agreement(size: Size, systems: list[str]) -> list[str]:
+    """Returns a note on how close the systems are; ends the program if they are not."""
+    peers = [system for system in systems if system != "tfasr"]
+    if "tfasr" not in systems or not peers:
+        return []
+    say(f"{size.name}: do the systems compute the same?")
+    worker = Worker({"task": "agreement", "size": size.name, "peers": peers})
+    worker.close()
+    wrong = {name: value for name, value in worker.ready.items() if not value <= TOLERANCE}
+    if wrong:
+        raise SystemExit(f"With equal weights {size.name} must agree to {TOLERANCE}. {wrong}.")
+    largest = max(worker.ready.values())
+    return [f"{size.name}: with equal weights all systems agree to {largest:.1e} in float32."]
+
+
+def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
+    """Returns a size's table, the peers' versions, and a note on how idle the idle were."""
+    variants = [
+        (system, variant)
+        for precision in flags.precision
+        for system in systems
+        for variant in VARIANTS[system][precision]
+    ]
+    with contextlib.ExitStack() as stack:
+        workers = {}
+        for system, precision in variants:
+            say(f"{size.name}: {system} in {precision} warms up")
+            task = {"task": "step", "size": size.name, "system": system, "precision": precision}
+            workers[system, precision] = stack.enter_context(contextlib.closing(Worker(task)))
+        turns: dict[tuple[str, str], list[dict]] = {variant: [] for variant in variants}
+        idle_shares = []
+        for number in range(flags.rounds):
+            say(f"{size.name}: round {number + 1} of {flags.rounds}")
+            for variant, worker in workers.items():
+                others = [other for other in workers.values() if other is not worker]
+                answer, share = take_turn(worker, others, flags.turn_s)
+                turns[variant].append(answer)
+                idle_shares.append(share)
+    versions = {name: v for w in workers.values() for name, v in w.ready["versions"].items()}
+    rows = [row(size, variant, turns, workers[variant].ready) for variant in variants]
+    for of_tfasr in (r for r in rows if r["system"] == "tfasr"):
+        of_tfasr |= ratios(of_tfasr["precision"], turns)
+    title = f"{size.name}: batch of {size.batch} x {size.frames} frames"
+    note = f"{size.name}: processes out of turn used at most {max(idle_shares):.1%} of a core."
+    return {"title": title, "columns": COLUMNS, "rows": rows}, versions, note
+
+
+def take_turn(worker: Worker, others: list[Worker], turn_s: float) -> tuple[dict, float]:
+    """Returns a worker's answer, and the cores that the others used meanwhile."""
+    time.sleep(PAUSE_S)  # threads of the one before spin for some milliseconds
+    used_s, start = sum(other.cpu_s() for other in others), time.perf_counter()
+    answer = worker.turn(turn_s)
+    wall_s = time.perf_counter() - start
+    return answer, (sum(other.cpu_s() for other in others) - used_s) / wall_s
+
+
+def row(size: Size, variant: tuple[str, str], turns: dict, ready: dict) -> dict:
+    """Returns a variant's row of the table; times in milliseconds, memory as its process's peak."""
+    times_s = [turn["step_s"] for turn in turns[variant]]
+    step_s = statistics.median(times_s)
+    return {
+        "size": size.name,
+        "system": variant[0],
+        "precision": variant[1],
+        "step_ms": 1000 * step_s,
+        "fastest_ms": 1000 * min(times_s),
+        "slowest_ms": 1000 * max(times_s),
+        "rounds_ms": [1000 * seconds for seconds in times_s],
+        "steps_a_round": min(turn["steps"] for turn in turns[variant]),
+        "first_step_s": ready["first_step_s"],
+        "audio_s_per_s": size.audio_s / step_s,
+        "peak_memory_bytes": turns[variant][-1]["peak_memory_bytes"],
+        "last_loss": turns[variant][-1]["loss"],
+    }
+
+
+def ratios(precision: str, turns: dict[tuple[str, str], list[dict]]) -> dict[str, float]:
+    """Returns tfasr's throughput over that of others, those that took part."""
+    others = {
+        "ratio_to_stock_keras": [("stock_keras", precision)],
+        "ratio_to_torch": [("torch", precision)],
+    }
+    if precision != "float32":
+        others["ratio_to_own_float32"] = [("tfasr", "float32")]
+        others["ratio_to_torch_best"] = [variant for variant in turns if variant[0] == "torch"]
+    found = {}
+    for name, variants in others.items():
+        against = [_ratio(turns[v], turns["tfasr", precision]) for v in variants if v in turns]
+        if against:
+            found[name] = min(against)
+    return found
+
+
+def _ratio(theirs: list[dict], ours: list[dict]) -> float:
+    pairs = zip(theirs, ours, strict=True)
+    return statistics.median(their["step_s"] / our["step_s"] for their, our in pairs)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

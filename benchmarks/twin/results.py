@@ -1,0 +1,113 @@
+"""What a benchmark found: one JSON object, and the tables that it holds, as text and Markdown.
+
+A result is ``{"benchmark", "date", "command", "machine", "notes", "tables"}``; a table is
+``{"title", "columns", "rows"}``. Rows are flat objects that hold more than is shown; ``columns``
+are the pairs of key and heading that are.
+"""
+
+import datetime
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfasr.telemetry.system import describe_system
+
+Result = dict[str, Any]
+Table = dict[str, Any]
+
+
+def result(benchmark: str, tables: list[Table], notes: list[str], versions: dict) -> Result:
+    """Returns a result of this day, this machine and this process's command."""
+    machine = describe_system()
+    del machine["host"]  # a name says nothing about speed
+    machine["packages"] |= versions
+    script = Path(sys.argv[0])
+    # Where things lie on this machine is no part of what was measured.
+    words = [Path(w).name if Path(w).is_absolute() else w for w in sys.argv[1:]]
+    return {
+        "benchmark": benchmark,
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "command": shlex.join(["python", f"{script.parent.name}/{script.name}", *words]),
+        "machine": machine,
+        "notes": notes,
+        "tables": tables,
+    }
+
+
+def write(found: Result, out: Path) -> list[Path]:
+    """Writes a result as JSON and beside it as Markdown.
+
+    Args:
+        found: the result.
+        out: a file; or a folder, where the files get the names of date and benchmark.
+
+    Returns:
+        The two files.
+    """
+    if out.is_dir() or not out.suffix:
+        out.mkdir(parents=True, exist_ok=True)
+        out = out / f"{found['date']}-{found['benchmark']}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    table = out.with_suffix(".md")
+    table.write_text(to_markdown(found), encoding="utf-8")
+    return [out, table]
+
+
+def to_markdown(found: Result) -> str:
+    """Returns the whole of a result as Markdown."""
+    machine = found["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
+    memory = f"{machine['memory_bytes'] / 2**30:.0f} GiB"
+    hardware = [f"{machine['cores']} cores of {machine['processor']}", memory, *machine["gpus"]]
+    lines = [
+        f"# {found['benchmark']}, {found['date']}",
+        "",
+        f"- `{found['command']}`",
+        f"- {', '.join(hardware)}; Python {machine['python']}; {packages}",
+        *(f"- {note}" for note in found["notes"]),
+    ]
+    for table in found["tables"]:
+        headings, *rows = cells(table)
+        lines += ["", f"## {table['title']}", "", _row(headings)]
+        lines += [_row(["---", *["---:"] * (len(headings) - 1)]), *map(_row, rows)]
+    return "\n".join(lines) + "\n"
+
+
+def to_text(found: Result) -> str:
+    """Returns a result's tables and notes as text."""
+    blocks = []
+    for table in found["tables"]:
+        lines = cells(table)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+            for line in lines
+        ]
+        blocks.append("\n".join([table["title"], *aligned]))
+    return "\n\n".join([*blocks, "\n".join(found["notes"])]).rstrip() + "\n"
+
+
+def cells(table: Table) -> list[list[str]]:
+    """Returns a table's headings and rows as text; what there is not, as "n/a"."""
+    keys = [key for key, _ in table["columns"]]
+    headings = [heading for _, heading in table["columns"]]
+    return [headings, *([_cell(row.get(key)) for key in keys] for row in table["rows"])]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "n/a"
+    if isinstance(value, list):
+        return ", ".join(map(_cell, value))
+    if not isinstance(value, float):
+        return str(value)
+    # Three digits, and no exponent.
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:#.3g}"
+
+
+def _row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"

@@ -1,0 +1,101 @@
+"""The models and batches that training steps are measured with."""
+
+import ast
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfasr.presets_folder import find_preset, read_preset
+
+STEP_S = 0.01
+LABELS_PER_FRAME = 0.3  # 180 labels in 600 frames
+NUM_FEATURES = 93
+NUM_CLASSES = 30
+BLANK = NUM_CLASSES - 1
+
+_BINDING = re.compile(r"AcousticModelConfig\.(\w+)\s*=\s*(.+)")
+_GRID = re.compile(r"(\d+)x(\d+)(?:x(\d+))?")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model and a batch.
+
+    Attributes:
+        name: "paper", "an4", or ``UNITSxBATCH`` and ``UNITSxBATCHxFRAMES``.
+        batch: utterances.
+        frames: feature frames of the longest.
+        units: of a model of the grid; None for a preset's model.
+    """
+
+    name: str
+    batch: int
+    frames: int
+    units: int | None = None
+
+    @property
+    def audio_s(self) -> float:
+        """Seconds of audio in the batch, padding left out."""
+        return float(made_batch(self)["duration_s"].sum())
+
+    def model_config(self):
+        """Returns the `tfasr.models.acoustic_model.AcousticModelConfig`; loads Keras."""
+        from tfasr.models.acoustic_model import AcousticModelConfig
+
+        if self.units is not None:
+            return AcousticModelConfig(
+                conv_filters=self.units, num_lstm_layers=3, lstm_units=self.units, dropout=0.2
+            )
+        return AcousticModelConfig(**_preset_values() if self.name == "an4" else {})
+
+
+def _preset_values() -> dict[str, Any]:
+    """Returns what gin/an4.gin says of the model, read without gin's house, that is, TensorFlow."""
+    lines = [line.text.strip() for line in read_preset(find_preset("an4.gin"))]
+    bindings = [_BINDING.match(line) for line in lines]
+    return {found[1]: ast.literal_eval(found[2]) for found in bindings if found}
+
+
+def parse_size(text: str) -> Size:
+    """Returns a size by its name.
+
+    Raises:
+        ValueError: if there is none of that name.
+    """
+    if text in ("paper", "an4"):
+        return Size(text, 16, 600 if text == "paper" else 300)
+    found = _GRID.fullmatch(text)
+    if not found:
+        raise ValueError(
+            "A size must be paper, an4, UNITSxBATCH or UNITSxBATCHxFRAMES, such as 128x8. "
+            f"Received: {text!r}."
+        )
+    units, batch, frames = (int(number or 300) for number in found.groups())
+    return Size(text, batch, frames, units)
+
+
+def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:
+    """Returns a batch as `tfasr.data.pipeline.BatchSource` makes them, of noise.
+
+    The longest utterance has all frames, the others 85 to 100 %, as in a batch made by buckets.
+    No label repeats its neighbour, so that every utterance has a CTC path.
+    """
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(int(0.85 * size.frames), size.frames + 1, size.batch).astype("int32")
+    lengths[0] = size.frames
+    label_lengths = np.maximum(1, lengths * LABELS_PER_FRAME).astype("int32")
+    features = rng.normal(size=(size.batch, size.frames, NUM_FEATURES)).astype("float32")
+    features[np.arange(size.frames) >= lengths[:, None]] = 0
+    steps = rng.integers(1, BLANK, (size.batch, label_lengths.max()))
+    labels = (steps.cumsum(axis=1) % BLANK).astype("int32")
+    labels[np.arange(labels.shape[1]) >= label_lengths[:, None]] = 0
+    return {
+        "features": features,
+        "feature_lengths": lengths,
+        "labels": labels,
+        "label_lengths": label_lengths,
+        "positions": np.arange(size.batch, dtype="int64"),
+        "duration_s": (lengths * STEP_S).astype("float32"),
+    }

@@ -1,0 +1,110 @@
+"""One training step of each system, ready to be called again and again."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from twin.sizes import NUM_CLASSES, NUM_FEATURES, Size, made_batch
+
+Step = Callable[[], float]
+Batch = dict[str, np.ndarray]
+
+PRECISIONS = ("float32", "bfloat16")
+# What a system can do in 16 bits: mixed precision, and for PyTorch also all weights in bfloat16.
+VARIANTS = {
+    "tfasr": {"float32": ["float32"], "bfloat16": ["bfloat16"]},
+    "stock_keras": {"float32": ["float32"], "bfloat16": ["bfloat16"]},
+    "torch": {"float32": ["float32"], "bfloat16": ["bfloat16", "bfloat16_weights"]},
+}
+SYSTEMS = tuple(VARIANTS)
+
+
+def make_step(system: str, size: Size, precision: str) -> Step:
+    """Returns a function that trains on one batch and returns the loss before the update.
+
+    Args:
+        system: one of `SYSTEMS`.
+        size: model and batch.
+        precision: "float32"; "bfloat16": float32 weights, and 16 bits where the framework's own
+            mixed precision uses them; "bfloat16_weights": everything but the loss in bfloat16.
+    """
+    make = {"tfasr": tfasr_step, "stock_keras": stock_keras_step, "torch": torch_step}[system]
+    return make(size, made_batch(size), precision)
+
+
+def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
+    """Returns the step that `tfasr train` makes: its model, its train function, its optimizer."""
+    from tfasr.alphabet import Alphabet
+    from tfasr.data.pipeline import PipelineConfig
+    from tfasr.training.build import build_model
+    from tfasr.training.experiment import Experiment, TrainingConfig
+
+    experiment = Experiment(
+        model=size.model_config(),
+        pipeline=PipelineConfig(global_batch_size=size.batch),
+        training=TrainingConfig(precision=_keras_policy(precision)),
+    )
+    model = build_model(experiment, Alphabet(), compiled=True)
+    model.make_train_function()
+    iterator = iter(repeated(batch))
+    return lambda: float(model.train_function(iterator)["loss"])
+
+
+def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:
+    """Returns the step that `fit` makes on a model of stock layers and Keras's CTC loss."""
+    import keras
+
+    from twin.stock_keras import StockModel
+
+    keras.config.set_dtype_policy(_keras_policy(precision))
+    model = StockModel(size.model_config(), NUM_CLASSES, NUM_FEATURES)
+    model.compile(optimizer=keras.optimizers.Adadelta(learning_rate=1.0), loss=None)
+    model.make_train_function()
+    iterator = iter(repeated(batch))
+    return lambda: float(model.train_function(iterator)["loss"])
+
+
+def torch_step(size: Size, batch: Batch, precision: str) -> Step:
+    """Returns a step of the PyTorch twin; statistics count padded frames, the cheaper way."""
+    import torch
+
+    from twin.torch_model import TorchTwin
+
+    config = size.model_config()
+    torch.manual_seed(0)
+    twin = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=False)
+    tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
+    if precision == "bfloat16_weights":
+        twin.bfloat16()
+        tensors["features"] = tensors["features"].bfloat16()
+    trained = [parameter for parameter in twin.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adadelta(trained, lr=1.0, rho=0.95, eps=1e-7)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+            logits = twin(tensors["features"], tensors["feature_lengths"])
+        loss = twin.losses(logits, tensors).mean()
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def _keras_policy(precision: str) -> str:
+    return {"float32": "float32", "bfloat16": "mixed_bfloat16"}[precision]
+
+
+def repeated(batch: Batch):
+    """Returns a dataset of one batch without end, its shapes as open as a corpus's."""
+    import tensorflow as tf
+
+    def opened(element):
+        shapes = {"features": (None, None, NUM_FEATURES), "labels": (None, None)}
+        return {
+            name: tf.compat.v1.placeholder_with_default(value, shapes.get(name, (None,)))
+            for name, value in element.items()
+        }
+
+    return tf.data.Dataset.from_tensors(batch).repeat().map(opened).prefetch(2)

@@ -1,0 +1,72 @@
+"""The PyTorch twin's evaluation on a split: forward passes, greedy decoding, error counts."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.pipeline import Batch, BatchSource
+from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.ledger import Ledger
+from tfasr.metrics import count_errors
+from twin.torch_model import TorchTwin
+
+
+def as_arrays(batch: Batch) -> dict[str, np.ndarray]:
+    """Returns TensorFlow's batch as arrays of its own, which may be written to."""
+    return {name: value.numpy() for name, value in batch.items()}
+
+
+def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Returns what the twin takes of a batch, without a copy."""
+    names = ("features", "feature_lengths", "labels", "label_lengths")
+    return {name: torch.from_numpy(arrays[name]) for name in names}
+
+
+class TwinEvaluator:
+    """Evaluates the twin on one split and books the time, with tfasr's decoder and counts.
+
+    Args:
+        source: batches of the split.
+        alphabet: the classes.
+    """
+
+    def __init__(self, source: BatchSource, alphabet: Alphabet):
+        self._utterances = source.split.utterances
+        self._batches = source.evaluation()
+        self._decoder = GreedyDecoder(alphabet)
+
+    @torch.inference_mode()
+    def evaluate(self, model: TorchTwin, ledger: Ledger, epoch: int) -> dict[str, Any]:
+        """Returns the scores that the ledger gets as ``tracked_stats``."""
+        model.eval()
+        ledger.start("eval", epoch_num=epoch)
+        with ledger.interval("eval_forward", epoch_num=epoch):
+            answers = [self._forward(model, as_arrays(batch)) for batch in self._batches]
+        with ledger.interval("decode", epoch_num=epoch):
+            scores = self._score(answers)
+        ledger.event("eval_accuracy", scores["wer"], epoch_num=epoch)
+        ledger.event("tracked_stats", scores, epoch_num=epoch)
+        ledger.stop("eval", epoch_num=epoch)
+        return scores
+
+    def _forward(self, model: TorchTwin, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Returns positions, log-probabilities ``(batch, frames, classes)``, lengths, losses."""
+        batch = as_tensors(arrays)
+        logits = model(batch["features"], batch["feature_lengths"])
+        log_probs = logits.log_softmax(dim=-1)
+        losses = model.losses(log_probs, batch, log_probs=True)
+        lengths = model.output_lengths(batch["feature_lengths"])
+        by_batch = log_probs.transpose(0, 1).contiguous()
+        return arrays["positions"], by_batch.numpy(), lengths.numpy(), losses.numpy()
+
+    def _score(self, answers: list[tuple[np.ndarray, ...]]) -> dict[str, Any]:
+        heard: dict[int, str] = {}
+        for positions, log_probs, lengths, _ in answers:
+            texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
+            heard.update(zip(positions.tolist(), texts, strict=True))
+        hypotheses = [heard[utterance.position] for utterance in self._utterances]
+        counts = count_errors([utterance.text for utterance in self._utterances], hypotheses)
+        losses = np.concatenate([losses for *_, losses in answers])
+        return {**counts.to_json(), "loss": float(losses.mean())}

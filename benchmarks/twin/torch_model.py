@@ -1,0 +1,122 @@
+"""The acoustic model as a PyTorch user would write it."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class MaskedBatchNorm(nn.BatchNorm1d):
+    """Batch normalisation of ``(frames, channels)`` that learns from some of the frames alone."""
+
+    def forward(self, frames: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+        """Normalises.
+
+        Args:
+            frames: ``(frames, channels)``.
+            valid: booleans ``(frames,)``: those that count; None for all. In training the others
+                come back as zeros.
+        """
+        if valid is None or not self.training:
+            return super().forward(frames)
+        normalised = torch.zeros_like(frames)
+        normalised[valid] = super().forward(frames[valid])
+        return normalised
+
+
+class TorchTwin(nn.Module):
+    """Conv1d, then `torch.nn.LSTM` layers, then a linear layer to classes; time-major within.
+
+    Time before batch is what `torch.nn.LSTM` and the CTC loss work in: nothing is transposed but
+    the convolution's output. An LSTM's second bias stays 0, as Keras has but one.
+
+    Args:
+        config: sizes, a `tfasr.models.acoustic_model.AcousticModelConfig`; forward LSTMs alone.
+        num_classes: classes, the CTC blank last.
+        num_features: features per frame.
+        mask_statistics: whether padded frames are left out of batch statistics, as tfasr does, or
+            counted, which is what `torch.nn.BatchNorm1d` does and costs less.
+    """
+
+    def __init__(self, config, num_classes: int, num_features: int, *, mask_statistics: bool):
+        super().__init__()
+        if config.bidirectional:
+            raise ValueError("The twin has forward LSTMs alone. Received: bidirectional=True.")
+        self.config = config
+        self._mask_statistics = mask_statistics
+        self.convolution = nn.Conv1d(
+            num_features, config.conv_filters, config.conv_kernel, config.conv_stride
+        )
+        widths = [config.conv_filters] + [config.lstm_units] * config.num_lstm_layers
+        self.recurrent = nn.ModuleList(
+            nn.LSTM(width, config.lstm_units) for width in widths[: config.num_lstm_layers]
+        )
+        for layer in self.recurrent:
+            layer.bias_hh_l0.requires_grad_(False)
+        # Keras's epsilon and momentum.
+        self.normalisations = nn.ModuleList(
+            MaskedBatchNorm(width, eps=1e-3, momentum=0.01)
+            for width in widths
+            if config.batch_normalisation
+        )
+        self.dropout = nn.Dropout(config.dropout)
+        self.classifier = nn.Linear(widths[-1], num_classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws weights by the scheme of tfasr's model: Glorot uniform, forget gates' biases 1."""
+        recurrent = {"orthogonal": nn.init.orthogonal_, "glorot_uniform": nn.init.xavier_uniform_}
+        for layer in (self.convolution, self.classifier):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+        for layer in self.recurrent:
+            nn.init.xavier_uniform_(layer.weight_ih_l0)
+            recurrent[self.config.recurrent_initializer](layer.weight_hh_l0)
+            nn.init.zeros_(layer.bias_hh_l0)
+            nn.init.zeros_(layer.bias_ih_l0)
+            units = layer.hidden_size
+            with torch.no_grad():
+                layer.bias_ih_l0[units : 2 * units] = 1.0
+
+    def output_lengths(self, feature_lengths: torch.Tensor) -> torch.Tensor:
+        """Returns the output frames of so many feature frames."""
+        return (feature_lengths - self.config.conv_kernel) // self.config.conv_stride + 1
+
+    def forward(self, features: torch.Tensor, feature_lengths: torch.Tensor) -> torch.Tensor:
+        """Returns logits ``(output frames, batch, classes)``.
+
+        Args:
+            features: ``(batch, frames, num_features)``, right-padded.
+            feature_lengths: integers ``(batch,)``: valid frames.
+        """
+        hidden = functional.relu(self.convolution(features.transpose(1, 2))).permute(2, 0, 1)
+        valid = None
+        if self._mask_statistics:
+            steps = torch.arange(hidden.shape[0])
+            valid = (steps[:, None] < self.output_lengths(feature_lengths)[None, :]).reshape(-1)
+        for block in range(len(self.recurrent) + 1):
+            if self.normalisations:
+                frames = hidden.reshape(-1, hidden.shape[2])
+                hidden = self.normalisations[block](frames, valid).view(hidden.shape)
+            hidden = self.dropout(hidden)
+            if block < len(self.recurrent):
+                hidden, _ = self.recurrent[block](hidden)
+        return self.classifier(hidden)
+
+    def losses(
+        self, logits: torch.Tensor, batch: dict[str, torch.Tensor], log_probs: bool = False
+    ) -> torch.Tensor:
+        """Returns the CTC losses ``(batch,)``, computed in float32.
+
+        Args:
+            logits: ``(output frames, batch, classes)``.
+            batch: ``feature_lengths``, ``labels`` and ``label_lengths``.
+            log_probs: whether ``logits`` are log-probabilities already.
+        """
+        return functional.ctc_loss(
+            logits if log_probs else functional.log_softmax(logits.float(), dim=-1),
+            batch["labels"],
+            self.output_lengths(batch["feature_lengths"]),
+            batch["label_lengths"],
+            blank=logits.shape[2] - 1,
+            reduction="none",
+        )

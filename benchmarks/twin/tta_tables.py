@@ -1,0 +1,155 @@
+"""The tables of `benchmarks/time_to_accuracy.py`, made of finished runs' ledgers."""
+
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tfasr.commands.report import report
+from tfasr.ledger import Ledger
+from tfasr.tta.decomposition import FACTORS
+from tfasr.tta.run import Run, load_run
+
+_SHARES = {
+    "startup_pct": ("init", "compile"),
+    "input_wait_pct": ("input_wait",),
+    "train_pct": ("train",),
+    "evaluation_pct": ("eval_forward", "decode"),
+    "checkpoint_pct": ("checkpoint",),
+    "overhead_pct": ("overhead", "sentences", "lost_work"),
+}
+_COLUMNS = [
+    ("minutes", "minutes"),
+    ("epoch", "epochs"),
+    ("utterances_per_s", "utterances/s"),
+    ("startup_pct", "start-up %"),
+    ("train_pct", "train %"),
+    ("input_wait_pct", "input wait %"),
+    ("step_input_wait_pct", "of a step %"),
+    ("evaluation_pct", "evaluation %"),
+    ("checkpoint_pct", "checkpoints %"),
+    ("overhead_pct", "all else %"),
+    ("ledger_pct", "of it ledger %"),
+]
+_EVENT = {"loss": 1.0, "utterances": 16, "audio_s": 60.0, "frames": 6000, "padded_frames": 6500}
+
+
+def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> list[dict[str, Any]]:
+    """Returns three tables: the systems (medians over seeds), the runs, why they differ.
+
+    Args:
+        runs: for each system, its runs' folders by seed; tfasr's first.
+        target: metric and value.
+    """
+    event_s = seconds_an_event()
+    rows = [
+        {"system": system, "seed": seed, **run_row(load_run(path), target, event_s)}
+        for system, by_seed in runs.items()
+        for seed, path in by_seed.items()
+    ]
+    metric, value = target
+    title = f"Time to dev {metric.upper()} {100 * value:g} %"
+    systems = [_system_row(system, rows) for system in runs]
+    return [
+        {
+            "title": f"{title}, medians over the seeds",
+            "columns": [("system", "system"), ("reached", "reached"), *_COLUMNS],
+            "rows": systems,
+        },
+        {
+            "title": f"{title}, by run",
+            "columns": [("system", "system"), ("seed", "seed"), *_COLUMNS, ("last_pct", "last %")],
+            "rows": rows,
+        },
+        *_factor_tables(runs, target),
+    ]
+
+
+def run_row(run: Run, target: tuple[str, float], event_s: float) -> dict[str, Any]:
+    """Returns what a run took until the target, or altogether if it never came there.
+
+    Args:
+        run: the run.
+        target: metric and value.
+        event_s: seconds that an event of the ledger costs.
+
+    Returns:
+        ``minutes`` and ``epoch`` are None where never; the shares are percent of the time from the
+        model's creation to the target, ``step_input_wait_pct`` of a steady step; ``last_pct`` is
+        the last evaluation.
+    """
+    metric, value = target
+    found = run.time_to_accuracy(**{metric: value})
+    end_s = run.elapsed_s[-1] if found.seconds is None else found.seconds
+    whole, before = run.intervals_until(end_s), run.intervals_until(0.0)
+    speed = run.throughput()
+    wait = speed.input_wait_share
+    events = sum(0 <= at <= end_s for at in run.elapsed_s)
+    shares = {
+        name: 100 * sum(whole[part] - before[part] for part in parts) / end_s
+        for name, parts in _SHARES.items()
+    }
+    return {
+        "minutes": found.minutes,
+        "epoch": found.epoch,
+        "utterances_per_s": speed.utterances_per_s,
+        **shares,
+        "step_input_wait_pct": None if wait is None else 100 * wait,
+        "ledger_pct": 100 * events * event_s / end_s,
+        "last_pct": 100 * run.accuracy_curve(metric)[-1].value,
+        "parameters": run.fact("parameters"),
+    }
+
+
+def seconds_an_event(events: int = 2000) -> float:
+    """Returns what writing a step into a ledger costs here."""
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(folder)
+        start = time.perf_counter()
+        for step in range(events):
+            ledger.event("train_step", _EVENT, epoch_num=1, step=step)
+        seconds = time.perf_counter() - start
+        ledger.close()
+    return seconds / events
+
+
+def _system_row(system: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    own = [row for row in rows if row["system"] == system]
+    reached = [row for row in own if row["minutes"] is not None]
+    medians = {key: _median([row[key] for row in own]) for key, _ in _COLUMNS}
+    # A run that never came there took longer than any that did.
+    if 2 * len(reached) <= len(own):
+        medians |= {"minutes": None, "epoch": None}
+    else:
+        never = [float("inf")] * (len(own) - len(reached))
+        for key in ("minutes", "epoch"):
+            medians[key] = statistics.median([*(row[key] for row in reached), *never])
+    return {"system": system, "reached": f"{len(reached)} of {len(own)}", **medians}
+
+
+def _median(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _factor_tables(
+    runs: dict[str, dict[int, Path]], target: tuple[str, float]
+) -> list[dict[str, Any]]:
+    """Returns why each further system's time differs from the first's, where both arrived."""
+    folders = [next(iter(by_seed.values())).parent for by_seed in runs.values()]
+    text = report(folders, targets=[target], policy="paper", output_format="json")
+    tables = []
+    for system, group in list(zip(runs, json.loads(text), strict=True))[1:]:
+        if group["factors"] is None:
+            continue
+        rows = [
+            {"factor": meaning, "times": group["factors"]["factors"][name]}
+            for name, meaning in FACTORS.items()
+        ]
+        rows.append({"factor": "together", "times": group["factors"]["ratio"]})
+        title = f"{system} over {next(iter(runs))}, of the runs with the median times"
+        columns = [("factor", "factor"), ("times", "times as long")]
+        tables.append({"title": title, "columns": columns, "rows": rows})
+    return tables

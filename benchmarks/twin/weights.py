@@ -1,0 +1,61 @@
+"""One model's weights in another: tfasr's in the PyTorch twin, and in the stock Keras model."""
+
+import keras
+import numpy as np
+import torch
+
+from tfasr.models.acoustic_model import AcousticModel
+from twin.torch_model import TorchTwin
+
+
+def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
+    """Gives the twin the weights and moving statistics of a built model.
+
+    Keras keeps kernels as ``(inputs, outputs)`` and PyTorch the other way round; a convolution's
+    are ``(width, inputs, outputs)`` and ``(outputs, inputs, width)``. The gates stand in one order:
+    what Keras calls input, forget, candidate, output is PyTorch's i, f, g, o.
+
+    Raises:
+        ValueError: if the two differ in a shape.
+    """
+    pairs = [
+        (twin.convolution.weight, model.convolution.kernel),
+        (twin.convolution.bias, model.convolution.bias),
+        (twin.classifier.weight, model.classifier.kernel),
+        (twin.classifier.bias, model.classifier.bias),
+    ]
+    for theirs, ours in zip(twin.recurrent, model.recurrent, strict=True):
+        pairs += [
+            (theirs.weight_ih_l0, ours.cell.kernel),
+            (theirs.weight_hh_l0, ours.cell.recurrent_kernel),
+            (theirs.bias_ih_l0, ours.cell.bias),
+        ]
+        torch.nn.init.zeros_(theirs.bias_hh_l0)
+    for theirs, ours in zip(twin.normalisations, model.normalisations, strict=True):
+        pairs += [
+            (theirs.weight, ours.gamma),
+            (theirs.bias, ours.beta),
+            (theirs.running_mean, ours.moving_mean),
+            (theirs.running_var, ours.moving_variance),
+        ]
+    for parameter, variable in pairs:
+        _assign(parameter, np.array(variable.value.numpy()).T)
+
+
+def _assign(parameter: torch.Tensor, value: np.ndarray) -> None:
+    if tuple(parameter.shape) != value.shape:
+        raise ValueError(
+            f"Twin and model must have the same sizes. Received: a weight of {value.shape} for one "
+            f"of {tuple(parameter.shape)}."
+        )
+    with torch.no_grad():
+        parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
+
+
+def copy_to_stock_keras(model: AcousticModel, network: keras.Model) -> None:
+    """Gives a network of `twin.stock_keras.stock_network` the weights of a built model."""
+    ours = [model.convolution, *model.recurrent, *model.normalisations, model.classifier]
+    by_name = {layer.name: layer for layer in ours}
+    for layer in network.layers:
+        if layer.name in by_name:
+            layer.set_weights(by_name[layer.name].get_weights())

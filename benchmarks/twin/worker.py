@@ -1,0 +1,164 @@
+"""Training steps in a process of its own, made when the parent asks for them.
+
+One process a system and precision, so that thread pools do not disturb each other; between its
+turns a process sleeps in a read from its pipe. Threads keep their frameworks' defaults, which is
+what a user gets: with OMP_WAIT_POLICY=passive nobody would spin after a step, but PyTorch's LSTM of
+256 units took 1.8 times as long (batch 16, 145 steps, forward and backward, 2 cores). The parent
+makes a pause before each turn instead, long enough for spinning to end, and measures that the
+processes out of turn use no processor time.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+BENCHMARKS = Path(__file__).resolve().parents[1]
+_PACKAGES = {"tfasr": ["tensorflow", "keras"], "stock_keras": ["tensorflow", "keras"]}
+# The twin's sizes come in a config beside Keras layers: TensorFlow need not be loaded for that.
+_BACKENDS = {"torch": {"KERAS_BACKEND": "torch"}}
+_WARM_UP_STEPS = 2
+_SHORT_S = 1.0
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment of a peer's process: this folder on the path, and no GPU."""
+    path = os.pathsep.join(filter(None, [str(BENCHMARKS), os.environ.get("PYTHONPATH")]))
+    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**os.environ, **quiet, "PYTHONPATH": path}
+
+
+class Worker:
+    """The parent's end of a worker.
+
+    Args:
+        task: what `main` is given; its answer is in `ready` as soon as it is warm.
+
+    Raises:
+        RuntimeError: if the process ends without an answer; it has the end of its messages.
+    """
+
+    def __init__(self, task: dict[str, Any]):
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "twin.worker", json.dumps(task)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._messages,
+            env=environment() | _BACKENDS.get(task.get("system"), {}),
+        )
+        self._task = task
+        self.ready = self._answer()
+
+    def turn(self, least_s: float) -> dict[str, Any]:
+        """Lets it train for at least so many seconds; returns its answer, see `_take_turn`."""
+        self._process.stdin.write(f"{least_s}\n".encode())
+        self._process.stdin.flush()
+        return self._answer()
+
+    def cpu_s(self) -> float:
+        """Returns the seconds of processor time that it has used."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
+
+    def close(self) -> None:
+        """Ends it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+        self._messages.close()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if line:
+            return json.loads(line)
+        self._process.wait()
+        self._messages.seek(0)
+        end = self._messages.read()[-2000:].decode(errors="replace")
+        self.close()
+        raise RuntimeError(f"{self._task} must give an answer. It ended with:\n{end}")
+
+
+def _seconds(step) -> float:
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def _warm_up(step) -> tuple[float, float]:
+    """Returns the seconds of the first step, which compiles, and of the last."""
+    first_s, *_, last_s = [_seconds(step) for _ in range(_WARM_UP_STEPS)]
+    return first_s, last_s
+
+
+def _take_turn(step, least_s: float, short: bool) -> dict[str, Any]:
+    """Returns the median of a turn's steps in seconds, and how many they were."""
+    if short:
+        step()  # caches are cold and threads asleep
+    taken: list[float] = []
+    while sum(taken) < least_s or not taken:
+        taken.append(_seconds(step))
+    return {
+        "step_s": statistics.median(taken),
+        "steps": len(taken),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "loss": step.last_loss,
+    }
+
+
+class _Remembering:
+    """A step that keeps its last loss."""
+
+    def __init__(self, step):
+        self._step = step
+        self.last_loss: float | None = None
+
+    def __call__(self) -> None:
+        self.last_loss = self._step()
+
+
+def _serve(task: dict[str, Any], answers) -> None:
+    def answer(content: dict[str, Any]) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
+    from twin.sizes import parse_size
+
+    size = parse_size(task["size"])
+    if task["task"] == "agreement":
+        from twin.agreement import disagreements
+
+        answer(disagreements(size.model_config(), task["peers"]))
+        return
+    from twin.systems import make_step
+
+    step = _Remembering(make_step(task["system"], size, task["precision"]))
+    first_s, last_s = _warm_up(step)
+    packages = _PACKAGES.get(task["system"], ["torch"])
+    versions = {name: metadata.version(name) for name in packages}
+    answer({"first_step_s": first_s, "versions": versions})
+    for line in sys.stdin:
+        answer(_take_turn(step, float(line), last_s < _SHORT_S))
+
+
+def main() -> None:
+    """Does the task named by the first argument, in JSON."""
+    # What libraries print must not pass for an answer.
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        _serve(json.loads(sys.argv[1]), answers)
+
+
+if __name__ == "__main__":
+    main()

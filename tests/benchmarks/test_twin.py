@@ -1,0 +1,157 @@
+"""The PyTorch twin and the stock Keras model compute what tfasr's model computes."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfasr.alphabet import Alphabet
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.training.build import build_model
+from tfasr.training.experiment import Experiment, TrainingConfig
+
+SMALL = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.3)
+NEEDS_TORCH = "needs PyTorch: see benchmarks/training_step.py"
+
+
+def test_stock_keras_agrees():
+    from twin.agreement import TOLERANCE, disagreements
+
+    found = disagreements(SMALL, ["stock_keras"])
+    assert set(found) == {"stock_keras inference logits", "stock_keras inference loss"}
+    assert max(found.values()) < TOLERANCE
+
+
+def test_torch_agrees():
+    pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.agreement import TOLERANCE, disagreements
+
+    found = disagreements(SMALL, ["torch"])
+    assert len(found) == 4
+    assert max(found.values()) < TOLERANCE
+
+
+def test_a_wrong_order_of_gates_would_be_noticed(monkeypatch):
+    torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
+    import twin.weights
+    from twin.agreement import TOLERANCE, disagreements
+
+    copy = twin.weights.copy_to_torch
+
+    def copy_wrongly(model, other):
+        copy(model, other)
+        weight = other.recurrent[0].weight_hh_l0
+        with torch.no_grad():
+            weight.copy_(weight.roll(SMALL.lstm_units, dims=0))
+
+    monkeypatch.setattr(twin.weights, "copy_to_torch", copy_wrongly)
+    assert disagreements(SMALL, ["torch"])["torch inference logits"] > 10 * TOLERANCE
+
+
+def test_weights_of_other_sizes_are_refused():
+    pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.sizes import NUM_CLASSES, NUM_FEATURES
+    from twin.torch_model import TorchTwin
+    from twin.weights import copy_to_torch
+
+    model = build_model(Experiment(model=SMALL), Alphabet(), compiled=False).acoustic_model
+    other = TorchTwin(SMALL, NUM_CLASSES, NUM_FEATURES + 1, mask_statistics=True)
+    with pytest.raises(ValueError, match="same sizes"):
+        copy_to_torch(model, other)
+
+
+def test_both_learn_the_same_from_equal_weights():
+    """Gradients, Adadelta's settings, the learning rate's decay and the statistics, all in one."""
+    torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
+    from twin.torch_model import TorchTwin
+    from twin.torch_optimizer import torch_adadelta
+    from twin.weights import copy_to_torch
+
+    config = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.0)
+
+    def adadelta():
+        schedule = keras.optimizers.schedules.CosineDecay(1.0, 5, alpha=0.05)
+        return keras.optimizers.Adadelta(schedule)
+
+    experiment = Experiment(model=config, training=TrainingConfig(optimizer=adadelta))
+    model = build_model(experiment, Alphabet(), compiled=True)
+    other = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
+    copy_to_torch(model.acoustic_model, other)
+    parameters = [p for p in other.parameters() if p.requires_grad]
+    optimizer, rate = torch_adadelta(adadelta(), parameters)
+    ours, theirs = [], []
+    step, batch = _tfasr_step(model, parse_size("10x4x70"))
+    tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
+    for number in range(6):
+        ours.append(step())
+        for group in optimizer.param_groups:
+            group["lr"] = rate(number)
+        optimizer.zero_grad()
+        logits = other(tensors["features"], tensors["feature_lengths"])
+        loss = other.losses(logits, tensors).mean()
+        loss.backward()
+        optimizer.step()
+        theirs.append(loss.item())
+    assert ours[-1] < ours[0]
+    np.testing.assert_allclose(theirs, ours, rtol=1e-4)
+
+
+def _tfasr_step(model, size):
+    from twin.sizes import made_batch
+    from twin.systems import repeated
+
+    batch = made_batch(size)
+    iterator = iter(repeated(batch))
+    model.make_train_function()
+    return lambda: model.train_function(iterator)["loss"], batch
+
+
+def test_the_initial_weights_follow_tfasrs_scheme():
+    torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.torch_model import TorchTwin
+
+    config = AcousticModelConfig(
+        conv_filters=16, num_lstm_layers=1, lstm_units=24, recurrent_initializer="orthogonal"
+    )
+    torch.manual_seed(1)
+    other = TorchTwin(config, num_classes=30, num_features=93, mask_statistics=True)
+    model = build_model(Experiment(model=config), Alphabet(), compiled=False).acoustic_model
+    layer, ours = other.recurrent[0], model.recurrent[0].cell
+    np.testing.assert_array_equal(layer.bias_ih_l0.detach(), ours.bias.value.numpy())
+    recurrent = layer.weight_hh_l0.detach().T
+    np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(24), atol=1e-5)
+    pairs = [
+        (layer.weight_ih_l0, ours.kernel),
+        (other.convolution.weight, model.convolution.kernel),
+        (other.classifier.weight, model.classifier.kernel),
+    ]
+    for theirs, kernel in pairs:  # one uniform range
+        assert theirs.abs().max().item() == pytest.approx(abs(kernel.numpy()).max(), rel=0.02)
+
+
+def test_the_learning_rate_is_that_of_keras():
+    pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.torch_optimizer import learning_rate
+
+    schedule = keras.optimizers.schedules.CosineDecay(0.8, 50, alpha=0.1)
+    rate = learning_rate(keras.optimizers.schedules.serialize(schedule))
+    for step in (0, 1, 25, 49, 50, 80):
+        assert rate(step) == pytest.approx(float(schedule(step)), rel=1e-5)
+    assert learning_rate(0.5)(7) == 0.5
+
+
+def test_what_the_twin_cannot_do_is_refused(tmp_path):
+    pytest.importorskip("torch", reason=NEEDS_TORCH)
+    from twin.torch_optimizer import learning_rate, torch_adadelta
+    from twin.torch_training import train_twin
+
+    for optimizer in (keras.optimizers.Adam(0.1), keras.optimizers.Adadelta(1.0, clipnorm=1.0)):
+        with pytest.raises(UsageError, match="Adadelta without extras"):
+            torch_adadelta(optimizer, [])
+    warming = keras.optimizers.schedules.CosineDecay(0.0, 9, warmup_target=1.0, warmup_steps=3)
+    with pytest.raises(UsageError, match="without warm-up"):
+        learning_rate(keras.optimizers.schedules.serialize(warming))
+    mixed = Experiment(training=TrainingConfig(precision="mixed_bfloat16"))
+    with pytest.raises(UsageError, match="float32 on one device"):
+        train_twin(mixed, shard_dir=tmp_path, run_dir=tmp_path / "run")
