@@ -60,20 +60,12 @@ def make_stepper(
         loss: called as ``loss(outputs, *targets)``; returns a loss for each utterance.
         optimizer: for `Stepper.update`.
         strategy: a ``tf.distribute.Strategy`` in whose scope the model was made; TensorFlow only.
-
-    Raises:
-        UsageError: if there is a strategy on another backend than TensorFlow.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         from tfasr.bench.stepper_tensorflow import TensorflowStepper
 
         return TensorflowStepper(model, loss, optimizer, strategy)
-    if strategy is not None:
-        raise UsageError(
-            "Several devices are used through tf.distribute, so the backend must be tensorflow. "
-            f"Received: backend={backend!r}."
-        )
     if backend == "jax":
         from tfasr.bench.stepper_jax import JaxStepper
 
@@ -81,3 +73,25 @@ def make_stepper(
     from tfasr.bench.stepper_torch import TorchStepper
 
     return TorchStepper(model, loss, optimizer)
+
+
+def make_strategy(num_devices: int) -> Any:
+    """Returns the ``tf.distribute.Strategy`` that mirrors a model on devices, or None for one.
+
+    Where there is no GPU and TensorFlow has not begun to work, the processor is cut into as many
+    logical devices.
+
+    Raises:
+        UsageError: if there are fewer devices, or several on another backend than TensorFlow.
+    """
+    if num_devices == 1:
+        return None
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise UsageError(
+            "Several devices are used through tf.distribute, so the backend must be tensorflow. "
+            f"Received: {num_devices} devices and backend={backend!r}."
+        )
+    from tfasr.bench.stepper_tensorflow import mirrored_strategy
+
+    return mirrored_strategy(num_devices)

@@ -1,5 +1,6 @@
 """Steps on Keras's TensorFlow backend, on one device or on several."""
 
+import contextlib
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.bench.stepper import Batch, Loss
+from tfasr.errors import UsageError
 
 
 class TensorflowStepper:
@@ -118,3 +120,24 @@ class TensorflowStepper:
             return step(inputs, targets)
         losses = self._strategy.run(step, args=(inputs, targets))
         return self._strategy.reduce("MEAN", losses, axis=None)
+
+
+def cut_processor(num_devices: int) -> None:
+    """Makes the processor so many logical devices where there is no GPU; before any other use."""
+    if not tf.config.list_physical_devices("GPU"):
+        (processor,) = tf.config.list_physical_devices("CPU")
+        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
+        with contextlib.suppress(RuntimeError):  # TensorFlow works already: what it has must do
+            tf.config.set_logical_device_configuration(processor, logical)
+
+
+def mirrored_strategy(num_devices: int) -> tf.distribute.Strategy:
+    """See `tfasr.bench.stepper.make_strategy`."""
+    cut_processor(num_devices)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) < num_devices:
+        raise UsageError(
+            f"There must be as many devices as are to share a batch. Received: {num_devices}, and "
+            f"{len(devices)} devices: {', '.join(device.name for device in devices)}."
+        )
+    return tf.distribute.MirroredStrategy([device.name for device in devices[:num_devices]])

@@ -93,7 +93,13 @@ class Workload:
         return [load(name) for name in self.configs]
 
 
-WORKLOADS: dict[str, Workload] = {}
+WORKLOADS: dict[str, Workload] = {
+    "ds2": Workload(
+        "DeepMark's Deep Speech 2, forward and backward",
+        "tfasr.bench.ds2:run",
+        ("tfasr.models.deep_speech_2:DeepSpeech2Config", "tfasr.bench.ds2:DeepMarkConfig"),
+    ),
+}
 
 
 def load(name: str) -> Any:
