@@ -94,6 +94,14 @@ class Workload:
 
 
 WORKLOADS: dict[str, Workload] = {
+    "keyword_spotting": Workload(
+        "a network of 8504 parameters on single words",
+        "tfasr.bench.keyword_spotting:run",
+        (
+            "tfasr.models.keyword_spotter:KeywordSpotterConfig",
+            "tfasr.bench.keyword_training:KeywordTrainingConfig",
+        ),
+    ),
     "ds2": Workload(
         "DeepMark's Deep Speech 2, forward and backward",
         "tfasr.bench.ds2:run",
