@@ -85,7 +85,9 @@ class KeywordData:
 def synthetic_keywords(
     network: KeywordSpotterConfig, sizes: dict[str, int], seed: int
 ) -> KeywordData:
-    """Returns made-up utterances: each word a smooth pattern, shifted in time and noisy.
+    """Returns made-up utterances: a word's smooth pattern, shifted, another word's over it, noise.
+
+    The other word is of random strength, up to three quarters of the word's own.
 
     Args:
         network: sizes of the features and the number of words.
@@ -98,10 +100,15 @@ def synthetic_keywords(
     splits = {}
     for name, size in sizes.items():
         labels = random.integers(0, network.num_words, size, dtype=np.int32)
+        others = random.integers(0, network.num_words, size)
+        strengths = np.float32(0.75) * random.random(size, np.float32)
+        shifts = random.integers(-10, 11, (2, size))
         features = random.standard_normal((size, *shape), np.float32)
-        shifts = random.integers(-10, 11, size)
-        for index, (label, shift) in enumerate(zip(labels, shifts, strict=True)):
-            features[index] = (features[index] + np.roll(patterns[label], shift, axis=0)) / 1.4
+        for index in range(size):
+            own = np.roll(patterns[labels[index]], shifts[0, index], axis=0)
+            other = np.roll(patterns[others[index]], shifts[1, index], axis=0)
+            features[index] += own + strengths[index] * other
+        features *= np.float32(1 / np.sqrt(1 + 1 + 0.75**2 / 3))
         splits[name] = KeywordSplit(features, labels)
     words = WORDS if network.num_words == len(WORDS) else map(str, range(network.num_words))
     identity = f"synthetic, seed {seed}, {sorted(sizes.items())}"

@@ -94,6 +94,17 @@ class Workload:
 
 
 WORKLOADS: dict[str, Workload] = {
+    "backends": Workload(
+        "the same training steps on TensorFlow, JAX and PyTorch",
+        "tfasr.bench.backends:run",
+        (
+            "tfasr.bench.backends:BackendsConfig",
+            "tfasr.models.keyword_spotter:KeywordSpotterConfig",
+            "tfasr.models.acoustic_model:AcousticModelConfig",
+            "tfasr.data.features:FeatureConfig",
+        ),
+        in_child=False,
+    ),
     "keyword_spotting": Workload(
         "a network of 8504 parameters on single words",
         "tfasr.bench.keyword_spotting:run",
