@@ -34,13 +34,10 @@ def test_all_backends_agree(backend, expected):
             np.testing.assert_allclose(found[model][key], value, rtol=2e-3, atol=1e-4)
 
 
-def raising(request):
-    raise {"usage": UsageError, "run": RunError}[request["error"]]("said so")
-
-
-def test_errors_of_a_child_come_through():
-    with pytest.raises(UsageError, match="said so"):
-        run_in_child(f"{__name__}:raising", {"error": "usage"}, backend="torch")
+@pytest.mark.parametrize(("error", "raised"), [("usage", UsageError), ("run", RunError)])
+def test_errors_of_a_child_come_through(error, raised):
+    with pytest.raises(raised, match="^said so$"):
+        run_in_child("tests.bench.failing_child:fail", {"error": error}, backend="torch")
 
 
 def test_a_child_that_dies_is_named():

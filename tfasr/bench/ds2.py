@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -66,10 +67,12 @@ class _Setting:
 def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> Result:
     """Measures an epoch, on one device and, where there are more, on all of them."""
     setting = _Setting(network, bench, utterance_counts(context.fraction))
-    alone, parameters, warmups = _measure(setting, num_devices=1)
+    # Before anything is computed: only then can a processor be cut into devices.
+    strategy = make_strategy(bench.num_devices)
+    alone, parameters, warmups = _measure(setting)
     measured = [alone]
     if bench.num_devices > 1:
-        several, _, more = _measure(setting, num_devices=bench.num_devices)
+        several, _, more = _measure(setting, strategy)
         measured.append(several)
         warmups += more
     backend = keras.backend.backend()
@@ -86,10 +89,10 @@ def run(network: DeepSpeech2Config, bench: DeepMarkConfig, context: Context) -> 
     )
 
 
-def _measure(setting: _Setting, num_devices: int) -> tuple[DeepMarkMeasurement, int, int]:
+def _measure(setting: _Setting, strategy: Any = None) -> tuple[DeepMarkMeasurement, int, int]:
     """Returns the measurement, the trainable parameters and the passes left out."""
     network, bench = setting.network, setting.bench
-    strategy = make_strategy(num_devices)
+    num_devices = strategy.num_replicas_in_sync if strategy else 1
     with strategy.scope() if strategy else contextlib.nullcontext():
         model = DeepSpeech2(network, seed=bench.seed)
         model.build()

@@ -28,7 +28,7 @@ def lengths_figure(measurement: DeepMarkMeasurement, backend: str) -> Figure:
     mean = measurement.audio_s / measurement.total_s
     rates.axhline(mean, color=INK, linewidth=1.2, dashes=(4, 3))
     rates.annotate(
-        f"all: {mean:.3g}",
+        f"all lengths: {mean:.3g}",
         (1.0, mean),
         xycoords=("axes fraction", "data"),
         xytext=(-2, 3),
@@ -43,10 +43,9 @@ def lengths_figure(measurement: DeepMarkMeasurement, backend: str) -> Figure:
         axes.grid(False, axis="x")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
     devices = measurement.num_devices
-    label_axes(
-        times, x="length of the utterances, s", y=f"ms per batch of {measurement.batch_size}"
-    )
-    label_axes(rates, x="length of the utterances, s", y="seconds of audio per second")
     on = f"{backend}, {devices} {'device' if devices == 1 else 'devices'}"
-    add_legend(figure, handles, ["forward", f"backward ({on})"], columns=2)
+    length = "length of the utterances, s"
+    label_axes(times, x=length, y=f"ms per batch of up to {measurement.batch_size}")
+    label_axes(rates, x=length, y=f"seconds of audio per second ({on})")
+    add_legend(figure, handles, ["forward", "backward"], columns=2)
     return figure

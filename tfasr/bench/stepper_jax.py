@@ -41,12 +41,13 @@ class JaxStepper:
 
     def forward(self, batch: Batch) -> float:
         """See `Stepper.forward`."""
-        return self._loss_of(self._forward(self._trainable, self._others, *_arrays(batch)))
+        found = self._forward(self._trainable, self._others, *_arrays(batch))
+        return self._kept(jax.block_until_ready(found))
 
     def gradients(self, batch: Batch) -> float:
         """See `Stepper.gradients`."""
         found = self._gradients(self._trainable, self._others, *_arrays(batch))
-        return self._loss_of(jax.block_until_ready(found)[0])
+        return self._kept(jax.block_until_ready(found)[0])
 
     def update(self, batch: Batch) -> float:
         """See `Stepper.update`."""
@@ -59,8 +60,10 @@ class JaxStepper:
         """See `Stepper.predict`."""
         return np.asarray(self._predict(self._trainable, self._others, _arrays(batch)[0]))
 
-    def _loss_of(self, outputs: Any) -> float:
-        return float(jax.block_until_ready(outputs)[0])
+    def _kept(self, found: tuple[Any, Any]) -> float:
+        """Keeps the moving statistics, as every pass in training does on other backends."""
+        loss, self._others = found
+        return float(loss)
 
     def _mean_loss(self, trainable, others, inputs, targets):
         outputs, others = self._model.stateless_call(trainable, others, *inputs, training=True)
