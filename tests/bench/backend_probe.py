@@ -1,5 +1,7 @@
 """Runs in a process of its own backend: small models with given weights, the losses they take."""
 
+import contextlib
+
 import keras
 import numpy as np
 
@@ -49,3 +51,28 @@ def probe(_request=None):
             "outputs": stepper.predict(placed).tolist(),
         }
     return {"backend": keras.backend.backend(), **found}
+
+
+def probe_devices(_request=None):
+    """Returns the losses of the same updates on one device and on two."""
+    from tfasr.bench.stepper import Batch, make_stepper, make_strategy
+
+    both = make_strategy(2)
+    random = np.random.default_rng(0)
+    arrays = random.standard_normal((6, 4)).astype(np.float32), random.integers(0, 3, 6)
+    batch = Batch((arrays[0],), (arrays[1].astype(np.int32),))
+    found = []
+    for strategy in (None, both):
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            model = keras.Sequential([keras.layers.Dense(3, kernel_initializer="ones")])
+            model.build((None, 4))
+        optimizer = keras.optimizers.SGD(0.5)
+        stepper = make_stepper(model, _cross_entropy, optimizer, strategy)
+        placed = stepper.place(batch)
+        losses = [stepper.forward(placed), stepper.gradients(placed)]
+        found.append([*losses, *(stepper.update(placed) for _ in range(4))])
+    return found
+
+
+def _cross_entropy(logits, labels):
+    return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)

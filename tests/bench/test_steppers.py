@@ -43,3 +43,9 @@ def test_errors_of_a_child_come_through(error, raised):
 def test_a_child_that_dies_is_named():
     with pytest.raises(RunError, match="exit code 0"):
         run_in_child("os:abort", {}, backend="torch")
+
+
+def test_two_devices_take_the_steps_of_one():
+    found = run_in_child("tests.bench.backend_probe:probe_devices", {}, backend="tensorflow")
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
+    assert found[0][-1] < found[0][0]

@@ -91,6 +91,9 @@ class TensorflowStepper:
     def _gradient_step(self, inputs, targets) -> tf.Tensor:
         def step(inputs, targets):
             loss, gradients = self._loss_and_gradients(inputs, targets)
+            if self._strategy is not None:
+                context = tf.distribute.get_replica_context()
+                gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
             # The loss must depend on the gradients, or a graph would leave them out.
             with tf.control_dependencies(gradients):
                 return tf.identity(loss)
@@ -100,6 +103,7 @@ class TensorflowStepper:
     def _update_step(self, inputs, targets) -> tf.Tensor:
         def step(inputs, targets):
             loss, gradients = self._loss_and_gradients(inputs, targets)
+            # Under a strategy the optimizer sums the gradients itself.
             self._optimizer.apply(gradients, self._model.trainable_variables)
             return loss
 
@@ -111,9 +115,9 @@ class TensorflowStepper:
     def _loss_and_gradients(self, inputs, targets):
         with tf.GradientTape() as tape:
             loss = self._mean_loss(inputs, targets)
+            share = loss / (self._strategy.num_replicas_in_sync if self._strategy else 1)
         variables = [variable.value for variable in self._model.trainable_variables]
-        gradients = tape.gradient(loss, variables)
-        return loss, gradients
+        return loss, tape.gradient(share, variables)
 
     def _everywhere(self, step, inputs, targets) -> tf.Tensor:
         if self._strategy is None:
