@@ -116,10 +116,9 @@ def _notes(
         "of 32 are a second a batch: the 154 ms cannot be the mean of such batches.",
     ]
     if not measured[0].is_whole:
-        share = measured[0].utterances / NUM_UTTERANCES
         notes.append(
-            f"~: extrapolated to the {NUM_UTTERANCES:,} utterances of an epoch, {share:.2%} of "
-            "which were run, each length with its own seconds an utterance."
+            f"~: extrapolated to the {NUM_UTTERANCES:,} utterances of an epoch from "
+            f"{measured[0].utterances:,}, each length with its own seconds an utterance."
         )
     return notes
 
