@@ -67,6 +67,8 @@ def test_wrong_arguments_are_refused_before_any_work(monkeypatch):
 
     with pytest.raises(UsageError, match="fraction"):
         bench_workload("bench/ds2_small.gin", fraction=2.0)
+    with pytest.raises(UsageError, match="left out"):
+        bench_workload("bench/backends_small.gin", backend="torch")
     monkeypatch.setattr(backend, "installed_backends", lambda: ["tensorflow"])
     with pytest.raises(UsageError, match="pip install jax"):
         bench_workload("bench/ds2_small.gin", backend="jax")

@@ -45,6 +45,12 @@ def bench_workload(
     from tfasr.gin_config import load_bench
 
     loaded = load_bench(gin_file, bindings)
+    workload = find_workload(loaded.bench.workload)
+    if backend is not None and not workload.in_child:
+        raise UsageError(
+            f"--backend must be left out for the workload {loaded.bench.workload!r}, which starts "
+            f"the backends that its preset names. Received: {backend!r}."
+        )
     bench = _overridden(loaded.bench, backend=backend, fraction=fraction)
     check_backend(bench.backend)
     folder = None if out is None or str(out).endswith(".json") else Path(out)
@@ -61,7 +67,7 @@ def bench_workload(
         "configs": [to_json(config) for config in loaded.configs],
         "context": _plain(context),
     }
-    if find_workload(bench.workload).in_child:
+    if workload.in_child:
         function = "tfasr.bench.workload_process:perform"
         answer = run_in_child(function, request, backend=bench.backend)
     else:
