@@ -3,24 +3,22 @@
 Exit codes: 0 done, 1 the work failed, 2 wrong use.
 """
 
-import contextlib
 import importlib
 import logging
-import os
 import sys
-from collections.abc import Iterator
 
 from absl import app
 from absl.flags import argparse_flags
 
 from tfasr.errors import RunError, UsageError
+from tfasr.telemetry.quiet import load_tensorflow
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
     "report": "time to accuracy of runs: table, figures, HTML",
-    "bench": "what a part costs: decoders over beam widths",
+    "bench": "what a part costs: decoders over beam widths, workloads of synthetic data",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {
@@ -49,8 +47,9 @@ def parse(argv: list[str]):
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
-    # bench takes a run's model, or what some model answered and needs none.
-    of_run = arguments.command == "bench" and arguments.run_dir is not None
+    # bench takes a run's model or a preset, or what some model answered and needs none.
+    sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
+    of_run = arguments.command == "bench" and any(source is not None for source in sources)
     if arguments.command in NEED_TENSORFLOW or of_run:
         load_tensorflow()
     try:
@@ -70,28 +69,6 @@ def run(arguments) -> int:
     except KeyboardInterrupt:
         print(f"tfasr {arguments.command}: interrupted", file=sys.stderr)
         return 1
-
-
-@contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
-    """Sends what C++ code prints to nowhere; Python's exceptions come through all the same."""
-    kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-
-
-def load_tensorflow() -> None:
-    """Imports TensorFlow without its twenty lines on devices, which bury tfasr's own."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with _quiet_stderr():
-        import tensorflow as tf
-
-        tf.config.list_physical_devices()
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import gin
 import keras
 
+from tfasr.bench.workload import BenchConfig, find_workload
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
 from tfasr.presets_folder import Line, find_preset, read_preset
@@ -89,9 +90,46 @@ def load_config(gin_file: str | None = None, bindings: Sequence[str] = ()) -> Lo
     return LoadedConfig(Experiment(**configs), shards, given, operative)
 
 
-def _parse(text: str, lines: list[Line]) -> None:
+@dataclass(frozen=True)
+class LoadedBench:
+    """What a preset of ``tfasr bench`` said.
+
+    Attributes:
+        bench: names the workload.
+        configs: what the workload is configured by, in its own order.
+    """
+
+    bench: BenchConfig
+    configs: list[Any]
+
+
+def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
+    """Reads a workload's preset and extra bindings, as `load_config` reads an experiment.
+
+    Raises:
+        UsageError: see `load_config`; also if there is no such workload.
+    """
+    lines = read_preset(find_preset(gin_file))
+    lines += [Line("--gin_binding", n, text) for n, text in enumerate(bindings, start=1)]
+    text = "\n".join(line.text for line in lines) + "\n"
+    gin.clear_config()
     try:
-        gin.parse_config(text)
+        # Which other names gin must know depends on the workload, whose modules come with it.
+        _parse(text, lines, skip_unknown=True)
+        workload = find_workload(_make(BenchConfig, lines).workload)
+        classes = workload.config_classes()
+        gin.clear_config()
+        _parse(text, lines)
+        bench, *configs = [_make(cls, lines) for cls in (BenchConfig, *classes)]
+        _refuse_unused(lines)
+    finally:
+        gin.clear_config()
+    return LoadedBench(bench, configs)
+
+
+def _parse(text: str, lines: list[Line], skip_unknown: bool = False) -> None:
+    try:
+        gin.parse_config(text, skip_unknown=skip_unknown)
     except (ValueError, SyntaxError, AttributeError) as error:
         message = str(error).split("\n")[0]
         number = getattr(error, "lineno", None)

@@ -35,7 +35,9 @@ def find_preset(name: str) -> Path:
     for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
         if candidate.is_file():
             return candidate.resolve()
-    known = ", ".join(sorted(path.name for path in presets_folder().glob("*.gin")))
+    folder = presets_folder()
+    found = [*folder.glob("*.gin"), *folder.glob("bench/*.gin")]
+    known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in found))
     raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}. Presets: {known}")
 
 

@@ -1,21 +1,59 @@
-"""``tfasr bench WORKLOAD``: what a part of the system costs, on the user's own run or file."""
+"""``tfasr bench``: what a part of the system costs.
+
+``tfasr bench decoder``, say, measures on a run; ``tfasr bench --gin_file bench/ds2_small.gin``
+runs a workload of synthetic data that its preset describes.
+"""
 
 import argparse
 import importlib
 
-WORKLOADS = {"decoder": "seconds, errors and memory of decoders over beam widths"}
+from tfasr.bench.workload import BACKENDS, WORKLOADS
+from tfasr.errors import UsageError
+
+SUBCOMMANDS = {"decoder": "seconds, errors and memory of decoders over beam widths"}
+FORMATS = ("table", "markdown", "json")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the workloads, each with its own flags."""
-    workloads = parser.add_subparsers(dest="workload", metavar="WORKLOAD", required=True)
-    for name, purpose in WORKLOADS.items():
+    """Declares the flags of synthetic workloads, and the subcommands with their own."""
+    known = "; ".join(f"{name}: {workload.purpose}" for name, workload in WORKLOADS.items())
+    parser.add_argument("--gin_file", help=f"a preset or file that names a workload ({known})")
+    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
+    parser.add_argument("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
+    parser.add_argument("--fraction", type=float, help="share of the data; default: the preset's")
+    parser.add_argument("--corpus_dir", help="recordings, where the workload can use them")
+    parser.add_argument("--format", choices=FORMATS, default="table", help="of standard output")
+    parser.add_argument(
+        "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
+    )
+    subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
+    for name, purpose in SUBCOMMANDS.items():
         module = importlib.import_module(f"tfasr.commands.bench_{name}")
-        workload = workloads.add_parser(name, help=purpose, description=module.__doc__)
-        module.add_arguments(workload)
-        workload.set_defaults(run_workload=module.run)
+        subcommand = subcommands.add_parser(name, help=purpose, description=module.__doc__)
+        module.add_arguments(subcommand)
+        subcommand.set_defaults(run_subcommand=module.run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the workload; returns the exit status."""
-    return arguments.run_workload(arguments) or 0
+    if (arguments.subcommand is None) == (arguments.gin_file is None):
+        raise UsageError(
+            f"tfasr bench must be given either a subcommand ({', '.join(SUBCOMMANDS)}) or a "
+            f"workload's preset with --gin_file. Received: {'both' if arguments.gin_file else ''}"
+            f"{'' if arguments.gin_file else 'neither'}."
+        )
+    if arguments.subcommand is not None:
+        return arguments.run_subcommand(arguments) or 0
+    from tfasr.commands.bench_workload import bench_workload
+
+    text = bench_workload(
+        arguments.gin_file,
+        bindings=arguments.gin_binding,
+        backend=arguments.backend,
+        fraction=arguments.fraction,
+        corpus_dir=arguments.corpus_dir,
+        out=arguments.out,
+        output_format=arguments.format,
+    )
+    print(text, end="")
+    return 0

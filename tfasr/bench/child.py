@@ -1,0 +1,79 @@
+"""Runs a piece of work in a process of its own, on the Keras backend that it asks for.
+
+``python -m tfasr.bench.child FUNCTION REQUEST ANSWER`` calls ``module:function`` with the JSON of
+one file and writes what it returns as JSON to another. Standard output and error pass through.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tfasr.bench.workload import load
+from tfasr.errors import RunError, UsageError
+from tfasr.telemetry.quiet import load_tensorflow
+
+
+def run_in_child(
+    function: str,
+    request: dict[str, Any],
+    *,
+    backend: str,
+    environment: dict[str, str] | None = None,
+) -> Any:
+    """Calls a function in a new process.
+
+    Args:
+        function: ``module:function``; it is given ``request`` and returns JSON values.
+        request: JSON values.
+        backend: Keras's backend in the new process.
+        environment: further variables of its environment.
+
+    Raises:
+        UsageError: if the function raised one, or the backend is not installed.
+        RunError: if it raised one, or the process died.
+    """
+    variables = {**os.environ, "KERAS_BACKEND": backend, **(environment or {})}
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with tempfile.TemporaryDirectory() as scratch:
+        asked, answered = Path(scratch, "request.json"), Path(scratch, "answer.json")
+        asked.write_text(json.dumps(request), encoding="utf-8")
+        command = [sys.executable, "-m", "tfasr.bench.child", function, str(asked), str(answered)]
+        # What libraries print to standard output must not mix with the results there.
+        done = subprocess.run(command, check=False, env=variables, stdout=sys.stderr.fileno())
+        if done.returncode or not answered.is_file():
+            raise RunError(
+                f"The process of {function} on {backend} must end with exit code 0. Received: "
+                f"{done.returncode} (-9 is what a full memory looks like); see its messages above."
+            )
+        answer = json.loads(answered.read_text(encoding="utf-8"))
+    if "usage_error" in answer:
+        raise UsageError(answer["usage_error"])
+    if "run_error" in answer:
+        raise RunError(answer["run_error"])
+    return answer["result"]
+
+
+def main(function: str, asked: str, answered: str) -> None:
+    """Calls the function and writes the answer."""
+    import logging
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("jax").setLevel(logging.WARNING)
+    if os.environ.get("KERAS_BACKEND") == "tensorflow":
+        load_tensorflow()
+    request = json.loads(Path(asked).read_text(encoding="utf-8"))
+    try:
+        answer = {"result": load(function)(request)}
+    except UsageError as error:
+        answer = {"usage_error": str(error)}
+    except RunError as error:
+        answer = {"run_error": str(error)}
+    Path(answered).write_text(json.dumps(answer), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,121 @@
+"""Synthetic workloads by name: what each is configured by, what runs it, what it leaves behind."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfasr.config import config_class, require
+from tfasr.errors import UsageError
+from tfasr.report.tables import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+@config_class
+class BenchConfig:
+    """Which workload a preset describes, and how it is run.
+
+    Attributes:
+        workload: a name of `WORKLOADS`.
+        backend: Keras's backend.
+        fraction: share of the workload's data that is run; its distribution is kept.
+    """
+
+    workload: str = ""
+    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"
+    fraction: float = 1.0
+
+    def check(self) -> None:
+        """Raises ValueError for a fraction of nothing; the name is checked by `find_workload`."""
+        require(0 < self.fraction <= 1, self, "fraction", "above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a workload is told beside its configs.
+
+    Attributes:
+        backend: Keras's backend, which runs already.
+        fraction: share of the data to run.
+        corpus_dir: recordings to use where the workload can, or None for synthetic data.
+        out: a folder for what is more than tables, JSON and figures, or None to leave that out.
+    """
+
+    backend: str = "tensorflow"
+    fraction: float = 1.0
+    corpus_dir: Path | None = None
+    out: Path | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a workload measured.
+
+    Attributes:
+        tables: to be read by a person.
+        values: the same for a program, as JSON values; None is what could not be told.
+        warmup_steps: steps that were run and left out of every figure.
+        figures: by file name without its suffix; each is drawn only where it is written.
+    """
+
+    tables: Sequence[Table]
+    values: dict[str, Any]
+    warmup_steps: int
+    figures: dict[str, "Callable[[], Figure]"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A workload by the names of its parts, which are imported when it is run.
+
+    Attributes:
+        purpose: what it measures, in a line.
+        run: ``module:function``, which is given the configs in their order, then the `Context`,
+            and returns the `Result`.
+        configs: ``module:class`` of the config classes that its presets may bind.
+        in_child: whether it runs in a process of its own, whose backend is then the wanted one.
+            A workload that starts processes itself, one a backend, needs none.
+    """
+
+    purpose: str
+    run: str
+    configs: tuple[str, ...]
+    in_child: bool = True
+
+    def config_classes(self) -> list[type]:
+        """Imports and returns the config classes."""
+        return [load(name) for name in self.configs]
+
+
+WORKLOADS: dict[str, Workload] = {}
+
+
+def load(name: str) -> Any:
+    """Returns what ``module:attribute`` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def find_workload(name: str) -> Workload:
+    """Returns a workload.
+
+    Raises:
+        UsageError: if there is none of that name; it lists those there are.
+    """
+    if name not in WORKLOADS:
+        raise UsageError(
+            f"BenchConfig.workload must be one of {', '.join(WORKLOADS)}. Received: {name!r}. "
+            "A preset of tfasr bench binds it: try --gin_file bench/ds2_small.gin."
+        )
+    return WORKLOADS[name]
+
+
+def table_to_json(table: Table) -> dict[str, Any]:
+    """Returns a table as JSON values; ``Table(**values)`` reads it back."""
+    return dataclasses.asdict(table)
