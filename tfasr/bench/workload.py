@@ -93,7 +93,15 @@ class Workload:
         return [load(name) for name in self.configs]
 
 
-WORKLOADS: dict[str, Workload] = {}
+_MODEL = ("tfasr.models.acoustic_model:AcousticModelConfig", "tfasr.data.features:FeatureConfig")
+WORKLOADS: dict[str, Workload] = {
+    "scaling": Workload(
+        "weak and strong scaling of data parallelism",
+        "tfasr.bench.scaling:run",
+        ("tfasr.bench.scaling:ScalingConfig", *_MODEL),
+        in_child=False,
+    ),
+}
 
 
 def load(name: str) -> Any:
