@@ -1,6 +1,6 @@
 """Arithmetic and memory traffic of each module of the acoustic model in a training step."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -14,6 +14,10 @@ _GATE_FLOPS = 60
 # AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
 _UPDATE_FLOPS, _UPDATE_MOVES = 12, 7
 
+KINDS = ("convolution", "matmul", "recurrence", "elementwise")
+"""Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" is all
+other matmuls, "elementwise" the rest."""
+
 
 @dataclass(frozen=True)
 class ModuleCost:
@@ -21,15 +25,14 @@ class ModuleCost:
 
     Attributes:
         name: of the module.
-        flops: floating-point operations by kind: "convolution", "matmul", "recurrence" (the
-            matmuls inside of the loop over time) and "elementwise".
-        moved_bytes: bytes moved if every tensor is read and written once where it is used, and
-            nothing stays in a cache between uses.
+        flops: floating-point operations by kind, see `KINDS`.
+        moved: bytes by kind, if every tensor is read and written once wherever it is used, and
+            nothing stays in a cache from one use to the next.
     """
 
     name: str
-    moved_bytes: float
-    flops: dict[str, float] = field(default_factory=dict)
+    flops: dict[str, float]
+    moved: dict[str, float]
 
     @property
     def total_flops(self) -> float:
@@ -37,9 +40,14 @@ class ModuleCost:
         return float(sum(self.flops.values()))
 
     @property
+    def total_bytes(self) -> float:
+        """Bytes moved by all kinds."""
+        return float(sum(self.moved.values()))
+
+    @property
     def intensity(self) -> float:
         """Floating-point operations for each byte moved."""
-        return self.total_flops / self.moved_bytes
+        return self.total_flops / self.total_bytes
 
 
 def model_costs(
@@ -75,14 +83,12 @@ def model_costs(
         costs.append(_recurrent(config, number, width, positions, bytes_per_number))
         width = config.lstm_units * (2 if config.bidirectional else 1)
     head_flops = 3 * 2 * positions * width * num_classes
-    head_moves = positions * 3 * (width + num_classes) + 3 * width * num_classes
-    costs.append(ModuleCost("head", 4 * head_moves, {"matmul": head_flops}))
+    head_moves = 3 * (positions * (width + num_classes) + width * num_classes)
+    costs.append(ModuleCost("head", {"matmul": head_flops}, {"matmul": 4 * head_moves}))
     lattice, scores = positions * (2 * labels + 1), positions * num_classes
-    loss_flops = 12 * lattice + 10 * scores
-    costs.append(ModuleCost("loss", 4 * (4 * lattice + 6 * scores), {"elementwise": loss_flops}))
+    costs.append(_elementwise("loss", 12 * lattice + 10 * scores, 4 * lattice + 6 * scores))
     weights = num_weights(config, num_features, num_classes)
-    update = {"elementwise": _UPDATE_FLOPS * weights}
-    return [*costs, ModuleCost("update", 4 * _UPDATE_MOVES * weights, update)]
+    return [*costs, _elementwise("update", _UPDATE_FLOPS * weights, _UPDATE_MOVES * weights)]
 
 
 def num_weights(config: AcousticModelConfig, num_features: int, num_classes: int) -> int:
@@ -101,35 +107,43 @@ def num_weights(config: AcousticModelConfig, num_features: int, num_classes: int
 
 def total_cost(name: str, costs: list[ModuleCost]) -> ModuleCost:
     """Returns the sum of several modules."""
-    kinds = sorted({kind for cost in costs for kind in cost.flops})
-    flops = {kind: sum(cost.flops.get(kind, 0.0) for cost in costs) for kind in kinds}
-    return ModuleCost(name, sum(cost.moved_bytes for cost in costs), flops)
+    flops = {kind: sum(cost.flops.get(kind, 0.0) for cost in costs) for kind in KINDS}
+    moved = {kind: sum(cost.moved.get(kind, 0.0) for cost in costs) for kind in KINDS}
+    return ModuleCost(name, flops, moved)
+
+
+def _elementwise(name: str, flops: float, moves: float) -> ModuleCost:
+    return ModuleCost(name, {"elementwise": flops}, {"elementwise": 4 * moves})
 
 
 def _front_end(config, num_features: int, inputs: int, positions: int, size: int) -> ModuleCost:
     weights = config.conv_kernel * num_features * config.conv_filters
     outputs = positions * config.conv_filters
     # Forward and the weights' gradient: the features need none.
-    moves = 2 * inputs * num_features + 3 * outputs + 3 * weights
-    flops = {
-        "convolution": 2 * 2 * positions * weights,
-        "elementwise": _NORMALISATION_FLOPS * outputs,
-    }
-    return ModuleCost("front end", size * (moves + _NORMALISATION_MOVES * outputs), flops)
+    moves = 2 * (inputs * num_features + outputs + weights)
+    return ModuleCost(
+        "front end",
+        {"convolution": 2 * 2 * positions * weights, "elementwise": _NORMALISATION_FLOPS * outputs},
+        {"convolution": size * moves, "elementwise": size * _NORMALISATION_MOVES * outputs},
+    )
 
 
 def _recurrent(config, number: int, width: int, positions: int, size: int) -> ModuleCost:
     units, directions = config.lstm_units, 2 if config.bidirectional else 1
     kernel, recurrent = width * 4 * units, units * 4 * units
     outputs = positions * directions * units
-    # Of each direction and step: inputs thrice, projected inputs and gates' gradients written and
-    # read, what the backward loop needs (6 per unit) written and read, outputs and their gradients.
-    of_step = 3 * width + 8 * units + 16 * units + 12 * units + 4 * units
-    moves = directions * (positions * of_step + 3 * (kernel + recurrent))
     flops = {
+        # Inputs times weights, both gradients of that, the recurrent weights' gradient.
         "matmul": directions * 2 * positions * (3 * kernel + recurrent),
-        "recurrence": directions * 2 * 2 * positions * recurrent,
-        "elementwise": _GATE_FLOPS * outputs + _NORMALISATION_FLOPS * outputs,
+        "recurrence": directions * 2 * 2 * positions * recurrent + _GATE_FLOPS * outputs,
+        "elementwise": _NORMALISATION_FLOPS * outputs,
     }
-    name = f"recurrent {number + 1}"
-    return ModuleCost(name, size * (moves + _NORMALISATION_MOVES * outputs), flops)
+    matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
+    # Forward: projected inputs in, 6 saved numbers a unit and the output out; and back again.
+    loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * recurrent
+    moved = {
+        "matmul": directions * size * matmul_moves,
+        "recurrence": directions * size * loop_moves,
+        "elementwise": size * _NORMALISATION_MOVES * outputs,
+    }
+    return ModuleCost(f"recurrent {number + 1}", flops, moved)

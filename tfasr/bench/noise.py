@@ -6,7 +6,13 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.features import FeatureConfig
-from tfasr.data.shards import FeatureSums, ShardedSplit, ShardedUtterance, encode_record, write_shard
+from tfasr.data.shards import (
+    FeatureSums,
+    ShardedSplit,
+    ShardedUtterance,
+    encode_record,
+    write_shard,
+)
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.models.acoustic_model import AcousticModelConfig
 

@@ -45,7 +45,8 @@ def _panel(axes: Axes, analysis: ScalingAnalysis, mode: str, handles: dict[str, 
     for loader in (False, True):
         rows = [row for row in measured if row.loader == loader]
         if rows:
-            name = "measured, with loader" if loader else "measured"
+            name = "measured, cores shared" if analysis.shared_cores else "measured"
+            name += ", with loader" if loader else ""
             handles[name] = _points(axes, rows, 3 if loader else 0, loader)
     _axes(axes, shown)
 

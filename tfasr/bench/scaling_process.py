@@ -130,9 +130,7 @@ class _Process:
         """Shards of as many utterances as an epoch of four batches has, read as in training."""
         utterances = global_batch * 4
         sizes = (utterances, self._frames, self._labels)
-        split = write_noise_split(
-            folder, *sizes, self._experiment.features, self._experiment.model
-        )
+        split = write_noise_split(folder, *sizes, self._experiment.features, self._experiment.model)
         pipeline = PipelineConfig(
             global_batch_size=global_batch, padding="fixed", max_frames=self._frames
         )
@@ -141,4 +139,3 @@ class _Process:
         )
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // 4))
-

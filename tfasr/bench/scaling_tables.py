@@ -124,7 +124,8 @@ def _sum(answer: dict[str, Any], name: str) -> float:
 
 def _devices(analysis: ScalingAnalysis) -> Table:
     columns = ["devices", "slowest over\nmedian device", "GPU use\nfirst %", "GPU use\nothers %"]
-    columns += ["memory first\nGiB", "memory others\nGiB", "first over\nothers", "process peak\nGiB"]
+    columns += ["memory first\nGiB", "memory others\nGiB", "first over\nothers"]
+    columns.append("process peak\nGiB")
     note = (
         "Slowest over median: forward and backward pass of each device, begun together. GPU use is "
         "NVML's mean while training, memory the most that TensorFlow used on a device, others: "

@@ -101,6 +101,12 @@ WORKLOADS: dict[str, Workload] = {
         ("tfasr.bench.scaling:ScalingConfig", *_MODEL),
         in_child=False,
     ),
+    "roofline": Workload(
+        "this machine's ceilings, and the model's layers, steps and kernels below them",
+        "tfasr.bench.roofline:run",
+        ("tfasr.bench.roofline:RooflineConfig", *_MODEL),
+        in_child=False,
+    ),
 }
 
 
