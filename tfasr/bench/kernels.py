@@ -9,7 +9,7 @@ from typing import Any
 
 # "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
-# A whole compiled program, whose parts carry names of their own. Only the LSTM's loops are compiled.
+# A whole compiled program, whose parts have names of their own. Only LSTM loops are compiled.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
