@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from tfasr.bench.roofline_points import ModelPoints, Point, RooflineAnalysis
@@ -59,7 +60,7 @@ def _roofs(axes: Axes, analysis: RooflineAnalysis, left: float, right: float):
     top = max(highest["flops_per_s"].values())
     for place, bytes_per_s in slopes.items():
         end = min(right, top / bytes_per_s)
-        style = "-" if place == "memory" else ":"
+        style = {"memory": "-", "L3": "-."}.get(place, ":")
         xs = [left, end]
         (line,) = axes.plot(xs, [bytes_per_s * x / 1e9 for x in xs], style, color=INK, alpha=0.75)
         handles.append(line)
@@ -69,9 +70,12 @@ def _roofs(axes: Axes, analysis: RooflineAnalysis, left: float, right: float):
         begin = min(ridge, *(flops_per_s / slope for slope in slopes.values()))
         xs, ys = [max(begin, left), right], [flops_per_s / 1e9] * 2
         (line,) = axes.plot(xs, ys, "-", color=colour, linewidth=2.2)
-        axes.plot([ridge], [flops_per_s / 1e9], "o", color=colour, markersize=8, mfc="white", mew=2)
+        ring = {"markersize": 8, "markerfacecolor": "white", "markeredgewidth": 2}
+        (mark,) = axes.plot([ridge], [flops_per_s / 1e9], "o", color=colour, **ring)
         handles.append(line)
         names.append(f"{precision_name(policy)}: {flops_per_s / 1e9:.4g} GFLOP/s")
+    handles.append(mark)
+    names.append("ridge points")
     if len(analysis.ceilings) > 1:
         lowest = analysis.ceilings[0]
         peak = lowest["flops_per_s"][analysis.precision]
@@ -123,7 +127,7 @@ def _label(axes: Axes, models: Sequence[ModelPoints]) -> None:
     to_pt = 72 / axes.figure.dpi
     entries: list[tuple[float, float, str, Point]] = []
     for model in models:
-        suffix = "" if model is models[0] else f" ({model.name})"
+        suffix = "" if model is models[0] else " (small)"
         marks = [point for point in (model.most_used,) if point is not None]
         for point in [*model.modules, model.step, *marks]:
             x, y = axes.transData.transform((point.intensity, point.flops_per_s / 1e9)) * to_pt
@@ -182,5 +186,6 @@ def _write(axes: Axes, point: Point, name: str, offset: tuple[int, int]) -> None
         color=INK,
         fontsize=_FONT_PT,
         zorder=6,
+        path_effects=[withStroke(linewidth=3, foreground="white", alpha=0.85)],
         parse_math=False,
     )

@@ -49,7 +49,8 @@ class ModelPoints:
         modules: front end, recurrent blocks, head, loss and update, each alone.
         step: all of them as one step.
         kernels: by falling time, as `tfasr.bench.roofline_process.measure_model` gives them.
-        most_used: the kind of kernels that took the most time; None without kernels.
+        most_used: the kernel that took the most time, with all of its kind, for whose sum the
+            operations are known; None without kernels.
         average: all kernels' operations over all kernels' seconds; None without kernels.
         no_kernels: why there are none, or "".
         lstm_kernels: what computed the recurrence.
@@ -162,7 +163,7 @@ class RooflineAnalysis:
 def _most_used(
     model: str, whole: ModuleCost, kernels: Sequence[dict[str, Any]], lstm_kernels: Sequence[str]
 ) -> Point | None:
-    """Returns the kind of kernels with the most time, its operations over its seconds."""
+    """Returns the kernel with the most time: its kind's operations over its kind's seconds."""
     seconds = dict.fromkeys(KINDS, 0.0)
     for kernel in kernels:
         seconds[kernel["kind"]] += kernel["seconds"]
@@ -171,12 +172,10 @@ def _most_used(
         # The loop is no kernel of its own: its matmuls are among all others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
-    kind = max(flops, key=lambda kind: seconds[kind])
-    if not seconds[kind]:
+    longest = max(kernels, key=lambda kernel: kernel["seconds"], default=None)
+    kind = longest and longest["kind"]
+    if not kind or not flops.get(kind):
         return None
-    longest = max(
-        (kernel for kernel in kernels if kernel["kind"] == kind), key=lambda k: k["seconds"]
-    )
     return Point(model, longest["name"], flops[kind], moved[kind], seconds[kind])
 
 
