@@ -71,8 +71,8 @@ def test_without_growth_per_utterance_there_is_no_cliff(seconds, tolerance):
     assert not flagged[0].cliff
     best = min(one.utterance_s for one in rows)
     assert not any(one.cliff for one in flagged if one.utterance_s == best)
-    # Neither other precisions nor the order of the rows matter.
-    assert flag_cliffs([*ROWS, *reversed(rows)], tolerance)[len(ROWS) :] == flagged[::-1]
+    # Neither other modes nor the order of the rows matter.
+    assert flag_cliffs([*ROWS[:5], *reversed(rows)], tolerance)[5:] == flagged[::-1]
 
 
 @settings(deadline=None, max_examples=40)

@@ -80,10 +80,11 @@ def run(
     if context.run_dir is not None:
         experiment = Experiment.load(context.run_dir)
         model, features = experiment.model, experiment.features
+    calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
     for precision in config.precisions:
-        request = _request(config, model, features, precision)
+        request = {**_request(config, model, features, precision), "calls": calls}
         answer = _child("sweep_process:measure_inference", request)
         logit_errors[precision] = answer["logit_error"]
         rows += [SweepRow.of("inference", precision, one) for one in answer["batches"]]
@@ -91,7 +92,7 @@ def run(
         if precision in ("litert_float32", "int8") or not config.training_batches:
             continue
         request = _request(config, model, features, precision)
-        request |= {"batches": list(config.training_batches), "calls": config.steps}
+        request |= {"batches": list(config.training_batches), "calls": steps}
         answer = _child("sweep_process:measure_training", request)
         rows += [SweepRow.of("training", precision, one) for one in answer["batches"]]
     analysis = SweepAnalysis(
@@ -100,7 +101,7 @@ def run(
         logit_errors=logit_errors,
         frames=config.frames,
         frame_s=features.step_samples / features.sample_rate_hz,
-        calls=config.calls,
+        calls=calls,
         warmup=config.warmup,
         split=context.split if context.run_dir else None,
     )
@@ -124,7 +125,6 @@ def _request(config: SweepConfig, model, features, precision: str) -> dict[str, 
         "batches": list(config.inference_batches),
         "frames": config.frames,
         "labels": config.labels,
-        "calls": config.calls,
         "warmup": config.warmup,
         "memory_share": config.memory_share,
     }

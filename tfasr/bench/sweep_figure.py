@@ -45,10 +45,10 @@ def sweep_figure(analysis: SweepAnalysis) -> Figure:
 def _legend(analysis: SweepAnalysis, name: str) -> str:
     if name not in LABELS:
         return name
-    cost = analysis.cost(name)
     if analysis.errors is not None:
-        return f"{LABELS[name]}: WER {cost} %"
-    return LABELS[name] if name == "float32" else f"{LABELS[name]}: logits ±{cost}"
+        return f"{LABELS[name]}: WER {analysis.cost(name)} %"
+    error = 100 * analysis.logit_errors[name]
+    return LABELS[name] if name == "float32" else f"{LABELS[name]}: logits ±{error:.2g} %"
 
 
 def _value(mode: str) -> Callable[[SweepRow], float]:
