@@ -179,11 +179,12 @@ def test_the_full_preset_has_the_papers_numbers():
 
 @pytest.mark.slow
 def test_two_slices_of_a_processor_train_together():
+    sizes = {"conv_filters": 4, "num_lstm_layers": 1, "lstm_units": 4}
     found = run_in_child(
         "tfasr.bench.scaling_process:measure",
         {
             "devices": 2,
-            "model": to_json(AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4)),
+            "model": to_json(AcousticModelConfig(**sizes, lstm_kernel="generic")),
             "features": to_json(FeatureConfig()),
             "precision": "float32",
             "frames": 40,
