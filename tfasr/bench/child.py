@@ -1,7 +1,7 @@
 """Runs a piece of work in a process of its own, on the Keras backend that it asks for.
 
 ``python -m tfasr.bench.child FUNCTION REQUEST ANSWER`` calls ``module:function`` with the JSON of
-one file and writes what it returns as JSON to another. Standard output and error pass through.
+one file and writes what it returns as JSON to another. What it prints goes to standard error.
 """
 
 import json
@@ -15,6 +15,8 @@ from typing import Any
 from tfasr.bench.workload import load
 from tfasr.errors import RunError, UsageError
 from tfasr.telemetry.quiet import load_tensorflow
+
+_STDERR = 2
 
 
 def run_in_child(
@@ -33,7 +35,7 @@ def run_in_child(
         environment: further variables of its environment.
 
     Raises:
-        UsageError: if the function raised one, or the backend is not installed.
+        UsageError: if the function raised one.
         RunError: if it raised one, or the process died.
     """
     variables = {**os.environ, "KERAS_BACKEND": backend, **(environment or {})}
@@ -43,7 +45,7 @@ def run_in_child(
         asked.write_text(json.dumps(request), encoding="utf-8")
         command = [sys.executable, "-m", "tfasr.bench.child", function, str(asked), str(answered)]
         # What libraries print to standard output must not mix with the results there.
-        done = subprocess.run(command, check=False, env=variables, stdout=sys.stderr.fileno())
+        done = subprocess.run(command, check=False, env=variables, stdout=_STDERR)
         if done.returncode or not answered.is_file():
             raise RunError(
                 f"The process of {function} on {backend} must end with exit code 0. Received: "

@@ -101,6 +101,30 @@ class Workload:
 
 _MODEL = ("tfasr.models.acoustic_model:AcousticModelConfig", "tfasr.data.features:FeatureConfig")
 WORKLOADS: dict[str, Workload] = {
+    "backends": Workload(
+        "the same training steps on TensorFlow, JAX and PyTorch",
+        "tfasr.bench.backends:run",
+        (
+            "tfasr.bench.backends:BackendsConfig",
+            "tfasr.models.keyword_spotter:KeywordSpotterConfig",
+            "tfasr.models.acoustic_model:AcousticModelConfig",
+            "tfasr.data.features:FeatureConfig",
+        ),
+        in_child=False,
+    ),
+    "keyword_spotting": Workload(
+        "a network of 8504 parameters on single words",
+        "tfasr.bench.keyword_spotting:run",
+        (
+            "tfasr.models.keyword_spotter:KeywordSpotterConfig",
+            "tfasr.bench.keyword_training:KeywordTrainingConfig",
+        ),
+    ),
+    "ds2": Workload(
+        "DeepMark's Deep Speech 2, forward and backward",
+        "tfasr.bench.ds2:run",
+        ("tfasr.models.deep_speech_2:DeepSpeech2Config", "tfasr.bench.ds2:DeepMarkConfig"),
+    ),
     "scaling": Workload(
         "weak and strong scaling of data parallelism",
         "tfasr.bench.scaling:run",

@@ -1,0 +1,45 @@
+"""Steps give the same numbers on every backend."""
+
+import numpy as np
+import pytest
+
+from tests.bench.backend_probe import probe
+from tfasr.bench.backend import installed_backends
+from tfasr.bench.child import run_in_child
+from tfasr.errors import RunError, UsageError
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return probe()
+
+
+def test_a_step_updates_and_the_others_do_not(expected):
+    for model in ("speech", "words"):
+        found = expected[model]
+        first, second, third = found["updates"]
+        assert found["forward"] == pytest.approx(found["gradients"], rel=1e-5)
+        assert found["forward"] == pytest.approx(first, rel=1e-5)
+        assert third < second < first
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_all_backends_agree(backend, expected):
+    if backend not in installed_backends():
+        pytest.skip(f"needs {backend}: pip install {backend}")
+    found = run_in_child("tests.bench.backend_probe:probe", {}, backend=backend)
+    assert found["backend"] == backend
+    for model in ("speech", "words"):
+        for key, value in expected[model].items():
+            np.testing.assert_allclose(found[model][key], value, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(("error", "raised"), [("usage", UsageError), ("run", RunError)])
+def test_errors_of_a_child_come_through(error, raised):
+    with pytest.raises(raised, match="^said so$"):
+        run_in_child("tests.bench.failing_child:fail", {"error": error}, backend="torch")
+
+
+def test_a_child_that_dies_is_named():
+    with pytest.raises(RunError, match="exit code 0"):
+        run_in_child("os:abort", {}, backend="torch")

@@ -1,0 +1,77 @@
+"""Presets of workloads: every one can be read, and names what it runs."""
+
+import pytest
+
+from tfasr.bench.workload import WORKLOADS, load
+from tfasr.commands.bench_workload import bench_workload
+from tfasr.errors import UsageError
+from tfasr.gin_config import load_bench, load_config
+from tfasr.presets_folder import presets_folder
+
+FOLDER = presets_folder() / "bench"
+PRESETS = sorted(path.name for path in FOLDER.glob("*.gin"))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_can_be_read_and_its_workload_imported(name):
+    loaded = load_bench(f"bench/{name}")
+    workload = WORKLOADS[loaded.bench.workload]
+    assert callable(load(workload.run))
+    assert [type(config) for config in loaded.configs] == workload.config_classes()
+
+
+@pytest.mark.parametrize("workload", sorted(WORKLOADS))
+def test_every_workload_has_a_preset_and_a_small_one_beside(workload):
+    of = {name: load_bench(f"bench/{name}").bench.workload for name in PRESETS}
+    own = {name for name, named in of.items() if named == workload}
+    full = {name for name in own if not name.endswith("_small.gin")}
+    assert full
+    assert {name.replace(".gin", "_small.gin") for name in full} <= own
+
+
+def test_the_full_preset_is_the_specification_and_the_small_one_differs_in_size_alone():
+    full, small = (load_bench(f"bench/{name}.gin") for name in ("ds2", "ds2_small"))
+    network = full.configs[0]
+    assert (network.num_recurrent_layers, network.units, network.num_classes) == (7, 1760, 29)
+    assert full.bench.fraction == 1.0
+    assert full.configs[1].batch_size == 32
+    assert small.configs[0].num_recurrent_layers == 7
+
+
+def test_reading_a_preset_leaves_no_trace():
+    load_bench("bench/ds2_small.gin", ["DeepMarkConfig.batch_size = 3"])
+    assert load_bench("bench/ds2_small.gin").configs[1].batch_size == 8
+    assert load_config("an4.gin").experiment.training.epochs == 50
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"BenchConfig\.workload must be one of"),
+        ("BenchConfig.workload = 'dance'\n", r"'dance'"),
+        ("BenchConfig.workload = 'ds2'\nDeepMarkConfig.batchsize = 3\n", r"mine\.gin:2.*batchsize"),
+        ("BenchConfig.workload = 'ds2'\nAdam.learning_rate = 1.0\n", r"mine\.gin:2.*nothing uses"),
+        ("BenchConfig.workload = 'ds2'\nNoSuchConfig.x = 1\n", r"mine\.gin:2.*NoSuchConfig"),
+        ("BenchConfig.workload = 'ds2'\nDeepMarkConfig.seed = 'x'\n", r"mine\.gin:2.*must be int"),
+        ("BenchConfig.workload = 'ds2'\nBenchConfig.fraction = 0.0\n", r"mine\.gin:2.*above 0"),
+    ],
+)
+def test_bad_presets_are_refused_by_file_and_line(tmp_path, content, message):
+    (tmp_path / "mine.gin").write_text(content)
+    with pytest.raises(UsageError, match=message):
+        load_bench(str(tmp_path / "mine.gin"))
+
+
+def test_wrong_arguments_are_refused_before_any_work(monkeypatch):
+    from tfasr.bench import backend
+
+    with pytest.raises(UsageError, match="fraction"):
+        bench_workload("bench/ds2_small.gin", fraction=2.0)
+    monkeypatch.setattr(backend, "installed_backends", lambda: ["tensorflow"])
+    with pytest.raises(UsageError, match="pip install jax"):
+        bench_workload("bench/ds2_small.gin", backend="jax")
+
+
+def test_an_unknown_preset_lists_those_of_workloads():
+    with pytest.raises(UsageError, match=r"bench/ds2\.gin"):
+        load_bench("bench/nowhere.gin")

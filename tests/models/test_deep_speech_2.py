@@ -1,0 +1,103 @@
+"""DeepMark's network: its size by independent arithmetic, its geometry, its recurrence."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
+from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
+
+TINY = DeepSpeech2Config(units=4, num_recurrent_layers=1, conv_filters=2)
+
+
+def test_the_parameters_are_those_of_the_specification():
+    with keras.StatelessScope(initialize_variables=False):  # shapes alone: no numbers are drawn
+        model = DeepSpeech2(DeepSpeech2Config())
+        model.build()
+    width, characters, features = 1760, 29, 75 * 32
+    convolutions = (5 * 20 * 1 * 32 + 32) + (5 * 10 * 32 * 32 + 32)
+    of_convolutions = 2 * (32 + 32)
+    directions = 2 * (width * width + width)
+    first = features * width + 2 * width + directions
+    others = 6 * (width * width + 2 * width + directions)
+    head = (width * width + width) + (width * characters + characters)
+    expected = convolutions + of_convolutions + first + others + head
+    assert expected == 69_430_301
+    assert sum(int(np.prod(v.shape)) for v in model.trainable_variables) == expected
+
+
+def test_a_second_of_frames_becomes_25_of_75_by_32_features():
+    model = DeepSpeech2(DeepSpeech2Config(units=4, num_recurrent_layers=1))
+    model.build()
+    assert tuple(model.recurrent[0].projection.kernel.shape) == (75 * 32, 4)
+    for seconds in (1, 2, 15):
+        logits = model(keras.KerasTensor((3, 100 * seconds, 161)))
+        assert logits.shape == (3, 25 * seconds, 29)
+        assert output_frames(100 * seconds) == 25 * seconds
+
+
+@settings(max_examples=8, deadline=None)
+@given(frames=st.integers(1, 60))
+def test_any_number_of_frames_gives_every_fourth(frames):
+    model = DeepSpeech2(TINY)
+    model.build()
+    assert model(keras.KerasTensor((1, frames, 161))).shape[1] == output_frames(frames)
+    assert output_frames(frames) == len(range(0, len(range(0, frames, 2)), 2))
+
+
+@pytest.mark.parametrize("frames", [40, 41, 42, 43])
+def test_the_first_convolution_is_keras_same_in_time_and_valid_in_frequency(frames):
+    seen = []
+
+    class Listening(DeepSpeech2):
+        def _rectified(self, hidden):
+            seen.append(hidden)
+            return super()._rectified(hidden)
+
+    model = Listening(TINY)
+    model.build()
+    spectrogram = np.random.default_rng(frames).standard_normal((1, frames, 161), np.float32)
+    model(spectrogram, training=False)
+    same = keras.layers.Conv2D(2, (20, 5), strides=(2, 1), padding="same")
+    same.build((None, None, 161, 1))
+    same.set_weights(model.convolutions[0].get_weights())
+    # Of "same" in frequency, valid keeps what no padding touched, and stride 2 every second bin.
+    expected = same(spectrogram[..., None])[:, :, 2:-2:2] / np.sqrt(1 + 1e-3)
+    np.testing.assert_allclose(seen[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_recurrence_is_that_of_both_directions_summed():
+    random = np.random.default_rng(0)
+    layer = BidirectionalClippedRNN(3, clip=0.7)
+    layer.build((None, None, 5))
+    inputs = random.standard_normal((2, 6, 5), np.float32)
+    weights = {v.path.split("/", 1)[-1]: v for v in layer.trainable_variables}
+    for variable in weights.values():
+        variable.assign(random.standard_normal(variable.shape).astype(np.float32))
+    projected = layer.normalisation(inputs @ layer.projection.kernel.numpy()).numpy()
+    expected = np.zeros((2, 6, 3))
+    for direction, steps in ((layer.forwards, range(6)), (layer.backwards, range(5, -1, -1))):
+        state = np.zeros((2, 3))
+        for step in steps:
+            cell = direction.cell
+            recurrent = state @ cell.recurrent_kernel.numpy() + cell.bias.numpy()
+            state = np.clip(projected[:, step] + recurrent, 0, 0.7)
+            expected[:, step] += state
+    np.testing.assert_allclose(layer(inputs), expected, rtol=1e-5, atol=1e-6)
+    assert expected.max() > 0.7  # a sum is not clipped again
+
+
+def test_a_saved_layer_is_the_same_layer():
+    layer = BidirectionalClippedRNN(3, clip=2.0, seed=1)
+    again = BidirectionalClippedRNN.from_config(layer.get_config())
+    inputs = np.ones((1, 4, 2), np.float32)
+    np.testing.assert_array_equal(layer(inputs), again(inputs))
+
+
+def test_sizes_that_make_no_network_are_refused():
+    with pytest.raises(ValueError, match="num_bins"):
+        DeepSpeech2Config(num_bins=12)
+    with pytest.raises(ValueError, match="units"):
+        DeepSpeech2Config(units=0)

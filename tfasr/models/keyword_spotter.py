@@ -1,0 +1,168 @@
+"""A keyword spotter of 8504 parameters, written against Keras 3 alone."""
+
+from dataclasses import dataclass
+
+import keras
+
+from tfasr.config import config_class, require
+from tfasr.layers.geometry import conv_output_frames
+
+BYTES_PER_FLOAT = 4
+# Time x frequency: kernel of each convolution, and whether maxima of 2 x 2 are taken after it.
+LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
+
+
+@config_class
+class KeywordSpotterConfig:
+    """Sizes of the network; the defaults have 8504 trainable parameters.
+
+    Attributes:
+        num_frames: frames of an utterance of one second.
+        num_bins: log-mel energies of a frame.
+        filters: channels of the four convolutions.
+        num_words: words to tell apart.
+    """
+
+    num_frames: int = 98
+    num_bins: int = 40
+    filters: tuple[int, int, int, int] = (10, 10, 22, 22)
+    num_words: int = 30
+
+    def check(self) -> None:
+        """Raises ValueError for sizes that make no network."""
+        require(min(self.filters) > 0, self, "filters", "positive")
+        require(self.num_words > 1, self, "num_words", "at least 2")
+        for field, axis in (("num_frames", 0), ("num_bins", 1)):
+            enough = min(_sizes(getattr(self, field), axis)) > 0
+            require(enough, self, field, "enough for all convolutions")
+
+
+def _sizes(size: int, axis: int) -> list[int]:
+    """Returns a dimension after each convolution and each pooling."""
+    sizes = []
+    for kernel, pooled in LAYERS:
+        size = conv_output_frames(size, kernel[axis], 1)
+        sizes.append(size)
+        if pooled:
+            size //= 2
+            sizes.append(size)
+    return sizes
+
+
+class KeywordSpotter(keras.Model):
+    """Four valid convolutions, batch-normalised and rectified, a mean over all, class scores.
+
+    Args:
+        config: sizes.
+        seed: of the initial weights.
+        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+    """
+
+    def __init__(self, config: KeywordSpotterConfig, seed: int = 0, dtype=None):
+        super().__init__(name="keyword_spotter", dtype=dtype)
+        self.config = config
+        policy = self.dtype_policy
+        self.convolutions = [
+            keras.layers.Conv2D(
+                filters,
+                kernel,
+                use_bias=False,
+                kernel_initializer=keras.initializers.HeNormal(100 * seed + number),
+                dtype=policy,
+                name=f"convolution_{number}",
+            )
+            for number, (filters, (kernel, _)) in enumerate(
+                zip(config.filters, LAYERS, strict=True)
+            )
+        ]
+        self.normalisations = [
+            keras.layers.BatchNormalization(
+                momentum=0.9, dtype=policy, name=f"normalisation_{number}"
+            )
+            for number in range(len(LAYERS))
+        ]
+        self.pooling = keras.layers.MaxPooling2D(2, dtype=policy, name="pooling")
+        self.classifier = keras.layers.Dense(
+            config.num_words,
+            kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 90),
+            dtype="float32",
+            name="classifier",
+        )
+
+    def build(self, input_shape=None):
+        """Makes all weights; the shape of the input is the config's."""
+        channels = 1
+        layers = zip(self.convolutions, self.normalisations, self.config.filters, strict=True)
+        for convolution, normalisation, filters in layers:
+            convolution.build((None, None, None, channels))
+            normalisation.build((None, None, None, filters))
+            channels = filters
+        self.classifier.build((None, channels))
+        self.built = True
+
+    def call(self, features, training=False):
+        """Computes class scores.
+
+        Args:
+            features: float ``(batch, num_frames, num_bins)``.
+            training: whether batches are normalised by their own statistics.
+
+        Returns:
+            float32 logits ``(batch, num_words)``.
+        """
+        hidden = keras.ops.expand_dims(features, -1)
+        layers = zip(self.convolutions, self.normalisations, LAYERS, strict=True)
+        for convolution, normalisation, (_, pooled) in layers:
+            hidden = keras.ops.relu(normalisation(convolution(hidden), training=training))
+            hidden = self.pooling(hidden) if pooled else hidden
+        return self.classifier(keras.ops.mean(hidden, axis=(1, 2)))
+
+
+@dataclass(frozen=True)
+class LayerMemory:
+    """What one layer needs for one utterance.
+
+    Attributes:
+        name: what it computes.
+        shape: of its output, without the batch.
+        weights: trainable parameters.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    weights: int
+
+    @property
+    def activations(self) -> int:
+        """Numbers in its output."""
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of weights and output in single precision."""
+        return BYTES_PER_FLOAT * (self.weights + self.activations)
+
+
+def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
+    """Returns what each layer needs for one utterance, the input first.
+
+    Batch normalisation and rectifier work in place on the convolution's output and count with it,
+    scale and shift as weights; the moving statistics are no trainable parameters and, once the
+    network is used, part of scale and shift.
+    """
+    rows = [LayerMemory("input", (config.num_frames, config.num_bins), 0)]
+    sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)
+    channels = 1
+    for filters, ((height, width), pooled) in zip(config.filters, LAYERS, strict=True):
+        weights = height * width * channels * filters + 2 * filters
+        name = f"convolution {height} x {width}, normalised, rectified"
+        rows.append(LayerMemory(name, (*next(sizes), filters), weights))
+        if pooled:
+            rows.append(LayerMemory("maxima of 2 x 2", (*next(sizes), filters), 0))
+        channels = filters
+    rows.append(LayerMemory("mean over time and frequency", (channels,), 0))
+    weights = (channels + 1) * config.num_words
+    return [*rows, LayerMemory("fully connected", (config.num_words,), weights)]
