@@ -26,8 +26,9 @@ def roofline_figure(analysis: RooflineAnalysis) -> Figure:
     left, right = _limits(analysis, axes)
     handles, names = _roofs(axes, analysis, left, right)
     for number, model in enumerate(analysis.models):
-        handles.append(_scatter(axes, [*model.modules, model.step], number))
-        names.append(f"{model.name}: modules and step")
+        _scatter(axes, [model.step], number, "s")
+        handles.append(_scatter(axes, model.modules, number, "oD"[number % 2]))
+        names.append(f"{model.name}: modules, {'■□'[number % 2]} step")
     _kernel_marks(axes, analysis.models, handles, names)
     label_axes(axes, x="operations per byte moved", y="GFLOP/s")
     add_legend(figure, handles, names, columns=4)
@@ -88,12 +89,12 @@ def _roofs(axes: Axes, analysis: RooflineAnalysis, left: float, right: float):
     return handles, names
 
 
-def _scatter(axes: Axes, points: Sequence[Point], number: int):
+def _scatter(axes: Axes, points: Sequence[Point], number: int, marker: str):
     colour = run_colour(4 + number)
     (handle,) = axes.plot(
         [point.intensity for point in points],
         [point.flops_per_s / 1e9 for point in points],
-        "o" if number == 0 else "D",
+        marker,
         color=colour,
         markersize=7 if number == 0 else 6,
         markerfacecolor=colour if number == 0 else "white",

@@ -18,7 +18,7 @@ def scaling_figure(analysis: ScalingAnalysis) -> Figure:
     for axes, mode in zip(panels, ("weak", "strong"), strict=True):
         _panel(axes, analysis, mode, handles)
         axes.set_title(_title(analysis, mode), fontsize=10.5, color=INK, loc="left")
-    add_legend(figure, list(handles.values()), list(handles), columns=3)
+    add_legend(figure, list(handles.values()), list(handles), columns=4 if len(handles) < 5 else 3)
     return figure
 
 
