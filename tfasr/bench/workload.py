@@ -45,12 +45,18 @@ class Context:
         fraction: share of the data to run.
         corpus_dir: recordings to use where the workload can, or None for synthetic data.
         out: a folder for what is more than tables, JSON and figures, or None to leave that out.
+        run_dir: a trained run to evaluate where the workload can, or None.
+        split: the prepared split to evaluate it on.
+        shard_dir: where that is; None for the run's own.
     """
 
     backend: str = "tensorflow"
     fraction: float = 1.0
     corpus_dir: Path | None = None
     out: Path | None = None
+    run_dir: Path | None = None
+    split: str = "validation"
+    shard_dir: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +99,7 @@ class Workload:
         return [load(name) for name in self.configs]
 
 
+_MODEL = ("tfasr.models.acoustic_model:AcousticModelConfig", "tfasr.data.features:FeatureConfig")
 WORKLOADS: dict[str, Workload] = {
     "backends": Workload(
         "the same training steps on TensorFlow, JAX and PyTorch",
@@ -117,6 +124,24 @@ WORKLOADS: dict[str, Workload] = {
         "DeepMark's Deep Speech 2, forward and backward",
         "tfasr.bench.ds2:run",
         ("tfasr.models.deep_speech_2:DeepSpeech2Config", "tfasr.bench.ds2:DeepMarkConfig"),
+    ),
+    "scaling": Workload(
+        "weak and strong scaling of data parallelism",
+        "tfasr.bench.scaling:run",
+        ("tfasr.bench.scaling:ScalingConfig", *_MODEL),
+        in_child=False,
+    ),
+    "hardware_sweep": Workload(
+        "batch sizes and precisions: speed, memory, and what a precision costs in errors",
+        "tfasr.bench.hardware_sweep:run",
+        ("tfasr.bench.hardware_sweep:SweepConfig", *_MODEL),
+        in_child=False,
+    ),
+    "roofline": Workload(
+        "this machine's ceilings, and the model's layers, steps and kernels below them",
+        "tfasr.bench.roofline:run",
+        ("tfasr.bench.roofline:RooflineConfig", *_MODEL),
+        in_child=False,
     ),
 }
 

@@ -41,7 +41,8 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _context(values: dict[str, Any]) -> Context:
-    paths = {name: values[name] and Path(values[name]) for name in ("corpus_dir", "out")}
+    names = ("corpus_dir", "out", "run_dir", "shard_dir")
+    paths = {name: values[name] and Path(values[name]) for name in names if name in values}
     return Context(**{**values, **paths})
 
 

@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
     parser.add_argument("--fraction", type=float, help="share of the data; default: the preset's")
     parser.add_argument("--corpus_dir", help="recordings, where the workload can use them")
+    parser.add_argument("--run_dir", help="a trained run, where the workload can evaluate one")
+    parser.add_argument("--split", default="validation", help="of that run; default: %(default)s")
+    parser.add_argument("--shard_dir", help="where the split is; default: the run's own")
     parser.add_argument("--format", choices=FORMATS, default="table", help="of standard output")
     parser.add_argument(
         "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
@@ -53,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         fraction=arguments.fraction,
         corpus_dir=arguments.corpus_dir,
         out=arguments.out,
+        run_dir=arguments.run_dir,
+        split=arguments.split,
+        shard_dir=arguments.shard_dir,
         output_format=arguments.format,
     )
     print(text, end="")

@@ -23,6 +23,9 @@ def bench_workload(
     fraction: float | None = None,
     corpus_dir: str | Path | None = None,
     out: str | Path | None = None,
+    run_dir: str | Path | None = None,
+    split: str = "validation",
+    shard_dir: str | Path | None = None,
     output_format: str = "table",
 ) -> str:
     """Runs a workload and returns its tables as text.
@@ -35,6 +38,9 @@ def bench_workload(
         corpus_dir: recordings, where the workload can use them instead of synthetic data.
         out: a folder for ``results.json``, ``table.md`` and a PNG for each figure, made where
             missing, or a file ``*.json`` for the first alone.
+        run_dir: a trained run to evaluate, where the workload can.
+        split: the prepared split to evaluate it on.
+        shard_dir: where that is; the run's own by default.
         output_format: "table", "markdown" or "json".
 
     Raises:
@@ -61,6 +67,9 @@ def bench_workload(
         fraction=bench.fraction,
         corpus_dir=None if corpus_dir is None else Path(corpus_dir).resolve(),
         out=None if folder is None else folder.resolve(),
+        run_dir=None if run_dir is None else Path(run_dir).resolve(),
+        split=split,
+        shard_dir=None if shard_dir is None else Path(shard_dir).resolve(),
     )
     request = {
         "workload": bench.workload,

@@ -1,0 +1,202 @@
+"""The hardware sweep: rows, cliffs, LiteRT, and what a precision costs a run."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfasr.alphabet import Alphabet
+from tfasr.bench.hardware_sweep import SweepConfig
+from tfasr.bench.litert import convert, convertible, runner
+from tfasr.bench.sweep_accuracy import measure as measure_errors
+from tfasr.bench.sweep_figure import sweep_figure
+from tfasr.bench.sweep_process import measure_inference, measure_training
+from tfasr.bench.sweep_rows import SweepRow, expected_bytes, flag_cliffs, speedup
+from tfasr.bench.sweep_tables import SweepAnalysis, sweep_tables
+from tfasr.config import to_json
+from tfasr.data.features import FeatureConfig
+from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+
+TINY = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, lstm_kernel="generic")
+
+
+def row(mode: str, precision: str, batch: int, p50_s: float | None, **more) -> SweepRow:
+    return SweepRow(mode, precision, batch, p50_s, p50_s, p50_s, calls=5, **more)
+
+
+ROWS = [
+    row("inference", "float32", 1, 0.010, peak_memory_mib=500.0),
+    row("inference", "float32", 2, 0.016),
+    row("inference", "float32", 3, 0.030),
+    row("inference", "int8", 1, 0.004),
+    row("inference", "int8", 2, 0.009),
+    row("training", "float32", 2, 0.1, peak_memory_mib=900.0, device_memory_mib=300.0),
+    row("training", "float32", 4, None, reason="out of memory"),
+]
+
+
+def analysis(errors=None) -> SweepAnalysis:
+    return SweepAnalysis(
+        rows=flag_cliffs(ROWS, 0.05),
+        errors=errors,
+        logit_errors={"float32": 0.0, "int8": 0.0123},
+        frames=300,
+        frame_s=0.01,
+        calls=5,
+        warmup=2,
+        split=errors and "test",
+    )
+
+
+def test_a_cliff_is_an_utterance_slower_than_in_a_smaller_batch():
+    assert [row.cliff for row in flag_cliffs(ROWS, 0.05)] == [False, False, True, False, True] + [
+        False
+    ] * 2
+    # 4.5 ms an utterance instead of 4.0 is within a fifth.
+    assert not flag_cliffs(ROWS, 0.2)[4].cliff
+
+
+TIMES = st.lists(st.floats(1e-4, 10), min_size=1, max_size=8)
+
+
+@settings(deadline=None, max_examples=60)
+@given(TIMES, st.floats(0, 0.5))
+def test_without_growth_per_utterance_there_is_no_cliff(seconds, tolerance):
+    batches = range(1, len(seconds) + 1)
+    falling = sorted(seconds, reverse=True)
+    rows = [row("training", "float32", n, n * s) for n, s in zip(batches, falling, strict=True)]
+    assert not any(one.cliff for one in flag_cliffs(rows, tolerance + 1e-9))
+    rows = [row("training", "float32", n, n * s) for n, s in zip(batches, seconds, strict=True)]
+    flagged = flag_cliffs(rows, tolerance)
+    assert not flagged[0].cliff
+    best = min(one.utterance_s for one in rows)
+    assert not any(one.cliff for one in flagged if one.utterance_s == best)
+    # Neither other modes nor the order of the rows matter.
+    assert flag_cliffs([*ROWS[:5], *reversed(rows)], tolerance)[5:] == flagged[::-1]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=300))
+def test_quantiles_are_those_of_the_calls(seconds):
+    made = SweepRow.of("inference", "int8", {"batch": 2, "seconds": seconds, "reason": ""})
+    assert made.calls == len(seconds)
+    assert min(seconds) <= made.p50_s <= made.p90_s <= made.p99_s <= max(seconds)
+    assert sum(one <= made.p90_s * (1 + 1e-9) for one in seconds) >= 0.9 * (len(seconds) - 1)
+    assert made.utterance_s == made.p50_s / 2
+
+
+def test_memory_goes_on_in_a_line():
+    assert expected_bytes([1], [100], 2) is None
+    assert expected_bytes([1, 2, 4], [100, 110, 130], 8) == 170
+    assert expected_bytes([1, 2], [100, 90], 8) == 90
+
+
+def test_speed_is_compared_at_the_same_batch_size():
+    assert speedup(ROWS[3], ROWS) == pytest.approx(2.5)
+    assert speedup(ROWS[6], ROWS) is None
+    assert speedup(row("training", "int8", 2, 0.1), ROWS[:5]) is None
+
+
+def test_tables_call_a_logit_error_by_its_name_and_never_word_errors():
+    inference, training = sweep_tables(analysis())
+    assert "relative\nlogit error" in inference.columns
+    assert not any("WER" in column for column in inference.columns)
+    assert any("nothing about word errors" in note for note in inference.notes)
+    cells = ["LiteRT int8", "2", "9.00", "9.00", "9.00", "4.50", "666.7", "1.78", "0.012", "n/a"]
+    assert inference.rows[4] == [*cells, "cliff"]
+    assert training.rows[0][-2:] == ["300", ""]
+    assert training.rows[1][2:4] == ["n/a", "n/a"]
+    assert training.rows[1][-1] == "out of memory"
+
+
+def test_with_a_run_each_precision_shows_its_word_errors():
+    rates = {"float32": 0.2, "int8": 0.21}
+    counts = {name: {"wer": wer, "cer": wer / 2, "utterances": 9} for name, wer in rates.items()}
+    inference, _, errors = sweep_tables(analysis(counts))
+    assert inference.rows[3][inference.columns.index("WER\n%")] == "21.00"
+    assert errors.rows[1] == ["LiteRT int8", "21.00", "10.50", "+1.00", "9"]
+    assert analysis(counts).to_json()["rows"][3]["speedup_over_float32"] == pytest.approx(2.5)
+
+
+def test_the_figure_has_a_curve_a_precision_and_rings_around_cliffs():
+    latency, training = sweep_figure(analysis()).axes
+    curves = {
+        line.get_gid(): line
+        for line in latency.get_lines()
+        if line.get_gid() in SweepConfig().precisions
+    }
+    assert list(curves) == ["float32", "int8"]
+    np.testing.assert_allclose(curves["float32"].get_ydata(), [10, 16, 30])
+    rings = [line for line in latency.get_lines() if line.get_markersize() > 10]
+    assert [float(ring.get_ydata()[0]) for ring in rings] == [30, 9]
+    assert [line.get_ydata().tolist() for line in training.get_lines()] == [[20]]
+
+
+def test_litert_answers_as_keras_does_and_8_bits_nearly():
+    model = AcousticModel(convertible(TINY), 30, seed=1)
+    model.build((None, None, 93))
+    features = np.random.default_rng(1).standard_normal((2, 40, 93), dtype=np.float32)
+    lengths = np.array([40, 30], np.int32)
+    wanted = model(features, lengths).numpy()
+    exact, quantised = (convert(model, 2, 40, 93, quantised=choice) for choice in (False, True))
+    np.testing.assert_allclose(runner(exact, 1)(features, lengths), wanted, atol=1e-5)
+    difference = np.abs(runner(quantised, 1)(features, lengths) - wanted).max()
+    assert 1e-5 < difference < 0.2 * np.abs(wanted).max()
+    assert len(quantised) < 0.5 * len(exact)
+
+
+def request(precision: str, **changes) -> dict:
+    return {
+        "model": to_json(TINY),
+        "features": to_json(FeatureConfig()),
+        "precision": precision,
+        "batches": [2, 1],
+        "frames": 40,
+        "labels": 4,
+        "calls": 3,
+        "warmup": 1,
+        "memory_share": 0.8,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "int8"])
+def test_inference_is_measured_in_order_and_held_against_float32(precision):
+    found = measure_inference(request(precision))
+    assert [one["batch"] for one in found["batches"]] == [1, 2]
+    assert all(len(one["seconds"]) == 3 for one in found["batches"])
+    assert all(len(one["warmup_s"]) == 1 for one in found["batches"])
+    error = found["logit_error"]
+    assert error == 0 if precision == "float32" else 1e-4 < error < 0.3
+
+
+def test_training_stops_before_the_memory_is_full():
+    found = measure_training(request("float32", batches=[1, 2, 10**9]))["batches"]
+    assert [one["batch"] for one in found] == [1, 2, 10**9]
+    assert [len(one["seconds"]) for one in found] == [3, 3, 0]
+    assert "GiB" in found[-1]["reason"] or "memory" in found[-1]["reason"]
+
+
+def test_a_runs_errors_are_counted_in_every_precision(shard_dir, tmp_path):
+    from tfasr.data.shards import open_split
+    from tfasr.training.build import build_model
+    from tfasr.training.checkpoint import TrainingState, save_checkpoint
+    from tfasr.training.experiment import Experiment
+    from tfasr.training.run_folder import record_sources
+
+    experiment, split = Experiment(model=TINY), open_split(shard_dir, "test")
+    alphabet = Alphabet(**split.index["alphabet"])
+    experiment.save(tmp_path, alphabet)
+    record_sources(tmp_path, shard_dir, split.feature_statistics())
+    save_checkpoint(
+        tmp_path, build_model(experiment, alphabet, compiled=True), TrainingState(), keep=1
+    )
+    asked = {"run_dir": str(tmp_path), "split": "test", "shard_dir": None, "checkpoint": "last"}
+    found = {
+        precision: measure_errors({**asked, "precision": precision})
+        for precision in ("float32", "litert_float32", "int8")
+    }
+    # The same weights by another runtime, at batch 1: the same texts, so the same errors.
+    assert found["litert_float32"] == found["float32"]
+    assert found["int8"]["utterances"] == found["float32"]["utterances"] == len(split.utterances)
+    assert found["float32"]["wer"] > 0.5  # nobody trained it

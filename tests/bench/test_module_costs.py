@@ -1,0 +1,77 @@
+"""Operations, bytes and weights counted against what is known by hand or from a built model."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfasr.bench.module_costs import KINDS, model_costs, num_weights, total_cost
+from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+
+CONFIGS = st.builds(
+    AcousticModelConfig,
+    conv_filters=st.integers(1, 9),
+    conv_kernel=st.integers(1, 5),
+    conv_stride=st.integers(1, 3),
+    num_lstm_layers=st.integers(0, 3),
+    lstm_units=st.integers(1, 9),
+    bidirectional=st.booleans(),
+    batch_normalisation=st.booleans(),
+)
+SIZES = {"num_features": 7, "num_classes": 5, "frames": 40, "labels": 3}
+
+
+@settings(deadline=None, max_examples=12)
+@given(CONFIGS)
+def test_weights_are_those_of_the_built_model(config):
+    model = AcousticModel(config, 5)
+    model.build((None, None, 7))
+    built = sum(int(weight.numpy().size) for weight in model.trainable_variables)
+    assert num_weights(config, 7, 5) == built
+
+
+def test_the_papers_model_by_hand():
+    costs = model_costs(
+        AcousticModelConfig(), num_features=93, num_classes=30, batch=16, frames=600, labels=80
+    )
+    positions = 16 * 295
+    by_name = {cost.name: cost for cost in costs}
+    assert by_name["front end"].flops["convolution"] == 4 * positions * 11 * 93 * 600
+    first = by_name["recurrent 1"].flops
+    # Forward and two gradients of inputs (600) and of states (800) times the gates' weights.
+    gates = 3 * 2 * positions * 3200 * (600 + 800)
+    assert first["matmul"] + first["recurrence"] - 60 * positions * 800 == gates
+    assert by_name["head"].flops["matmul"] == 6 * positions * 800 * 30
+    assert by_name["update"].total_bytes == 28 * num_weights(AcousticModelConfig(), 93, 30)
+    whole = total_cost("step", costs)
+    assert whole.total_flops == pytest.approx(721e9, rel=0.01)
+    assert whole.intensity == pytest.approx(whole.total_flops / whole.total_bytes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(CONFIGS, st.integers(1, 8))
+def test_costs_grow_with_the_batch_as_they_should(config, batch):
+    one, many = (model_costs(config, batch=n, **SIZES) for n in (batch, 2 * batch))
+    assert [cost.name for cost in one] == [
+        "front end",
+        *(f"recurrent {n + 1}" for n in range(config.num_lstm_layers)),
+        "head",
+        "loss",
+        "update",
+    ]
+    for small, large in zip(one[:-1], many[:-1], strict=True):
+        assert set(small.flops) == set(small.moved) <= set(KINDS)
+        assert large.total_flops == 2 * small.total_flops > 0
+        # Weights are moved once whatever the batch.
+        assert small.total_bytes < large.total_bytes <= 2 * small.total_bytes
+        assert large.intensity >= small.intensity
+    assert one[-1] == many[-1]
+
+
+@settings(deadline=None, max_examples=30)
+@given(CONFIGS)
+def test_half_the_bytes_in_16_bits_where_16_bits_are_used(config):
+    full, half = (model_costs(config, batch=2, bytes_per_number=size, **SIZES) for size in (4, 2))
+    for cost, halved in zip(full, half, strict=True):
+        kept = cost.name in ("head", "loss", "update")
+        assert halved.total_bytes == cost.total_bytes / (1 if kept else 2)
+        assert halved.flops == cost.flops

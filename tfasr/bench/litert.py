@@ -1,0 +1,77 @@
+"""The acoustic model in LiteRT (once TensorFlow Lite): converted, weights in 8 bits, run."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.config import to_json
+from tfasr.errors import RunError
+from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+
+
+def convertible(config: AcousticModelConfig) -> AcousticModelConfig:
+    """Returns the same model with Keras's own LSTM loop, the one that LiteRT can convert."""
+    return AcousticModelConfig(**{**to_json(config), "lstm_kernel": "generic"})
+
+
+def convert(
+    model: AcousticModel, batch: int, frames: int, num_features: int, *, quantised: bool
+) -> bytes:
+    """Converts a model for batches of one size.
+
+    Args:
+        model: built in float32, its config made by `convertible`.
+        batch: utterances.
+        frames: padded feature frames.
+        num_features: features per frame.
+        quantised: whether weights become 8-bit integers (dynamic range: activations are quantised
+            as they come, and sums stay in float32).
+
+    Raises:
+        RunError: if LiteRT cannot express the model.
+    """
+    signature = [
+        tf.TensorSpec((batch, frames, num_features), tf.float32),
+        tf.TensorSpec((batch,), tf.int32),
+    ]
+    function = tf.function(lambda features, lengths: model(features, lengths), signature)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [function.get_concrete_function()], model
+    )
+    if quantised:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    try:
+        return converter.convert()
+    except Exception as error:  # the converter's own class is no public name
+        raise RunError(f"The model must convert to LiteRT. Received: {str(error)[:500]}") from error
+
+
+def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Returns a function from features and lengths to logits, see `AcousticModel.call`."""
+    interpreter = _interpreter(content, num_threads)
+    interpreter.allocate_tensors()
+    features, lengths = sorted(
+        interpreter.get_input_details(), key=lambda detail: len(detail["shape"]), reverse=True
+    )
+    output = interpreter.get_output_details()[0]["index"]
+
+    def run(feature_values: np.ndarray, length_values: np.ndarray) -> np.ndarray:
+        interpreter.set_tensor(features["index"], feature_values)
+        interpreter.set_tensor(lengths["index"], length_values)
+        interpreter.invoke()
+        return interpreter.get_tensor(output)
+
+    return run
+
+
+def _interpreter(content: bytes, num_threads: int) -> Any:
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ImportError:  # TensorFlow's copy is on its way out, and says so
+        Interpreter = tf.lite.Interpreter  # noqa: N806 - a class
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated")
+        return Interpreter(model_content=content, num_threads=num_threads)

@@ -1,0 +1,98 @@
+"""Random batches and shards for benchmarks of the acoustic model: no corpus, a fixed seed."""
+
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.features import FeatureConfig
+from tfasr.data.shards import (
+    FeatureSums,
+    ShardedSplit,
+    ShardedUtterance,
+    encode_record,
+    write_shard,
+)
+from tfasr.layers.geometry import conv_output_frames
+from tfasr.models.acoustic_model import AcousticModelConfig
+
+_SHARD = 64
+
+
+def noise_batch(
+    batch: int, frames: int, labels: int, *, num_features: int, num_classes: int, seed: int = 1
+) -> dict[str, np.ndarray]:
+    """Returns one batch as `tfasr.data.pipeline.BatchSource` makes them, all of full length.
+
+    Args:
+        batch: utterances.
+        frames: feature frames of each.
+        labels: labels of each, no two neighbours equal.
+        num_features: features per frame; standard normal.
+        num_classes: classes, the blank last.
+        seed: of the random numbers.
+    """
+    generator = np.random.default_rng(seed)
+    return {
+        "features": generator.standard_normal((batch, frames, num_features), dtype=np.float32),
+        "feature_lengths": np.full(batch, frames, np.int32),
+        "labels": noise_labels(generator, (batch, labels), num_classes - 1),
+        "label_lengths": np.full(batch, labels, np.int32),
+        "positions": np.arange(batch, dtype=np.int64),
+        "duration_s": np.full(batch, frames / 100, np.float32),
+    }
+
+
+def noise_labels(generator: np.random.Generator, shape, num_labels: int) -> np.ndarray:
+    """Returns int32 labels of which no two neighbours in the last axis are equal."""
+    steps = generator.integers(1, num_labels, shape)
+    return (np.cumsum(steps, axis=-1) % num_labels).astype(np.int32)
+
+
+def write_noise_split(
+    folder: Path,
+    utterances: int,
+    frames: int,
+    labels: int,
+    features: FeatureConfig,
+    model: AcousticModelConfig,
+    *,
+    seed: int = 1,
+) -> ShardedSplit:
+    """Writes shards of random features as `tfasr prepare` packs them, and opens them.
+
+    Args:
+        folder: an empty one that gets the shards.
+        utterances: how many; every shard holds 64 at most.
+        frames: feature frames of each.
+        labels: labels of each.
+        features: what the random numbers pass for.
+        model: whose convolution decides the output frames.
+        seed: of the random numbers.
+    """
+    from tfasr.data.packing import Packing
+    from tfasr.data.shards import ShardConfig
+
+    alphabet, generator = Alphabet(), np.random.default_rng(seed)
+    packing = Packing(alphabet, features, ShardConfig(), model.conv_kernel, model.conv_stride)
+    if conv_output_frames(frames, model.conv_kernel, model.conv_stride) < labels:
+        raise ValueError(f"Frames must leave CTC a path. Received: {frames=}, {labels=}.")
+    listed, shards, sums = [], [], FeatureSums()
+    for first in range(0, utterances, _SHARD):
+        records = []
+        for position in range(first, min(first + _SHARD, utterances)):
+            noise = generator.standard_normal((frames, features.num_features), dtype=np.float32)
+            noise = noise.astype(np.float16)
+            spelled = noise_labels(generator, labels, len(alphabet.characters)).tolist()
+            sums.add(noise)
+            records.append(encode_record(noise, spelled, position, frames / 100))
+            listed.append(_listed(position, frames, labels))
+        path = folder / f"train-{first // _SHARD:05d}.tfrecord"
+        write_shard(path, records, packing.shards.compression)
+        shards.append({"file": path.name, "bytes": path.stat().st_size})
+    index = {**packing.content(), "shards": shards, "feature_sums": sums.to_json()}
+    return ShardedSplit(folder, index, listed)
+
+
+def _listed(position: int, frames: int, labels: int) -> ShardedUtterance:
+    return ShardedUtterance(position, f"noise-{position}", "", "", frames / 100, frames, labels)
