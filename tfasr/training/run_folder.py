@@ -28,11 +28,13 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
         )
     saved = json.loads((run_dir / EXPERIMENT_FILE).read_text(encoding="utf-8"))
     wanted = json.loads(json.dumps(experiment.to_json()))
+    # What an older tfasr did not know yet was as it is by default.
+    then = {group: {**values, **saved[group]} for group, values in Experiment().to_json().items()}
     differing = [
-        f"{group}.{name}: {saved[group].get(name)!r} then, {wanted[group].get(name)!r} now"
+        f"{group}.{name}: {then[group].get(name)!r} then, {wanted[group].get(name)!r} now"
         for group in wanted
         for name in wanted[group]
-        if saved[group].get(name) != wanted[group].get(name)
+        if then[group].get(name) != wanted[group].get(name)
     ]
     if differing:
         raise UsageError(

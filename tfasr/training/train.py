@@ -36,8 +36,10 @@ from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
+from tfasr.training.optimizers import inner_optimizer
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
 from tfasr.training.sentences import SentenceSampler
+from tfasr.training.traces import book_traces
 
 log = logging.getLogger("tfasr")
 
@@ -138,6 +140,7 @@ class _Run:
             self._train_epoch(model, progress, callbacks)
             ledger.stop("epoch", epoch_num=epoch)
         callbacks[-1].finish()
+        book_traces(ledger, model.traces, callbacks[-1].traces)
         return progress.state.history
 
     def _begin_session(self) -> Path | None:
@@ -237,7 +240,7 @@ class _Run:
             "seed": self._training.seed,
             "train_samples": len(self._splits["train"].utterances),
             "eval_samples": len(self._splits["validation"].utterances),
-            "opt_name": optimizer.name,
+            "opt_name": inner_optimizer(optimizer).name,
             "opt_base_learning_rate": float(plain_array(optimizer.learning_rate)),
             "targets": [list(target) for target in self._training.targets],
             "parameters": int(model.count_params()),
