@@ -1,5 +1,6 @@
 """A batch in parts learns what it learns whole."""
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -21,9 +22,15 @@ from tfasr.training.synthetic_batch import batch_spec, synthetic_batch
 from tfasr.training.train import train
 
 
-def experiment(parts=1, optimizer=lambda: keras.optimizers.SGD(0.1), dropout=0.0, **training):
+def experiment(
+    parts=1, optimizer=lambda: keras.optimizers.SGD(0.1), dropout=0.0, layers=0, **training
+):
     model = AcousticModelConfig(
-        conv_filters=8, num_lstm_layers=1, lstm_units=8, dropout=dropout, batch_normalisation=False
+        conv_filters=8,
+        num_lstm_layers=layers,
+        lstm_units=8,
+        dropout=dropout,
+        batch_normalisation=False,
     )
     return Experiment(
         model=model,
@@ -40,15 +47,15 @@ def after_steps(config, batches):
     return losses, [plain_array(v) for v in model.trainable_variables], model
 
 
-@pytest.mark.parametrize("parts", [2, 3, 7, 8])
-def test_parts_of_uneven_sizes_make_the_whole_batchs_step(parts):
-    config = experiment()
+@pytest.mark.parametrize(("parts", "layers"), [(2, 0), (3, 1), (7, 0), (8, 0)])
+def test_parts_of_uneven_sizes_make_the_whole_batchs_step(parts, layers):
+    config = experiment(layers=layers)
     batches = [
         synthetic_batch(config, utterances, 60, length_spread=0.4, seed=utterances)
         for utterances in (7, 5, 1)  # the last batches of an epoch are smaller
     ]
     losses, weights, _ = after_steps(config, batches)
-    part_losses, part_weights, _ = after_steps(experiment(parts), batches)
+    part_losses, part_weights, _ = after_steps(experiment(parts, layers=layers), batches)
     for whole, in_parts in zip(losses, part_losses, strict=True):
         np.testing.assert_allclose(in_parts, whole, rtol=1e-4)
     for whole, in_parts in zip(weights, part_weights, strict=True):
@@ -112,62 +119,79 @@ def test_part_sizes_differ_by_one_at_most():
 
 
 def test_keras_own_accumulation_is_refused():
-    config = experiment(
-        optimizer=lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=4)
-    )
+    config = experiment(optimizer=lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=4))
     with pytest.raises(UsageError, match=r"TrainingConfig\.gradient_accumulation_steps"):
         build_model(config, Alphabet(), compiled=True)
 
 
-def test_replicas_in_parts_learn_what_one_device_learns(shard_dir, tmp_path):
-    """With clipping, which Keras would do on each replica's share alone."""
-    script = """
-        import sys
-        import keras
-        import tensorflow as tf
+REPLICAS = """
+    import json
+    import sys
 
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    import keras
+    import tensorflow as tf
+
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    from tfasr.alphabet import Alphabet
+    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.training.build import build_model, make_strategy
+    from tfasr.training.experiment import Experiment, TrainingConfig
+    from tfasr.training.synthetic_batch import synthetic_batch
+
+    def losses(replicas, parts, clipnorm):
+        model = AcousticModelConfig(
+            conv_filters=8, num_lstm_layers=0, dropout=0.0,
+            batch_normalisation=clipnorm is None,
         )
-        from tfasr.data.pipeline import PipelineConfig
-        from tfasr.models.acoustic_model import AcousticModelConfig
-        from tfasr.training.experiment import Experiment, TrainingConfig
-        from tfasr.training.train import train
+        training = TrainingConfig(
+            num_replicas=replicas, gradient_accumulation_steps=parts,
+            optimizer=lambda: keras.optimizers.SGD(0.05, global_clipnorm=clipnorm),
+        )
+        experiment = Experiment(model=model, training=training)
+        strategy = make_strategy(replicas)
+        with strategy.scope():
+            model = build_model(experiment, Alphabet(), compiled=True)
+        batch = synthetic_batch(experiment, 10, 60, length_spread=0.4)
+        each = 10 // replicas
 
-        for replicas, parts, clipnorm in ((1, 1, 1.0), (2, 1, 1.0), (2, 3, 1.0), (2, 3, None)):
-            model = AcousticModelConfig(
-                conv_filters=16, num_lstm_layers=1, lstm_units=16, dropout=0.0,
-                batch_normalisation=clipnorm is None,
-            )
-            pipeline = PipelineConfig(global_batch_size=16, num_buckets=2)
-            optimizer = lambda: keras.optimizers.SGD(0.02, global_clipnorm=clipnorm)
-            training = TrainingConfig(
-                epochs=1, num_replicas=replicas, gradient_accumulation_steps=parts,
-                optimizer=optimizer, sentences_every_steps=0,
-            )
-            train(
-                Experiment(model=model, pipeline=pipeline, training=training),
-                shard_dir=sys.argv[1], run_dir=f"{sys.argv[2]}/{replicas} {parts} {clipnorm}",
-            )
-    """
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(shard_dir), str(tmp_path)],
+        def share(context):
+            first = context.replica_id_in_sync_group * each
+            return {name: value[first : first + each] for name, value in batch.items()}
+
+        shares = strategy.experimental_distribute_values_from_function(share)
+        step = tf.function(model._global_step)
+        shares = batch if replicas == 1 else shares
+        return [step(shares)["utterance_loss"].numpy().tolist() for _ in range(3)]
+
+    print(json.dumps([losses(*case) for case in json.loads(sys.argv[1])]))
+"""
+
+
+def losses_of_replicas(cases):
+    """Per case of replicas, parts and clipnorm: each utterance's loss in three steps."""
+    # Strategies of one process share the numbers of their collectives: one kind of model each.
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(REPLICAS), json.dumps(cases)],
         check=True,
         capture_output=True,
+        text=True,
     )
-    runs = {
-        name: [e["value"] for e in read_events(tmp_path / name) if e["key"] == "train_step"]
-        for name in ("1 1 1.0", "2 1 1.0", "2 3 1.0", "2 3 None")
-    }
-    one = runs["1 1 1.0"]
-    assert len(one) >= 6
-    for name in ("2 1 1.0", "2 3 1.0"):
-        assert [s["utterances"] for s in runs[name]] == [s["utterances"] for s in one]
-        np.testing.assert_allclose(
-            [s["loss"] for s in runs[name]], [s["loss"] for s in one], rtol=5e-4
-        )
-    # With batch statistics the parts are trained on too, each with its own.
-    assert all(np.isfinite(s["loss"]) for s in runs["2 3 None"])
+    return np.array(json.loads(finished.stdout))
+
+
+def test_replicas_in_parts_learn_what_one_device_learns():
+    """With clipping, which Keras would do on each replica's share alone."""
+    one, two, two_in_parts = losses_of_replicas([(1, 1, 1.0), (2, 1, 1.0), (2, 3, 1.0)])
+    assert abs(one[0] - one[-1]).max() > 0.01
+    np.testing.assert_allclose(two, one, rtol=1e-4)
+    np.testing.assert_allclose(two_in_parts, one, rtol=1e-4)
+
+
+def test_replicas_in_parts_normalise_each_part():
+    (losses,) = losses_of_replicas([(2, 3, None)])
+    assert losses[-1].mean() < losses[0].mean()
 
 
 def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, tmp_path):
