@@ -20,7 +20,7 @@ COMMANDS = {
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
     "report": "time to accuracy of runs: table, figures, HTML",
-    "bench": "what a part costs: decoders over beam widths",
+    "bench": "what a part costs: decoders over beam widths, a training step",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {
@@ -50,7 +50,7 @@ def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     # bench takes a run's model, or what some model answered and needs none.
-    of_run = arguments.command == "bench" and arguments.run_dir is not None
+    of_run = arguments.command == "bench" and getattr(arguments, "run_dir", None) is not None
     if arguments.command in NEED_TENSORFLOW or of_run:
         load_tensorflow()
     try:

@@ -200,7 +200,9 @@ def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, t
     pipeline = PipelineConfig(global_batch_size=16, num_buckets=2)
     steps = {}
     for parts in (1, 4):
-        config = experiment(parts, epochs=2, sentences_every_steps=0)
+        config = experiment(
+            parts, lambda: keras.optimizers.SGD(1e-4), epochs=2, sentences_every_steps=0
+        )
         config = Experiment(model=config.model, pipeline=pipeline, training=config.training)
         train(config, shard_dir=shard_dir, run_dir=tmp_path / str(parts))
         events = read_events(tmp_path / str(parts))

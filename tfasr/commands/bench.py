@@ -3,7 +3,10 @@
 import argparse
 import importlib
 
-WORKLOADS = {"decoder": "seconds, errors and memory of decoders over beam widths"}
+WORKLOADS = {
+    "decoder": "seconds, errors and memory of decoders over beam widths",
+    "step": "seconds, FLOP/s and memory of a training step",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
