@@ -116,7 +116,12 @@ class Experiment:
                 f"--run_dir must be a folder that tfasr train wrote. Received: {run_dir}, which "
                 f"has no {EXPERIMENT_FILE}."
             )
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Experiment":
+        """Reads what `to_json` returned; the optimizer stays the default."""
+        content = {**content, "training": dict(content["training"])}
         content["training"].pop("optimizer")
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         return cls(**{name: classes[name](**values) for name, values in content.items()})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
@@ -36,6 +37,7 @@ from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
+from tfasr.training.memory_probe import check_memory
 from tfasr.training.optimizers import inner_optimizer
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
 from tfasr.training.sentences import SentenceSampler
@@ -51,6 +53,7 @@ def train(
     run_dir: str | Path,
     resume: bool = False,
     gin_texts: dict[str, str] | None = None,
+    memory_probe: bool = True,
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -62,13 +65,16 @@ def train(
         resume: continues an interrupted run from its newest checkpoint, in the middle of an epoch
             too, with the batches that remained.
         gin_texts: files to write beside them, by name: the config as given and as used.
+        memory_probe: whether the longest batch is tried or estimated first, see
+            `tfasr.training.memory_probe.check_memory`.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
 
     Raises:
         UsageError: if shards, folder or configuration do not fit together.
-        RunError: if the loss is no number or the disk is full; checkpoints are kept.
+        RunError: if the longest batch does not fit into memory, the loss is no number or the disk
+            is full; checkpoints are kept.
     """
     run_dir = Path(run_dir)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
@@ -86,7 +92,8 @@ def train(
         save_lexicon(run_dir, lexicon)
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
         with UtilisationSampler(run_dir), booked(ledger):
-            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon).train()
+            run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon)
+            return run.train(memory_probe)
     finally:
         ledger.close()
 
@@ -122,7 +129,7 @@ class _Run:
             for name, split in splits.items()
         }
 
-    def train(self) -> list[dict[str, float]]:
+    def train(self, memory_probe: bool) -> list[dict[str, float]]:
         """Trains from where the run stands to its end."""
         ledger = self._ledger
         checkpoint = self._begin_session()
@@ -131,6 +138,14 @@ class _Run:
         with self._strategy.scope():
             model, progress = self._build(checkpoint)
         callbacks = self._callbacks(model, progress, checkpoint)
+        if memory_probe:
+            check_memory(
+                self._experiment,
+                model,
+                self._sources["train"],
+                self._alphabet,
+                lambda: self._dataset(progress.state).element_spec,
+            )
         ledger.stop("init")
         ledger.event("run_start", event_type="INTERVAL_START")
         self._book_facts(model)
@@ -171,28 +186,32 @@ class _Run:
         self, model: CtcModel, progress: RunProgress, callbacks: list[keras.callbacks.Callback]
     ) -> None:
         state = progress.state
-        replicas = self._training.num_replicas
         if state.epoch_trained:  # a crash came between training and evaluation
             for callback in callbacks:
                 callback.set_model(model)
                 callback.on_epoch_end(state.epoch - 1, {})
             return
-        dataset = self._sources["train"].training(
-            self._training.seed, state.epoch, state.step_in_epoch, replicas
-        )
-        if replicas > 1:
-            dataset = self._strategy.distribute_datasets_from_function(lambda _: dataset)
         with warnings.catch_warnings():
             # How many batches bucketing makes is only known at the end: no reason to warn.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             model.fit(
-                dataset,
+                self._dataset(state),
                 initial_epoch=state.epoch - 1,
                 epochs=state.epoch,
                 callbacks=callbacks,
                 shuffle=False,  # the dataset is, already
                 verbose=0,
             )
+
+    def _dataset(self, state: TrainingState) -> tf.data.Dataset:
+        """Returns the batches that remain of an epoch, distributed where there are replicas."""
+        training = self._training
+        batches = self._sources["train"].training(
+            training.seed, state.epoch, state.step_in_epoch, training.num_replicas
+        )
+        if training.num_replicas == 1:
+            return batches
+        return self._strategy.distribute_datasets_from_function(lambda _: batches)
 
     def _callbacks(
         self, model: CtcModel, progress: RunProgress, checkpoint: Path | None
