@@ -27,11 +27,9 @@ from tfasr.training.train import train
 GIB = 2**30
 
 
-def experiment(batch=16, parts=1, layers=0):
+def experiment(batch=16, parts=1):
     return Experiment(
-        model=AcousticModelConfig(
-            conv_filters=16, num_lstm_layers=layers, lstm_units=16, dropout=0.5
-        ),
+        model=AcousticModelConfig(conv_filters=16, num_lstm_layers=0, dropout=0.5),
         pipeline=PipelineConfig(global_batch_size=batch, prefetch=0),
         training=TrainingConfig(
             optimizer=lambda: keras.optimizers.Adam(0.01),
@@ -175,7 +173,7 @@ def test_a_process_that_was_ended_for_want_of_memory_counts_as_full(monkeypatch)
 
 
 def test_a_process_takes_the_steps_and_says_what_they_held(monkeypatch):
-    config = experiment(batch=8, layers=1)
+    config = experiment(batch=8)
     model = built(config)
     before = state(model)
     doubt_estimates(monkeypatch)
