@@ -4,12 +4,12 @@ from tfasr.layers.geometry import conv_output_frames
 from tfasr.models.acoustic_model import AcousticModelConfig
 
 # What Python, TensorFlow and compiled code take before the first batch.
-_BASE_BYTES = 600 * 2**20
-# Weights, gradients, two slots of the optimizer and what it computes in between.
-_COPIES_OF_WEIGHTS = 6
+_BASE_BYTES = 900 * 2**20
+# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
+_COPIES_OF_WEIGHTS = 8
 # Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
 # outputs, and what normalisation and dropout need.
-_KEPT_PER_UNIT = 13
+_KEPT_PER_UNIT = 15
 # The same for what only the layer at work needs: projections, their gradients, copies of both.
 _AT_WORK_PER_UNIT = 24
 _BYTES = 4  # states and gates are float32 under mixed precision too
