@@ -22,6 +22,8 @@ Written by a training run, in order:
   insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
   counted from 1. An overlapped evaluation is booked when it is known, between a second pair of
   ``eval_start`` and ``eval_stop`` that may lie in a later epoch.
+- ``traces``, before the end of a run that comes to it: ``{"training": {"traces", "shapes",
+  "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
 - ``run_stop`` with metadata ``status``: "success", "aborted" (with ``reason``).
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",

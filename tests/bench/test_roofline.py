@@ -54,7 +54,7 @@ def measured(name: str, units: int, kernels=KERNELS) -> dict:
         "modules": modules,
         "kernels": kernels,
         "no_kernels": "" if kernels else "no step was profiled",
-        "lstm_kernels": ["fused CPU (XLA)"],
+        "lstm_kernels": ["fused CPU"],
     }
 
 

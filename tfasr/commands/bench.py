@@ -10,7 +10,10 @@ import importlib
 from tfasr.bench.workload import BACKENDS, WORKLOADS
 from tfasr.errors import UsageError
 
-SUBCOMMANDS = {"decoder": "seconds, errors and memory of decoders over beam widths"}
+SUBCOMMANDS = {
+    "decoder": "seconds, errors and memory of decoders over beam widths",
+    "step": "seconds, FLOP/s and memory of a training step",
+}
 FORMATS = ("table", "markdown", "json")
 
 
@@ -39,14 +42,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the workload; returns the exit status."""
-    if (arguments.subcommand is None) == (arguments.gin_file is None):
-        raise UsageError(
-            f"tfasr bench must be given either a subcommand ({', '.join(SUBCOMMANDS)}) or a "
-            f"workload's preset with --gin_file. Received: {'both' if arguments.gin_file else ''}"
-            f"{'' if arguments.gin_file else 'neither'}."
-        )
     if arguments.subcommand is not None:
         return arguments.run_subcommand(arguments) or 0
+    if arguments.gin_file is None:
+        raise UsageError(
+            f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a workload's "
+            "preset with --gin_file, such as bench/ds2_small.gin. Received: neither."
+        )
     from tfasr.commands.bench_workload import bench_workload
 
     text = bench_workload(

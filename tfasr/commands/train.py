@@ -17,6 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run_dir", required=True, help="gets the run")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument(
+        "--no_memory_probe", action="store_true", help="do not try the longest batch first"
+    )
+    parser.add_argument(
         "--dry_run", action="store_true", help="build everything, estimate, write nothing"
     )
 
@@ -30,7 +33,8 @@ def run(arguments: argparse.Namespace) -> None:
         from tfasr.training.dry_run import dry_run
 
         print(config.operative)
-        print(dry_run(config.experiment, shard_dir=arguments.shard_dir))
+        probe = not arguments.no_memory_probe
+        print(dry_run(config.experiment, shard_dir=arguments.shard_dir, memory_probe=probe))
         return
     from tfasr.training.train import train
 
@@ -41,6 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
         resume=arguments.resume,
         gin_texts={"config.gin": config.given, "operative_config.gin": config.operative},
         hardware=config.hardware,
+        memory_probe=not arguments.no_memory_probe,
     )
     if history:
         last = history[-1]

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
@@ -11,6 +10,7 @@ from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModel
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
+from tfasr.training.optimizers import make_optimizer
 
 
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
@@ -64,11 +64,11 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
     acoustic_model = AcousticModel(
         experiment.model, alphabet.num_classes, training.seed, dtype=training.precision
     )
-    model = CtcModel(acoustic_model, experiment.features.num_features)
+    model = CtcModel(
+        acoustic_model, experiment.features.num_features, training.gradient_accumulation_steps
+    )
     if compiled:
-        optimizer = training.optimizer()
-        if training.precision == "mixed_float16":
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer = make_optimizer(training)
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
     return model

@@ -222,6 +222,11 @@ class EvaluateEpoch(keras.callbacks.Callback):
             self._book()
         self._ledger.stop("eval", epoch_num=epoch_num)
 
+    @property
+    def traces(self) -> int:
+        """How often the evaluation's forward pass was traced."""
+        return self._evaluator.traces
+
     def finish(self) -> None:
         """Waits for the evaluation under way, if any, and books it."""
         if self._pending is None:

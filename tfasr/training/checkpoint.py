@@ -40,8 +40,8 @@ class TrainingState:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-def _variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """All state of a model and its optimizer, dropout's random state included, by unique name.
+def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns all state of a model and its optimizer, random states included, by unique name.
 
     Names hold the order and the last part of Keras's path alone: the rest counts the layers that a
     process has made.
@@ -71,7 +71,7 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.npz"
     partial = path.with_suffix(".partial")
-    variables = _variables(model)
+    variables = state_variables(model)
     arrays = {name: plain_array(value) for name, value in variables.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     with partial.open("wb") as file:
@@ -144,7 +144,7 @@ def restore(path: Path, model: keras.Model) -> TrainingState:
         UsageError: if the checkpoint is of another model.
     """
     with np.load(path) as arrays:
-        variables = _variables(model)
+        variables = state_variables(model)
         unknown = [
             f"{name} {tuple(variable.shape)}"
             for name, variable in variables.items()

@@ -11,6 +11,9 @@ import tensorflow as tf
 from tfasr.data.pipeline import Batch
 from tfasr.losses import ctc_loss
 from tfasr.models.acoustic_model import AcousticModel
+from tfasr.training.accumulation import accumulate
+from tfasr.training.optimizers import summed_gradients
+from tfasr.training.traces import StepTraces
 
 
 class CtcModel(keras.Model):
@@ -24,11 +27,21 @@ class CtcModel(keras.Model):
     Args:
         acoustic_model: what is trained; built here.
         num_features: features per frame.
+        accumulation_steps: parts of a device's share of a batch that go through the model one
+            after the other; their gradients are added up, and clipped and applied once.
+
+    Attributes:
+        traces: counts what `train_function` traced and compiled.
     """
 
-    def __init__(self, acoustic_model: AcousticModel, num_features: int):
+    def __init__(
+        self, acoustic_model: AcousticModel, num_features: int, accumulation_steps: int = 1
+    ):
         super().__init__(name="ctc_model")
         self.acoustic_model = acoustic_model
+        self.accumulation_steps = accumulation_steps
+        self.traces = StepTraces()
+        self._step: Callable | None = None
         acoustic_model.build((None, None, num_features))
         self.built = True
 
@@ -46,15 +59,39 @@ class CtcModel(keras.Model):
         losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
         return losses, logits
 
-    def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Updates the weights on one replica's share of a batch."""
+    def loss_gradients(self, batch: Batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Returns a share's losses ``(batch,)`` and its part of the gradients of their mean.
+
+        The gradients are scaled as the optimizer wants them and divided by the replicas: shares
+        are equal, so the mean of the replicas' means is the batch's.
+        """
         replicas = self.distribute_strategy.num_replicas_in_sync
+        if self.accumulation_steps == 1:
+            weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
+            return self._weighted_gradients(batch, weight)
+        shapes = [variable.shape for variable in self.trainable_variables]
+        return accumulate(
+            batch,
+            self.accumulation_steps,
+            self._weighted_gradients,
+            shapes,
+            unroll=replicas > 1,
+        )
+
+    def _weighted_gradients(
+        self, batch: Batch, weight: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             losses, _ = self.utterance_losses(batch, training=True)
-            # Shares are equal, so the mean of the replicas' means is the batch's.
-            loss = self.optimizer.scale_loss(tf.reduce_mean(losses) / replicas)
-        variables = self.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            share = weight / self.distribute_strategy.num_replicas_in_sync
+            loss = self.optimizer.scale_loss(tf.reduce_sum(losses) * share)
+        return losses, tape.gradient(loss, self.trainable_variables)
+
+    def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
+        """Updates the weights on one replica's share of a batch."""
+        losses, gradients = self.loss_gradients(batch)
+        gradients = summed_gradients(self.optimizer, gradients)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
         return {
             "utterance_loss": losses,
             "positions": batch["positions"],
@@ -63,36 +100,43 @@ class CtcModel(keras.Model):
             "padded_frames": tf.reduce_prod(tf.shape(batch["features"])[:2])[None],
         }
 
+    def global_step(self, element_spec: Any) -> Callable[[Batch], dict[str, tf.Tensor]]:
+        """Returns the step on a global batch, traced once for all shapes of this spec."""
+        if self._step is None:
+            # One signature with open dimensions: no shape of a batch is ever traced again.
+            self._step = tf.function(self._global_step, input_signature=[element_spec])
+        return self._step
+
     def make_train_function(self, force: bool = False) -> None:
         """Sets ``train_function``, which fetches a batch, trains on it and times both."""
         if self.train_function is not None and not force:
             return
-        step: Callable | None = None
 
         def train_function(iterator: Iterator[Batch]) -> dict[str, Any]:
-            nonlocal step
-            if step is None:
-                # One signature with open dimensions: no shape of a batch is ever traced again.
-                step = tf.function(self._global_step, input_signature=[iterator.element_spec])
+            step = self.global_step(iterator.element_spec)
             began = time.perf_counter()
             batch = next(iterator)
             fetched = time.perf_counter()
             traced = step.experimental_get_tracing_count()
             # Reading the values waits for the device: a step's time is then its own.
             outputs = {name: value.numpy() for name, value in step(batch).items()}
-            compiled = step.experimental_get_tracing_count() > traced
+            utterances = len(outputs["positions"])
+            traces = step.experimental_get_tracing_count()
             step_s = time.perf_counter() - fetched
+            padded_frames = int(outputs["padded_frames"].sum())
+            compile_s = step_s if traces > traced else 0.0
+            self.traces.record(utterances, padded_frames // utterances, traces, compile_s)
             return {
                 "loss": float(np.mean(outputs["utterance_loss"], dtype=np.float64)),
                 "utterance_loss": outputs["utterance_loss"],
                 "positions": outputs["positions"],
-                "utterances": len(outputs["positions"]),
+                "utterances": utterances,
                 "audio_s": float(outputs["duration_s"].sum(dtype=np.float64)),
                 "frames": int(outputs["feature_lengths"].sum()),
-                "padded_frames": int(outputs["padded_frames"].sum()),
+                "padded_frames": padded_frames,
                 "input_wait_s": fetched - began,
-                "compile_s": step_s if compiled else 0.0,
-                "train_s": 0.0 if compiled else step_s,
+                "compile_s": compile_s,
+                "train_s": step_s - compile_s,
             }
 
         self.train_function = train_function

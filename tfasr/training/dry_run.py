@@ -2,24 +2,27 @@
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from tfasr.data.pipeline import BatchSource
-from tfasr.data.shards import open_split
+from tfasr.data.shards import ShardedUtterance, open_split
 from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
 from tfasr.training.experiment import Experiment
+from tfasr.training.memory_probe import MemoryNeed, check_memory
 
 _STEPS = 3
 
 
-def dry_run(experiment: Experiment, *, shard_dir: str | Path) -> str:
+def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool = True) -> str:
     """Builds an experiment's run, trains a few steps in memory and describes it.
 
     Args:
         experiment: what would be trained.
         shard_dir: holds the prepared splits "train" and "validation".
+        memory_probe: whether the longest batch is tried or estimated first.
 
     Returns:
         Lines on parameters, steps, estimated hours and memory. The first step, which compiles,
@@ -27,6 +30,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path) -> str:
 
     Raises:
         UsageError: for whatever would stop the run before its first step.
+        RunError: if the longest batch does not fit into memory.
     """
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
@@ -45,6 +49,9 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path) -> str:
     dataset = source.training(training.seed, 1, replicas=training.num_replicas)
     if training.num_replicas > 1:
         dataset = strategy.distribute_datasets_from_function(lambda _: dataset)
+    need = None
+    if memory_probe:
+        need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
     model.make_train_function()
     frames, seconds = 0, 0.0
     iterator = iter(dataset)
@@ -58,10 +65,16 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path) -> str:
             frames += logs["frames"]
             seconds += logs["train_s"] + logs["compile_s"]
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
-    return _describe(experiment, splits["train"].utterances, model.count_params(), rate)
+    return _describe(experiment, splits["train"].utterances, model.count_params(), rate, need)
 
 
-def _describe(experiment: Experiment, utterances, parameters: int, frames_per_s: float) -> str:
+def _describe(
+    experiment: Experiment,
+    utterances: Sequence[ShardedUtterance],
+    parameters: int,
+    frames_per_s: float,
+    need: MemoryNeed | None,
+) -> str:
     training = experiment.training
     steps = math.ceil(len(utterances) / experiment.pipeline.global_batch_size)
     epoch_s = sum(utterance.frames for utterance in utterances) / max(frames_per_s, 1e-9)
@@ -75,6 +88,7 @@ def _describe(experiment: Experiment, utterances, parameters: int, frames_per_s:
             f"training time: about {epoch_s / 60:.1f} min an epoch, "
             f"{training.epochs * epoch_s / 3600:.1f} h for {training.epochs} epochs, evaluations "
             f"aside (from {_STEPS} steps)",
-            f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {_STEPS} steps",
+            f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {_STEPS} steps"
+            + (f"; {need}" if need else ""),
         ]
     )

@@ -114,6 +114,11 @@ class Evaluator:
 
         self._forward = forward
 
+    @property
+    def traces(self) -> int:
+        """How often the forward pass was traced."""
+        return self._forward.experimental_get_tracing_count()
+
     def start(self) -> PendingEvaluation:
         """Runs the forward passes of the whole split and leaves the decoder at its work."""
         batches, losses = [], []

@@ -35,7 +35,11 @@ class TrainingConfig:
         seed: of initial weights, dropout, the order of batches and augmentation.
         num_replicas: devices that share each batch.
         optimizer: makes the Keras optimizer; called once, where its variables must live.
-        precision: Keras's dtype policy of the layers.
+        precision: Keras's dtype policy of the layers; "mixed_float16" scales the loss.
+        gradient_accumulation_steps: parts of a device's share of each batch that go through the
+            model one after the other, so that memory holds one alone. Gradients are added up,
+            clipped and applied once per global batch: steps and schedules stay as they are. Batch
+            normalisation takes the statistics of each part.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many are printed.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
@@ -53,6 +57,7 @@ class TrainingConfig:
     num_replicas: int = 1
     optimizer: Callable = zeiler_adadelta
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    gradient_accumulation_steps: int = 1
     sentences_every_steps: int = 50
     num_sentences: int = 3
     checkpoint_every_steps: int = 250
@@ -66,7 +71,8 @@ class TrainingConfig:
         """Raises ValueError for values that train nothing."""
         for name in ("epochs", "num_replicas", "checkpoint_every_steps", "keep_checkpoints"):
             require(getattr(self, name) > 0, self, name, "at least 1")
-        require(self.target_window > 0, self, "target_window", "at least 1")
+        for name in ("target_window", "gradient_accumulation_steps"):
+            require(getattr(self, name) > 0, self, name, "at least 1")
         for name in ("seed", "sentences_every_steps", "num_sentences"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         fractions = all(0 <= value <= 1 for _, value in self.targets)
@@ -110,7 +116,12 @@ class Experiment:
                 f"--run_dir must be a folder that tfasr train wrote. Received: {run_dir}, which "
                 f"has no {EXPERIMENT_FILE}."
             )
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+    @classmethod
+    def from_json(cls, content: dict) -> "Experiment":
+        """Reads what `to_json` returned; the optimizer stays the default."""
+        content = {**content, "training": dict(content["training"])}
         content["training"].pop("optimizer")
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         return cls(**{name: classes[name](**values) for name, values in content.items()})

@@ -27,12 +27,18 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
             "with --resume, or choose another folder."
         )
     saved = json.loads((run_dir / EXPERIMENT_FILE).read_text(encoding="utf-8"))
+    # What an older tfasr did not know yet was as it is by default.
+    defaults = Experiment().to_json()
+    then = {group: {**defaults[group], **values} for group, values in saved.items()}
     wanted = json.loads(json.dumps(experiment.to_json()))
+    for content in (then, wanted):
+        # Keras numbers the optimizers that a process makes.
+        content["training"]["optimizer"].pop("name", None)
     differing = [
-        f"{group}.{name}: {saved[group].get(name)!r} then, {wanted[group].get(name)!r} now"
+        f"{group}.{name}: {then[group].get(name)!r} then, {wanted[group].get(name)!r} now"
         for group in wanted
         for name in wanted[group]
-        if saved[group].get(name) != wanted[group].get(name)
+        if then[group].get(name) != wanted[group].get(name)
     ]
     if differing:
         raise UsageError(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
@@ -38,9 +39,12 @@ from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
+from tfasr.training.memory_probe import check_memory
+from tfasr.training.optimizers import inner_optimizer
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
 from tfasr.training.sentences import SentenceSampler
 from tfasr.tta.hardware import HardwareConfig
+from tfasr.training.traces import book_traces
 
 log = logging.getLogger("tfasr")
 
@@ -53,6 +57,7 @@ def train(
     resume: bool = False,
     gin_texts: dict[str, str] | None = None,
     hardware: HardwareConfig | None = None,
+    memory_probe: bool = True,
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -65,13 +70,16 @@ def train(
             too, with the batches that remained.
         gin_texts: files to write beside them, by name: the config as given and as used.
         hardware: what the machine costs, for the ledger.
+        memory_probe: whether the longest batch is tried or estimated first, see
+            `tfasr.training.memory_probe.check_memory`.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
 
     Raises:
         UsageError: if shards, folder or configuration do not fit together.
-        RunError: if the loss is no number or the disk is full; checkpoints are kept.
+        RunError: if the longest batch does not fit into memory, the loss is no number or the disk
+            is full; checkpoints are kept.
     """
     run_dir = Path(run_dir)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
@@ -90,7 +98,8 @@ def train(
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
         facts = {} if hardware is None else {"hardware": to_json(hardware)}
         with UtilisationSampler(run_dir), EnergySampler(run_dir, session), booked(ledger):
-            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts).train()
+            run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts)
+            return run.train(memory_probe)
     finally:
         ledger.close()
 
@@ -128,7 +137,7 @@ class _Run:
             for name, split in splits.items()
         }
 
-    def train(self) -> list[dict[str, float]]:
+    def train(self, memory_probe: bool) -> list[dict[str, float]]:
         """Trains from where the run stands to its end."""
         ledger = self._ledger
         checkpoint = self._begin_session()
@@ -137,6 +146,14 @@ class _Run:
         with self._strategy.scope():
             model, progress = self._build(checkpoint)
         callbacks = self._callbacks(model, progress, checkpoint)
+        if memory_probe:
+            check_memory(
+                self._experiment,
+                model,
+                self._sources["train"],
+                self._alphabet,
+                lambda: self._dataset(progress.state).element_spec,
+            )
         ledger.stop("init")
         ledger.event("run_start", event_type="INTERVAL_START")
         self._book_facts(model)
@@ -146,6 +163,7 @@ class _Run:
             self._train_epoch(model, progress, callbacks)
             ledger.stop("epoch", epoch_num=epoch)
         callbacks[-1].finish()
+        book_traces(ledger, model.traces, callbacks[-1].traces)
         return progress.state.history
 
     def _begin_session(self) -> Path | None:
@@ -176,28 +194,32 @@ class _Run:
         self, model: CtcModel, progress: RunProgress, callbacks: list[keras.callbacks.Callback]
     ) -> None:
         state = progress.state
-        replicas = self._training.num_replicas
         if state.epoch_trained:  # a crash came between training and evaluation
             for callback in callbacks:
                 callback.set_model(model)
                 callback.on_epoch_end(state.epoch - 1, {})
             return
-        dataset = self._sources["train"].training(
-            self._training.seed, state.epoch, state.step_in_epoch, replicas
-        )
-        if replicas > 1:
-            dataset = self._strategy.distribute_datasets_from_function(lambda _: dataset)
         with warnings.catch_warnings():
             # How many batches bucketing makes is only known at the end: no reason to warn.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             model.fit(
-                dataset,
+                self._dataset(state),
                 initial_epoch=state.epoch - 1,
                 epochs=state.epoch,
                 callbacks=callbacks,
                 shuffle=False,  # the dataset is, already
                 verbose=0,
             )
+
+    def _dataset(self, state: TrainingState) -> tf.data.Dataset:
+        """Returns the batches that remain of an epoch, distributed where there are replicas."""
+        training = self._training
+        batches = self._sources["train"].training(
+            training.seed, state.epoch, state.step_in_epoch, training.num_replicas
+        )
+        if training.num_replicas == 1:
+            return batches
+        return self._strategy.distribute_datasets_from_function(lambda _: batches)
 
     def _callbacks(
         self, model: CtcModel, progress: RunProgress, checkpoint: Path | None
@@ -245,7 +267,7 @@ class _Run:
             "seed": self._training.seed,
             "train_samples": len(self._splits["train"].utterances),
             "eval_samples": len(self._splits["validation"].utterances),
-            "opt_name": optimizer.name,
+            "opt_name": inner_optimizer(optimizer).name,
             "opt_base_learning_rate": float(plain_array(optimizer.learning_rate)),
             "targets": [list(target) for target in self._training.targets],
             "parameters": int(model.count_params()),

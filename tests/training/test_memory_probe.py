@@ -1,0 +1,217 @@
+"""The longest batch is tried before the first."""
+
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.pipeline import PipelineConfig
+from tfasr.errors import RunError
+from tfasr.ledger import read_events
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.telemetry.memory import available_bytes, peak_bytes
+from tfasr.training import memory_probe
+from tfasr.training.build import build_model
+from tfasr.training.checkpoint import plain_array, state_variables
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.memory_probe import LongestBatch, check_memory, longest_batch, try_on_device
+from tfasr.training.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.train import train
+
+GIB = 2**30
+
+
+def experiment(batch=16, parts=1):
+    return Experiment(
+        model=AcousticModelConfig(conv_filters=16, num_lstm_layers=0, dropout=0.5),
+        pipeline=PipelineConfig(global_batch_size=batch, prefetch=0),
+        training=TrainingConfig(
+            optimizer=lambda: keras.optimizers.Adam(0.01),
+            gradient_accumulation_steps=parts,
+            epochs=1,
+            sentences_every_steps=0,
+        ),
+    )
+
+
+def source(frames=(100, 100, 300, 800), boundaries=(100, 800), copies=16):
+    """What `check_memory` asks a BatchSource for; texts get longer with frames."""
+    utterances = [
+        SimpleNamespace(text="ab " * (f // 100), frames=f) for f in frames for _ in range(copies)
+    ]
+    return SimpleNamespace(
+        boundaries=list(boundaries), split=SimpleNamespace(utterances=utterances)
+    )
+
+
+def built(config):
+    return build_model(config, Alphabet(), compiled=True)
+
+
+def state(model):
+    return {name: plain_array(v).copy() for name, v in state_variables(model).items()}
+
+
+def test_the_longest_batch_is_the_one_of_most_padded_frames():
+    letters = 3 * 8
+    assert longest_batch(source(), 16, Alphabet()) == LongestBatch(16, 800, letters)
+    # Three utterances of 800 frames make no batch of 16; sixteen of 300 have more.
+    few = source(frames=(800, *(300,) * 16), boundaries=(300, 800), copies=1)
+    assert longest_batch(few, 16, Alphabet()) == LongestBatch(16, 300, 9)
+
+
+def out_of_memory_above(utterances, tried):
+    def step(config, batch):
+        tried.append(batch.utterances)
+        if batch.utterances > utterances:
+            raise tf.errors.ResourceExhaustedError(None, None, "no room")
+
+    return step
+
+
+@pytest.mark.parametrize("fitting", [1, 5, 15])
+def test_what_fits_on_a_device_is_found_and_named(fitting):
+    config, tried = experiment(), []
+    with pytest.raises(RunError, match=rf"{fitting} fit: bind .*global_batch_size = {fitting}, "):
+        try_on_device(
+            config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(fitting, tried)
+        )
+    assert tried[0] == 16
+    assert len(tried) <= 6
+
+
+def test_a_batch_that_fits_is_tried_once_and_one_that_never_does_is_said_so():
+    config, tried = experiment(), []
+    try_on_device(config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(16, tried))
+    assert tried == [16]
+    with pytest.raises(RunError, match="Not even one utterance"):
+        try_on_device(config, built(config), LongestBatch(16, 800, 24), out_of_memory_above(0, []))
+
+
+def test_the_step_on_a_device_leaves_no_trace(monkeypatch):
+    """The GPU's way, taken on a CPU: the run after it is the run without it."""
+    losses = {}
+    for tried in (False, True):
+        config = experiment()
+        model = built(config)
+        if tried:
+            before = state(model)
+            with monkeypatch.context() as patch:
+                patch.setattr(tf.config, "list_logical_devices", lambda _: ["GPU:0"])
+                check_memory(config, model, source(), Alphabet(), lambda: batch_spec(experiment()))
+            after = state(model)
+            assert before.keys() == after.keys()
+            for name in before:
+                np.testing.assert_array_equal(before[name], after[name])
+        step = model.global_step(batch_spec(config))
+        batches = [synthetic_batch(config, 4, 100, seed=seed) for seed in range(3)]
+        losses[tried] = [step(batch)["utterance_loss"].numpy() for batch in batches]
+        assert step.experimental_get_tracing_count() == 1
+    np.testing.assert_allclose(losses[True], losses[False], rtol=1e-5)
+
+
+def doubt_estimates(monkeypatch):
+    monkeypatch.setattr(memory_probe, "estimated_step_bytes", lambda *_: 2**50)
+
+
+def measured(monkeypatch, answer):
+    doubt_estimates(monkeypatch)
+    asked = []
+
+    def measure(config, alphabet, batches, frames, labels):
+        asked.append((tuple(batches), frames, labels))
+        return answer
+
+    monkeypatch.setattr(memory_probe, "measured_step_bytes", measure)
+    return asked
+
+
+def need(config, available):
+    return check_memory(config, built(config), source(), Alphabet(), None, available=available)
+
+
+def test_a_small_batch_is_only_estimated(monkeypatch):
+    monkeypatch.setattr(memory_probe, "measured_step_bytes", lambda *_: pytest.fail("measured"))
+    found = need(experiment(), available=100 * GIB)
+    assert not found.measured
+    assert "estimated" in str(found)
+
+
+def test_a_large_batch_is_measured_and_may_fit(monkeypatch):
+    asked = measured(monkeypatch, [0, 2 * 2**20])
+    found = need(experiment(), available=0)
+    assert asked == [((2, 4), 800, 24)]
+    assert found.measured
+    assert 14 * 2**20 <= found.needed_bytes < 50 * 2**20
+
+
+def test_what_does_not_fit_on_the_host_is_refused_with_what_does(monkeypatch):
+    config = experiment()
+    rss = memory_probe.psutil.Process().memory_info().rss
+    # 2 GiB more than this process has, 100 MiB an utterance and some for features: some 15 fit.
+    measured(monkeypatch, [rss + GIB, rss + GIB + 200 * 2**20])
+    with pytest.raises(RunError, match=r"16 utterances of 800 frames.*1\d fit: bind") as caught:
+        need(config, available=2 * GIB)
+    assert "gradient_accumulation_steps = 2" in str(caught.value)
+    # Half the batch at a time holds half of it.
+    assert need(experiment(parts=2), available=2 * GIB).measured
+
+
+def test_a_process_that_was_ended_for_want_of_memory_counts_as_full(monkeypatch):
+    measured(monkeypatch, [GIB])
+    with pytest.raises(RunError, match="2 fit"):
+        need(experiment(), available=0)
+    measured(monkeypatch, [])
+    with pytest.raises(RunError, match="Not even one utterance"):
+        need(experiment(), available=0)
+
+
+def test_a_process_takes_the_steps_and_says_what_they_held(monkeypatch):
+    config = experiment(batch=8)
+    model = built(config)
+    before = state(model)
+    doubt_estimates(monkeypatch)
+    longest = source(frames=(3000,), boundaries=(3000,))
+    found = check_memory(config, model, longest, Alphabet(), None, available=100 * GIB)
+    assert found.measured
+    assert 2**27 < found.needed_bytes < 10 * GIB
+    for name, value in state(model).items():
+        np.testing.assert_array_equal(before[name], value)
+
+
+def test_a_run_that_cannot_hold_its_longest_batch_ends_before_its_first_step(
+    monkeypatch, shard_dir, tmp_path
+):
+    monkeypatch.setattr(memory_probe, "available_bytes", lambda: 0)
+    measured(monkeypatch, [2 * GIB, 4 * GIB])
+    with pytest.raises(RunError, match="The longest batch must fit"):
+        train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run")
+    events = read_events(tmp_path / "run")
+    keys = [event["key"] for event in events]
+    assert "init_start" in keys
+    assert "run_start" not in keys
+    assert events[-1]["metadata"]["status"] == "aborted"
+    train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "second", memory_probe=False)
+    assert read_events(tmp_path / "second")[-1]["metadata"]["status"] == "success"
+
+
+def test_a_limit_of_address_space_is_what_is_available():
+    assert 0 < available_bytes() < 2**50
+    assert peak_bytes() > 2**20
+    script = """
+        import psutil, resource
+        from tfasr.telemetry.memory import available_bytes
+        limit = psutil.Process().memory_info().vms + 100 * 2**20
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        print(available_bytes())
+    """
+    finished = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], check=True, capture_output=True, text=True
+    )
+    assert 50 * 2**20 < int(finished.stdout) <= 100 * 2**20

@@ -1,0 +1,36 @@
+"""How much memory a training step of the acoustic model takes, about, without trying it."""
+
+from tfasr.layers.geometry import conv_output_frames
+from tfasr.models.acoustic_model import AcousticModelConfig
+
+# What Python, TensorFlow and compiled code take before the first batch.
+_BASE_BYTES = 900 * 2**20
+# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
+_COPIES_OF_WEIGHTS = 8
+# Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
+# outputs, and what normalisation and dropout need.
+_KEPT_PER_UNIT = 15
+# The same for what only the layer at work needs: projections, their gradients, copies of both.
+_AT_WORK_PER_UNIT = 24
+_BYTES = 4  # states and gates are float32 under mixed precision too
+
+
+def estimated_step_bytes(
+    config: AcousticModelConfig, num_features: int, parameters: int, batch: int, frames: int
+) -> int:
+    """Estimates the peak memory of a process that trains on batches of this size.
+
+    Args:
+        config: sizes.
+        num_features: features per frame.
+        parameters: of the model.
+        batch: utterances that go through the model together.
+        frames: feature frames to which they are padded.
+    """
+    units = config.lstm_units * (2 if config.bidirectional else 1) * bool(config.num_lstm_layers)
+    per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
+    # The convolution multiplies copies of the frames that each output sees.
+    per_output += 8 * config.conv_filters + config.conv_kernel * num_features
+    outputs = max(conv_output_frames(frames, config.conv_kernel, config.conv_stride), 1)
+    per_utterance = outputs * per_output + 2 * frames * num_features
+    return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + batch * per_utterance)
