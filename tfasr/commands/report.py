@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tfasr.commands.report_errors import add_error_arguments, errors_alone, errors_text, logs_among
 from tfasr.errors import RunError, UsageError
 from tfasr.report.analysis import Report, analyse_run, compare
 from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
@@ -33,6 +34,8 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
+    errors: bool = False,
+    worst: int = 10,
 ) -> str:
     """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
 
@@ -49,15 +52,21 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
+        errors: return what the runs' hypotheses get wrong instead, see `tfasr.report.errors`;
+            ``run_dirs`` may then hold files of hypotheses too.
+        worst: of how many utterances to show the alignment then.
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
         RunError: if ``out`` cannot be written.
     """
     _check(output_format, policy, window)
+    logs = logs_among(run_dirs) if errors else run_dirs
+    if errors and not logs:
+        return errors_alone(run_dirs, worst, output_format, out)
     asked = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
     analysed = _analyse(
-        run_dirs,
+        logs,
         asked,
         force=force,
         policy=POLICIES[policy or "paper"],
@@ -66,8 +75,13 @@ def report(
         with_loss=out is not None,
     )
     results = group_results(analysed)
+    wrong, appendix = "", ""
+    if errors:
+        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
-        _write(analysed, results, Path(out), power=power)
+        _write(analysed, results, Path(out), power=power, appendix=appendix)
+    if errors:
+        return wrong
     if output_format == "json":
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
     shown = _tables(analysed, results, full=policy is not None, power=power)
@@ -107,6 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="compare runs that are not comparable, and say why"
     )
+    add_error_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,6 +135,8 @@ def run(args: argparse.Namespace) -> int:
         window=args.window,
         power=args.power,
         force=args.force,
+        errors=args.errors,
+        worst=args.worst,
     )
     sys.stdout.write(text)
     if args.out is not None:
@@ -181,7 +198,9 @@ def _tables(
     return [first, *more, *others]
 
 
-def _write(analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool) -> None:
+def _write(
+    analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool, appendix: str
+) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.report.page import write_page
 
@@ -191,7 +210,7 @@ def _write(analysed: Report, results: list[list[GroupResult]], out: Path, *, pow
         (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
         (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
-        write_page(analysed, out, shown)
+        write_page(analysed, out, shown, appendix)
     except OSError as error:
         raise RunError(
             f"The report must be written to {out}, and could not be: {error}. "
