@@ -180,8 +180,8 @@ def _rate(steps: Sequence[dict], *, compiling: bool = False) -> float | None:
 
 
 def _sum(steps: Sequence[dict], name: str) -> float:
-    values = (stats.get(name) for stats in steps)
-    return math.fsum(v for v in values if isinstance(v, int | float) and 0 <= v < math.inf)
+    values = [stats.get(name) for stats in steps]
+    return math.fsum([v for v in values if isinstance(v, (int, float)) and 0 <= v < math.inf])
 
 
 def _log_mean(a: float, b: float) -> float:

@@ -58,10 +58,14 @@ class Run:
         return clock_us(self.events)
 
     @cached_property
+    def _times_s(self) -> dict[Policy, list[float]]:
+        return {}
+
+    @cached_property
     def _zero_us(self) -> int:
         return zero_us(self.events, self.clock_us)
 
-    @property
+    @cached_property
     def elapsed_s(self) -> list[float]:
         """Seconds from the model's creation to each event."""
         return [(now - self._zero_us) / 1e6 for now in self.clock_us]
@@ -142,7 +146,9 @@ class Run:
         """Returns what a policy's clock shows at each event."""
         if policy is POLICIES["paper"]:
             return self.elapsed_s
-        return times_on(self.events, self.clock_us, self.pieces, policy)
+        if policy not in self._times_s:
+            self._times_s[policy] = times_on(self.events, self.clock_us, self.pieces, policy)
+        return self._times_s[policy]
 
     def elapsed_at(self, metric: str, epoch: int, policy: Policy) -> float:
         """Returns when a policy reads an epoch's metric, in seconds since the model's creation."""

@@ -66,7 +66,7 @@ def throughput_of(
             if useful[index] and events[index]["key"] == "train_step"
         ]
         warm = steps[warmup_steps:]
-        steady = [stats for stats in warm if not _sum([stats], "compile_s")]
+        steady = [stats for stats in warm if not _seconds(stats.get("compile_s"))]
         every.extend(steps)
         kept.extend(steady)
         warmup += len(steps) - len(warm)
@@ -90,8 +90,11 @@ def _stats(event: Event) -> dict[str, Any]:
 
 
 def _sum(steps: Sequence[dict[str, Any]], name: str) -> float:
-    values = (stats.get(name) for stats in steps)
-    return math.fsum(v for v in values if isinstance(v, int | float) and math.isfinite(v))
+    return math.fsum([_seconds(stats.get(name)) for stats in steps])
+
+
+def _seconds(value: Any) -> float:
+    return value if isinstance(value, (int, float)) and -math.inf < value < math.inf else 0.0
 
 
 def _ratio(amount: float, total: float) -> float | None:
