@@ -9,13 +9,14 @@ from typing import Any
 
 from tfasr.commands.report_errors import add_error_arguments, errors_alone, errors_text, logs_among
 from tfasr.errors import RunError, UsageError
-from tfasr.report.analysis import Report, analyse_run, compare
+from tfasr.report.analysis import Report, compare
 from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
-from tfasr.report.grouping import GroupResult, configuration, group_results, named_groups
+from tfasr.report.grouping import GroupResult, group_results, named_groups
+from tfasr.report.many import Task, analyse_all, processes_for
 from tfasr.report.naming import Target, check_target, distinct_names, merged_targets, parse_target
 from tfasr.report.science_tables import factor_tables, group_tables, policy_tables
 from tfasr.report.tables import Table, tables
-from tfasr.tta.foreign import find_logs, load_log
+from tfasr.tta.foreign import find_logs
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.run import read_targets
 
@@ -36,6 +37,7 @@ def report(
     force: bool = False,
     errors: bool = False,
     worst: int = 10,
+    many: bool = False,
 ) -> str:
     """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
 
@@ -55,6 +57,7 @@ def report(
         errors: return what the runs' hypotheses get wrong instead, see `tfasr.report.errors`;
             ``run_dirs`` may then hold files of hypotheses too.
         worst: of how many utterances to show the alignment then.
+        many: read many runs in several processes, see `tfasr.report.many`.
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
@@ -69,7 +72,8 @@ def report(
         logs,
         asked,
         force=force,
-        policy=POLICIES[policy or "paper"],
+        many=many,
+        policy=policy or "paper",
         window=window,
         all_policies=policy is not None or out is not None,
         with_loss=out is not None,
@@ -137,6 +141,7 @@ def run(args: argparse.Namespace) -> int:
         force=args.force,
         errors=args.errors,
         worst=args.worst,
+        many=True,
     )
     sys.stdout.write(text)
     if args.out is not None:
@@ -154,7 +159,7 @@ def _check(output_format: str, policy: str | None, window: int | None) -> None:
 
 
 def _analyse(
-    run_dirs: Sequence[str | Path], asked: list[Target], *, force: bool, **options: Any
+    run_dirs: Sequence[str | Path], asked: list[Target], *, force: bool, many: bool, **options: Any
 ) -> Report:
     logs = [(log, Path(path)) for path in run_dirs for log in find_logs(path)]
     found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
@@ -167,14 +172,24 @@ def _analyse(
     # Targets have to be known before any run is analysed, and runs are let go one by one.
     wanted = asked or merged_targets(read_targets(log) for log, _ in found)
     wanted = list(dict.fromkeys(wanted))
+    tasks = [
+        Task(log, name, wanted, optional=log != given, **options)
+        for (log, given), name in zip(found, _names(found), strict=True)
+    ]
     analysed, configurations = [], []
-    for (log, given), name in zip(found, _names(found), strict=True):
-        one = load_log(log, name)
+    for (log, given), one in zip(
+        found, analyse_all(tasks, processes_for(len(tasks)) if many else 1), strict=True
+    ):
+        if one.run is None:
+            notes.append(f"{log} is left out. {one.error}")
+            continue
+        analysed.append(one.run)
         # A folder of runs is a group by being one, single runs by their configuration.
-        configurations.append(str(given.resolve()) if log != given else configuration(one))
-        analysed.append(analyse_run(one, wanted, **options))
+        configurations.append(str(given.resolve()) if log != given else one.configuration)
+    if not analysed:
+        raise UsageError(" ".join(notes))
     grouped = named_groups(analysed, configurations)
-    policy, window = options["policy"], options["window"]
+    policy, window = POLICIES[options["policy"]], options["window"]
     return compare(grouped, wanted, policy=policy, window=window, force=force, notes=notes)
 
 
