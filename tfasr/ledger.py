@@ -76,6 +76,24 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     return events
 
 
+def last_value(run_dir: str | Path, key: str) -> Any:
+    """Returns the value of a ledger's last event of a key, without parsing the rest of it.
+
+    None where there is no ledger or no such event; a line that is none is passed over.
+    """
+    path = Path(run_dir) / EVENTS_FILE
+    content = path.read_bytes() if path.is_file() else b""
+    end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
+    while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
+        first = content.rfind(b"\n", 0, at) + 1
+        with contextlib.suppress(ValueError):
+            event = json.loads(content[first : content.index(b"\n", at)])
+            if _is_event(event) and event["key"] == key:
+                return event.get("value")
+        end = first
+    return None
+
+
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
     """Returns the events of lines that all are one; None to look at each, which takes longer."""
     lines = [line for line in lines if line.strip()]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, read_events
+from tfasr.ledger import EVENTS_FILE, last_value, read_events
 from tfasr.tta.decomposition import Parts, parts_of
 from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.policies import POLICIES, Policy, times_on
@@ -234,15 +234,8 @@ class Run:
 
 
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
-    """Returns the targets that a run's ledger states, without reading the rest of it."""
-    ledger = Path(path) / EVENTS_FILE
-    stated = []
-    if ledger.is_file():
-        with ledger.open("rb") as file:
-            for line in file:
-                if b'"targets"' in line and line.endswith(b"\n"):
-                    event = json.loads(line)
-                    stated = event["value"] if event.get("key") == "targets" else stated
+    """Returns the targets that a run's ledger states last, without reading the rest of it."""
+    stated = last_value(path, "targets")
     return [(str(metric), float(value)) for metric, value in stated or []]
 
 
