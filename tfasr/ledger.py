@@ -76,6 +76,15 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     return events
 
 
+def ends_cut(run_dir: str | Path) -> bool:
+    """Whether a ledger's last line is no event, as a crash leaves it; `read_events` omits it."""
+    content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
+    try:
+        return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
+    except ValueError:
+        return True
+
+
 def last_value(run_dir: str | Path, key: str) -> Any:
     """Returns the value of a ledger's last event of a key, without parsing the rest of it.
 

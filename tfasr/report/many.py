@@ -110,4 +110,5 @@ def processes_for(runs: int) -> int:
     """Returns how many processes are worth their start for that many runs."""
     if runs < _FEWEST_FOR_PROCESSES:
         return 1
-    return min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    usable = getattr(os, "sched_getaffinity", None)  # not every system has it
+    return min(_MOST_PROCESSES, len(usable(0)) if usable else os.cpu_count() or 1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, last_value, read_events
+from tfasr.ledger import EVENTS_FILE, ends_cut, last_value, read_events
 from tfasr.tta.decomposition import Parts, parts_of
 from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.policies import POLICIES, Policy, times_on
@@ -19,6 +19,7 @@ from tfasr.tta.policies import policy as policy_named
 from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput_of
 from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, curve_on, first_sustained
 from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
+from tfasr.tta.writers import second_writer
 
 
 @dataclass(frozen=True)
@@ -262,18 +263,18 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
                 "begun."
             )
-        run = Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+        run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
         # An event without a usable time makes itself known here, not in the midst of a report.
         _ = run.clock_us
+        twice = second_writer(events)
+        if twice is not None:
+            raise ValueError(
+                f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "
+                f"{twice}: its times say nothing of either. Train again into an empty folder."
+            )
     except (FileNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
     return run
-
-
-def _is_cut(ledger: Path) -> bool:
-    with ledger.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read() != b"\n"
 
 
 def _text(path: Path) -> str | None:
