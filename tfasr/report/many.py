@@ -1,5 +1,6 @@
 """Many runs analysed at once: in one process, or in several where there are many."""
 
+import gc
 import logging
 import os
 from collections.abc import Sequence
@@ -99,11 +100,17 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
     if processes < 2:
         return [analyse(task) for task in tasks]
     try:
-        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        context = get_context("spawn")  # a fork would take the parent's threads' locks with it
+        with ProcessPoolExecutor(processes, context, _collect_rarely) as pool:
             return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
     except BrokenExecutor:
         _log.warning("The processes that read the runs were ended; reading on in this one.")
         return [analyse(task) for task in tasks]
+
+
+def _collect_rarely() -> None:
+    # A ledger is a hundred thousand objects without a cycle: to search them for one is in vain.
+    gc.set_threshold(200_000, 20, 20)
 
 
 def processes_for(runs: int) -> int:
