@@ -175,8 +175,9 @@ def _session_pieces(events: Sequence[Event], clock: Sequence[int], session: rang
 def _claim(pieces: list[Piece], since_step: int, value: object) -> None:
     """Gives a step its parts, backwards from its event, out of the overhead since the last one."""
     stats = value if isinstance(value, dict) else {}
-    claims = [(part, _whole_us(stats.get(field))) for part, field in _STEP_PARTS]
-    claims = [claim for claim in claims if claim[1]]
+    claims = [
+        (part, wanted) for part, field in _STEP_PARTS if (wanted := _whole_us(stats.get(field)))
+    ]
     claimed: list[Piece] = []
     for name, start, stop in reversed(pieces[since_step:]):
         while name == "overhead" and claims and stop > start:

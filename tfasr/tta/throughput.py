@@ -90,7 +90,10 @@ def _stats(event: Event) -> dict[str, Any]:
 
 
 def _sum(steps: Sequence[dict[str, Any]], name: str) -> float:
-    return math.fsum([_seconds(stats.get(name)) for stats in steps])
+    values = [stats.get(name) for stats in steps]
+    # Only where one is no finite number is each looked at: there are many, and many sums.
+    usual = set(map(type, values)) <= {int, float} and math.isfinite(sum(values))
+    return math.fsum(values if usual else map(_seconds, values))
 
 
 def _seconds(value: Any) -> float:
