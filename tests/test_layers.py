@@ -13,7 +13,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 RANKS = {
     **dict.fromkeys(["alphabet", "metrics", "ledger", "errors", "config", "losses", "_version"], 0),
     "presets_folder": 0,
-    **dict.fromkeys(["corpora", "layers"], 1),
+    **dict.fromkeys(["corpora", "layers", "scoring"], 1),
     **dict.fromkeys(["models", "data", "decoding", "tta", "telemetry"], 2),
     **dict.fromkeys(["training", "bench", "report"], 3),
     "gin_config": 4,

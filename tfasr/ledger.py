@@ -51,6 +51,8 @@ EVENTS_FILE = "events.jsonl"
 HEARTBEAT_FILE = "heartbeat"
 HEARTBEAT_S = 1.0
 
+_LINES_AT_ONCE = 2000
+
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
     """Returns a ledger's events in file order; a last line cut by a crash is left out.
@@ -70,22 +72,71 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
             "Name the folder that was given to tfasr train as --run_dir."
         )
     lines = path.read_bytes().split(b"\n")
+    events: list[dict[str, Any]] = []
+    for first in range(0, len(lines), _LINES_AT_ONCE):
+        block = lines[first : first + _LINES_AT_ONCE]
+        events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
+    return events
+
+
+def ends_cut(run_dir: str | Path) -> bool:
+    """Whether a ledger's last line is no event, as a crash leaves it; `read_events` omits it."""
+    content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
+    try:
+        return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
+    except ValueError:
+        return True
+
+
+def last_value(run_dir: str | Path, key: str) -> Any:
+    """Returns the value of a ledger's last event of a key, without parsing the rest of it.
+
+    None where there is no ledger or no such event; a line that is none is passed over.
+    """
+    path = Path(run_dir) / EVENTS_FILE
+    content = path.read_bytes() if path.is_file() else b""
+    end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
+    while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
+        first = content.rfind(b"\n", 0, at) + 1
+        with contextlib.suppress(ValueError):
+            event = json.loads(content[first : content.index(b"\n", at)])
+            if _is_event(event) and event["key"] == key:
+                return event.get("value")
+        end = first
+    return None
+
+
+def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
+    """Returns the events of lines that all are one; None to look at each, which takes longer."""
+    lines = [line for line in lines if line.strip()]
+    try:
+        events = json.loads(b"[%s]" % b",".join(lines))
+    except ValueError:
+        return None
+    return events if len(events) == len(lines) and all(map(_is_event, events)) else None
+
+
+def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> list[dict[str, Any]]:
     events = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
             continue
         try:
             event = json.loads(line)
-            if not isinstance(event, dict) or "key" not in event or "time_ms" not in event:
+            if not _is_event(event):
                 raise ValueError("it has no key or time_ms")
         except ValueError as error:
-            if number >= len(lines) - 1:
+            if number >= count - 1:
                 break
             raise ValueError(
                 f"Every line of {path} must be an event. Line {number} is not: {error}."
             ) from None
         events.append(event)
     return events
+
+
+def _is_event(event: Any) -> bool:
+    return isinstance(event, dict) and "key" in event and "time_ms" in event
 
 
 class Ledger:

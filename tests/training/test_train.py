@@ -71,6 +71,10 @@ def test_evaluate_prints_one_json_object(run_dir, shard_dir):
     assert keys <= scores.keys()
     edits = scores["substitutions"] + scores["deletions"] + scores["insertions"]
     assert scores["wer"] == pytest.approx(edits / scores["words"])
+    assert scores["confidence"] == 0.95
+    for rate in ("wer", "cer"):
+        low, high = scores[f"{rate}_interval"]
+        assert low <= scores[rate] <= high
 
 
 def test_the_best_prefix_is_at_least_as_probable_as_the_best_path(run_dir):

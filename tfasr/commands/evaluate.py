@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
-    from tfasr.metrics import kaldi_line
+    from tfasr.metrics import count_errors, kaldi_line
+    from tfasr.scoring.summary import summarise
 
     result = evaluate(
         run_dir=arguments.run_dir,
@@ -82,7 +83,14 @@ def run(arguments: argparse.Namespace) -> None:
     )
     if arguments.hypotheses:
         result.write_hypotheses(Path(arguments.hypotheses))
-    scores = result.counts.to_json()
+    summary = summarise(
+        [
+            count_errors([utterance.text], [hypothesis.text])
+            for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True)
+        ],
+        [utterance.speaker for utterance in result.utterances],
+    )
+    scores = summary.to_json()
     if arguments.format == "json":
         print(json.dumps({**scores, "loss": result.loss}))
         return
@@ -95,10 +103,18 @@ def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:
     counts = ("substitutions", "deletions", "insertions", "words")
     return [
         ("utterances", str(scores["utterances"])),
-        *((label, f"{scores[key]:.2%}") for label, key in rates.items()),
+        *((label, f"{scores[key]:.2%}{_interval(scores, key)}") for label, key in rates.items()),
         *((name, str(scores[name])) for name in counts),
         ("CTC loss per utterance", f"{loss:.3f}"),
     ]
+
+
+def _interval(scores: dict[str, Any], key: str) -> str:
+    """Returns the bootstrap interval beside a rate; nothing where there is none."""
+    ends = scores.get(f"{key}_interval")
+    if ends is None:
+        return ""
+    return f" ({scores['confidence']:.0%}: {100 * ends[0]:.2f} to {ends[1]:.2%})"
 
 
 def _print_rows(rows: list[tuple[str, str]], output_format: str) -> None:

@@ -4,20 +4,19 @@ import argparse
 import logging
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tfasr.commands.report_errors import add_error_arguments, errors_alone, errors_text, logs_among
 from tfasr.errors import RunError, UsageError
-from tfasr.report.analysis import Report, analyse_run, compare
-from tfasr.report.charges import Machines, charges_of
-from tfasr.report.cost_tables import cost_tables
+from tfasr.report.analysis import Report, compare
 from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
-from tfasr.report.grouping import GroupResult, configuration, group_results, named_groups
+from tfasr.report.grouping import GroupResult, group_results, named_groups
+from tfasr.report.many import Task, analyse_all, processes_for
 from tfasr.report.naming import Target, check_target, distinct_names, merged_targets, parse_target
 from tfasr.report.science_tables import factor_tables, group_tables, policy_tables
 from tfasr.report.tables import Table, tables
-from tfasr.tta.foreign import find_logs, load_log
+from tfasr.tta.foreign import find_logs
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.run import read_targets
 
@@ -36,8 +35,9 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
-    hardware: Iterable[str] = (),
-    price_usd_per_hour: float | None = None,
+    errors: bool = False,
+    worst: int = 10,
+    many: bool = False,
 ) -> str:
     """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
 
@@ -54,29 +54,38 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
-        hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
-            by default what a run's own ledger says.
-        price_usd_per_hour: the machines' rent, instead of what their descriptions state.
+        errors: return what the runs' hypotheses get wrong instead, see `tfasr.report.errors`;
+            ``run_dirs`` may then hold files of hypotheses too.
+        worst: of how many utterances to show the alignment then.
+        many: read many runs in several processes, see `tfasr.report.many`.
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
         RunError: if ``out`` cannot be written.
     """
     _check(output_format, policy, window)
+    logs = logs_among(run_dirs) if errors else run_dirs
+    if errors and not logs:
+        return errors_alone(run_dirs, worst, output_format, out)
     asked = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
     analysed = _analyse(
-        run_dirs,
+        logs,
         asked,
         force=force,
-        machines=Machines(hardware, price_usd_per_hour),
-        policy=POLICIES[policy or "paper"],
+        many=many,
+        policy=policy or "paper",
         window=window,
         all_policies=policy is not None or out is not None,
         with_loss=out is not None,
     )
     results = group_results(analysed)
+    wrong, appendix = "", ""
+    if errors:
+        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
-        _write(analysed, results, Path(out), power=power)
+        _write(analysed, results, Path(out), power=power, appendix=appendix)
+    if errors:
+        return wrong
     if output_format == "json":
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
     shown = _tables(analysed, results, full=policy is not None, power=power)
@@ -116,17 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="compare runs that are not comparable, and say why"
     )
-    parser.add_argument(
-        "--hardware",
-        action="append",
-        default=[],
-        metavar="[NAME=]FILE",
-        help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
-        "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
-    )
-    parser.add_argument(
-        "--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'"
-    )
+    add_error_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -140,8 +139,9 @@ def run(args: argparse.Namespace) -> int:
         window=args.window,
         power=args.power,
         force=args.force,
-        hardware=args.hardware,
-        price_usd_per_hour=args.price_usd_per_hour,
+        errors=args.errors,
+        worst=args.worst,
+        many=True,
     )
     sys.stdout.write(text)
     if args.out is not None:
@@ -159,12 +159,7 @@ def _check(output_format: str, policy: str | None, window: int | None) -> None:
 
 
 def _analyse(
-    run_dirs: Sequence[str | Path],
-    asked: list[Target],
-    *,
-    force: bool,
-    machines: Machines,
-    **options: Any,
+    run_dirs: Sequence[str | Path], asked: list[Target], *, force: bool, many: bool, **options: Any
 ) -> Report:
     logs = [(log, Path(path)) for path in run_dirs for log in find_logs(path)]
     found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
@@ -177,18 +172,24 @@ def _analyse(
     # Targets have to be known before any run is analysed, and runs are let go one by one.
     wanted = asked or merged_targets(read_targets(log) for log, _ in found)
     wanted = list(dict.fromkeys(wanted))
+    tasks = [
+        Task(log, name, wanted, optional=log != given, **options)
+        for (log, given), name in zip(found, _names(found), strict=True)
+    ]
     analysed, configurations = [], []
-    for (log, given), name in zip(found, _names(found), strict=True):
-        one = load_log(log, name)
+    for (log, given), one in zip(
+        found, analyse_all(tasks, processes_for(len(tasks)) if many else 1), strict=True
+    ):
+        if one.run is None:
+            notes.append(f"{log} is left out. {one.error}")
+            continue
+        analysed.append(one.run)
         # A folder of runs is a group by being one, single runs by their configuration.
-        configurations.append(str(given.resolve()) if log != given else configuration(one))
-        found_of = analyse_run(one, wanted, **options)
-        machine = machines.of(one, given.resolve().name)
-        untils = [result.until_s for result in found_of.results]
-        analysed.append(replace(found_of, charges=charges_of(one, machine, untils)))
-    machines.check_all_used()
+        configurations.append(str(given.resolve()) if log != given else one.configuration)
+    if not analysed:
+        raise UsageError(" ".join(notes))
     grouped = named_groups(analysed, configurations)
-    policy, window = options["policy"], options["window"]
+    policy, window = POLICIES[options["policy"]], options["window"]
     return compare(grouped, wanted, policy=policy, window=window, force=force, notes=notes)
 
 
@@ -208,12 +209,13 @@ def _tables(
     first, *others = tables(analysed)
     more = group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
-    more += cost_tables(analysed)
     more += policy_tables(analysed) if full else []
     return [first, *more, *others]
 
 
-def _write(analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool) -> None:
+def _write(
+    analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool, appendix: str
+) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.report.page import write_page
 
@@ -223,7 +225,7 @@ def _write(analysed: Report, results: list[list[GroupResult]], out: Path, *, pow
         (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
         (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
-        write_page(analysed, out, shown)
+        write_page(analysed, out, shown, appendix)
     except OSError as error:
         raise RunError(
             f"The report must be written to {out}, and could not be: {error}. "

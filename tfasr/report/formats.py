@@ -21,9 +21,7 @@ _NOTE_WIDTH = 100
 def to_text(tables: Sequence[Table]) -> str:
     """Returns tables drawn for a terminal, with their notes below them."""
     # Imported here: the other formats do without.
-    from rich import box
     from rich.console import Console
-    from rich.table import Table as RichTable
     from rich.text import Text
 
     console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
@@ -32,16 +30,36 @@ def to_text(tables: Sequence[Table]) -> str:
             console.print()
         # Text, not str: a run's name may hold what would pass for markup.
         console.print(Text(table.title))
-        drawn = RichTable(box=box.SIMPLE_HEAD, padding=0)
-        for position, heading in enumerate(table.columns):
-            drawn.add_column(Text(heading), justify="right" if position else "left", no_wrap=True)
-        for row in table.rows:
-            drawn.add_row(*map(Text, row))
-        console.print(drawn)
+        console.file.write(_drawn(table))
         for note in table.notes:
             console.print(Text(note), width=_NOTE_WIDTH)
     lines = console.file.getvalue().splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _drawn(table: Table) -> str:
+    """Returns a table's lines; rich's own tables take seconds for a thousand rows."""
+    from rich.cells import cell_len
+
+    headings = [heading.split("\n") for heading in table.columns]
+    height = max(map(len, headings))
+    head = [[""] * (height - len(lines)) + lines for lines in headings]
+    rows = [[_printable(cell) for cell in row] for row in table.rows]
+    columns = [[*lines, *cells] for lines, *cells in zip(head, *rows, strict=True)]
+    widths = [max(map(cell_len, column)) for column in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        blanks = [" " * (width - cell_len(c)) for c, width in zip(cells, widths, strict=True)]
+        figures = (blank + cell for blank, cell in zip(blanks[1:], cells[1:], strict=True))
+        return " " + " ".join([cells[0] + blanks[0], *figures])
+
+    lines = [line(cells) for cells in zip(*head, strict=True)]
+    lines.append(" " + "─" * (sum(widths) + len(widths) - 1))
+    return "\n".join(["", *lines, *map(line, rows), "", ""])
+
+
+def _printable(cell: str) -> str:
+    return cell if cell.isprintable() else "".join(c if c.isprintable() else "�" for c in cell)
 
 
 def to_markdown(tables: Sequence[Table]) -> str:

@@ -104,8 +104,14 @@ def colours(report: Report) -> list[int]:
 
 def group_results(report: Report) -> list[list[GroupResult]]:
     """Returns for each target what each group says of it, groups in the report's order."""
-    members = group_members(report.runs)
-    return [_results(report, members, index, target) for index, target in enumerate(report.targets)]
+    # A page asks several times; kept with the report, as a cached property would be.
+    kept = vars(report)
+    if "_group_results" not in kept:
+        members = group_members(report.runs)
+        kept["_group_results"] = [
+            _results(report, members, index, target) for index, target in enumerate(report.targets)
+        ]
+    return kept["_group_results"]
 
 
 def _results(

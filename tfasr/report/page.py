@@ -51,7 +51,7 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .8rem; }
 """
 
 
-def write_page(report: Report, folder: Path, shown: Sequence[Table]) -> None:
+def write_page(report: Report, folder: Path, shown: Sequence[Table], appendix: str = "") -> None:
     """Writes ``report.html`` and each figure as a PNG into a folder.
 
     The page is one file without a reference to any other. Figures are drawn in its own text
@@ -62,14 +62,20 @@ def write_page(report: Report, folder: Path, shown: Sequence[Table]) -> None:
         report: what the figures and the answers are of.
         folder: where to write; it must exist.
         shown: the report's tables; the first one stands above the figures.
+        appendix: HTML that stands below them.
     """
     drawn = figures(report)
     for name, (_, figure) in drawn.items():
         write_png(figure, folder / f"{name}.png")
-    (folder / "report.html").write_text(_page(report, drawn, shown), encoding="utf-8")
+    (folder / "report.html").write_text(_page(report, drawn, shown, appendix), encoding="utf-8")
 
 
-def _page(report: Report, drawn: dict[str, tuple[str, Figure]], shown: Sequence[Table]) -> str:
+def _page(
+    report: Report,
+    drawn: dict[str, tuple[str, Figure]],
+    shown: Sequence[Table],
+    appendix: str,
+) -> str:
     pictures = "".join(
         f'<figure id="{escape(name)}"><figcaption>{escape(caption)}</figcaption>'
         f"{to_svg(figure, name)}</figure>\n"
@@ -87,7 +93,7 @@ def _page(report: Report, drawn: dict[str, tuple[str, Figure]], shown: Sequence[
         f"{_list(answers(report), 'answers')}"
         f"{_table(first, of_runs)}"
         f'<div class="figures">\n{pictures}</div>\n'
-        f"{below}"
+        f"{below}{appendix}"
         f"{_configurations(report)}"
         f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
     )
@@ -170,3 +176,15 @@ def _configurations(report: Report) -> str:
         for run in saved
     )
     return f"<h2>Configurations</h2>\n{shown}"
+
+
+def plain_page(title: str, body: str) -> str:
+    """Returns a page of the report's style around HTML that has no figure."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{body}"
+        f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
+    )

@@ -180,8 +180,12 @@ def _rate(steps: Sequence[dict], *, compiling: bool = False) -> float | None:
 
 
 def _sum(steps: Sequence[dict], name: str) -> float:
-    values = (stats.get(name) for stats in steps)
-    return math.fsum(v for v in values if isinstance(v, int | float) and 0 <= v < math.inf)
+    values = [stats.get(name) for stats in steps]
+    # Only where one is no finite number is each looked at: there are many, and many sums.
+    usual = set(map(type, values)) <= {int, float} and math.isfinite(sum(values))
+    if usual and min(values, default=0) >= 0:
+        return math.fsum(values)
+    return math.fsum([v for v in values if isinstance(v, (int, float)) and 0 <= v < math.inf])
 
 
 def _log_mean(a: float, b: float) -> float:

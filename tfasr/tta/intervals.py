@@ -62,7 +62,7 @@ def sum_pieces(
     for name, start, stop in pieces:
         if start >= end:
             break
-        totals[name] += min(stop, end) - start
+        totals[name] += (stop if stop < end else end) - start
     return {name: total / 1e6 for name, total in totals.items()}
 
 
@@ -81,6 +81,8 @@ def interval_pieces(events: Sequence[Event], clock: Sequence[int]) -> list[Piece
     for session in session_ranges(events):
         pieces.extend(_session_pieces(events, clock, session))
     losses = [(clock[lost.start], clock[lost.stop]) for lost in lost_ranges(events)]
+    if not losses:
+        return pieces
     # Pieces never reach over an event, and lost work begins and ends at one.
     return [
         ("lost_work" if any(a <= start and stop <= b for a, b in losses) else name, start, stop)
@@ -149,6 +151,7 @@ def _session_pieces(events: Sequence[Event], clock: Sequence[int], session: rang
     pieces: list[Piece] = []
     opened: list[str] = []
     since_step = 0
+    last = len(clock) - 1
     for index in session:
         event = events[index]
         key = event["key"]
@@ -163,31 +166,33 @@ def _session_pieces(events: Sequence[Event], clock: Sequence[int], session: rang
         elif name in opened and edge == "stop":
             opened.remove(name)
         # The time up to the next session's first event is still this session's.
-        stop = clock[min(index + 1, len(clock) - 1)]
-        if stop > clock[index]:
-            pieces.append((opened[-1] if opened else "overhead", clock[index], stop))
+        start, stop = clock[index], clock[index + 1 if index < last else last]
+        if stop > start:
+            pieces.append((opened[-1] if opened else "overhead", start, stop))
     return pieces
 
 
 def _claim(pieces: list[Piece], since_step: int, value: object) -> None:
     """Gives a step its parts, backwards from its event, out of the overhead since the last one."""
     stats = value if isinstance(value, dict) else {}
-    claims = [(part, _whole_us(stats.get(field))) for part, field in _STEP_PARTS]
+    claims = [
+        (part, wanted) for part, field in _STEP_PARTS if (wanted := _whole_us(stats.get(field)))
+    ]
     claimed: list[Piece] = []
     for name, start, stop in reversed(pieces[since_step:]):
         while name == "overhead" and claims and stop > start:
             part, wanted = claims[0]
             taken = min(wanted, stop - start)
-            if taken:
-                claimed.append((part, stop - taken, stop))
-                stop -= taken
+            claimed.append((part, stop - taken, stop))
+            stop -= taken
             claims[:1] = [(part, wanted - taken)] if wanted > taken else []
         if stop > start:
             claimed.append((name, start, stop))
-    pieces[since_step:] = reversed(claimed)
+    claimed.reverse()
+    pieces[since_step:] = claimed
 
 
 def _whole_us(seconds: object) -> int:
-    if isinstance(seconds, int | float) and math.isfinite(seconds) and seconds > 0:
+    if isinstance(seconds, (int, float)) and 0 < seconds < math.inf:
         return round(seconds * 1e6)
     return 0

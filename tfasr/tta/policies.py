@@ -14,6 +14,7 @@ from tfasr.tta.time_to_accuracy import (
 from tfasr.tta.timeline import Event, clock_us
 
 _EVALUATION = frozenset({"eval_forward", "decode"})
+_EVALUATION_EDGES = frozenset({"eval_start", "eval_stop", "session_start"})
 
 
 @dataclass(frozen=True)
@@ -141,16 +142,17 @@ def times_on(
     name, start, stop = next(pieces, ("", 0, -1))
     counted, evaluating = 0, False
     times = []
-    for index, event in enumerate(events):
+    for event, gap_end in zip(events, [*clock[1:], *clock[-1:]], strict=True):
         times.append(counted)
-        if event["key"] in ("eval_start", "eval_stop", "session_start"):
-            evaluating = event["key"] == "eval_start"
-        gap_end = clock[min(index + 1, len(clock) - 1)]
+        key = event["key"]
+        if key in _EVALUATION_EDGES:
+            evaluating = key == "eval_start"
         while start < gap_end and stop > start:
             idle = name in policy.excluded or (
                 evaluating and not policy.counts_evaluation and name == "overhead"
             )
-            counted += 0 if idle else stop - start
+            if not idle:
+                counted += stop - start
             name, start, stop = next(pieces, ("", 0, -1))
     zero = _start_index(events, policy)
     return [(now - times[zero]) / 1e6 for now in times] if times else []

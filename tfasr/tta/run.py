@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, read_events
+from tfasr.ledger import EVENTS_FILE, ends_cut, last_value, read_events
 from tfasr.tta.decomposition import Parts, parts_of
 from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.policies import POLICIES, Policy, times_on
@@ -19,6 +19,7 @@ from tfasr.tta.policies import policy as policy_named
 from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput_of
 from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, curve_on, first_sustained
 from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
+from tfasr.tta.writers import second_writer
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,14 @@ class Run:
         return clock_us(self.events)
 
     @cached_property
+    def _times_s(self) -> dict[Policy, list[float]]:
+        return {}
+
+    @cached_property
     def _zero_us(self) -> int:
         return zero_us(self.events, self.clock_us)
 
-    @property
+    @cached_property
     def elapsed_s(self) -> list[float]:
         """Seconds from the model's creation to each event."""
         return [(now - self._zero_us) / 1e6 for now in self.clock_us]
@@ -142,7 +147,9 @@ class Run:
         """Returns what a policy's clock shows at each event."""
         if policy is POLICIES["paper"]:
             return self.elapsed_s
-        return times_on(self.events, self.clock_us, self.pieces, policy)
+        if policy not in self._times_s:
+            self._times_s[policy] = times_on(self.events, self.clock_us, self.pieces, policy)
+        return self._times_s[policy]
 
     def elapsed_at(self, metric: str, epoch: int, policy: Policy) -> float:
         """Returns when a policy reads an epoch's metric, in seconds since the model's creation."""
@@ -228,15 +235,8 @@ class Run:
 
 
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
-    """Returns the targets that a run's ledger states, without reading the rest of it."""
-    ledger = Path(path) / EVENTS_FILE
-    stated = []
-    if ledger.is_file():
-        with ledger.open("rb") as file:
-            for line in file:
-                if b'"targets"' in line and line.endswith(b"\n"):
-                    event = json.loads(line)
-                    stated = event["value"] if event.get("key") == "targets" else stated
+    """Returns the targets that a run's ledger states last, without reading the rest of it."""
+    stated = last_value(path, "targets")
     return [(str(metric), float(value)) for metric, value in stated or []]
 
 
@@ -263,18 +263,18 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
                 "begun."
             )
-        run = Run(path, name or path.resolve().name, events, cut=_is_cut(path / EVENTS_FILE))
+        run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
         # An event without a usable time makes itself known here, not in the midst of a report.
         _ = run.clock_us
+        twice = second_writer(events)
+        if twice is not None:
+            raise ValueError(
+                f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "
+                f"{twice}: its times say nothing of either. Train again into an empty folder."
+            )
     except (FileNotFoundError, ValueError) as error:
         raise UsageError(str(error)) from error
     return run
-
-
-def _is_cut(ledger: Path) -> bool:
-    with ledger.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read() != b"\n"
 
 
 def _text(path: Path) -> str | None:

@@ -66,7 +66,7 @@ def throughput_of(
             if useful[index] and events[index]["key"] == "train_step"
         ]
         warm = steps[warmup_steps:]
-        steady = [stats for stats in warm if not _sum([stats], "compile_s")]
+        steady = [stats for stats in warm if not _seconds(stats.get("compile_s"))]
         every.extend(steps)
         kept.extend(steady)
         warmup += len(steps) - len(warm)
@@ -90,8 +90,14 @@ def _stats(event: Event) -> dict[str, Any]:
 
 
 def _sum(steps: Sequence[dict[str, Any]], name: str) -> float:
-    values = (stats.get(name) for stats in steps)
-    return math.fsum(v for v in values if isinstance(v, int | float) and math.isfinite(v))
+    values = [stats.get(name) for stats in steps]
+    # Only where one is no finite number is each looked at: there are many, and many sums.
+    usual = set(map(type, values)) <= {int, float} and math.isfinite(sum(values))
+    return math.fsum(values if usual else map(_seconds, values))
+
+
+def _seconds(value: Any) -> float:
+    return value if isinstance(value, (int, float)) and -math.inf < value < math.inf else 0.0
 
 
 def _ratio(amount: float, total: float) -> float | None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from tfasr.tta.intervals import useful_mask
 from tfasr.tta.timeline import Event, elapsed_s, metadata
 
+_CURVE_KEYS = {"eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop"}
+
 WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
 
@@ -99,10 +101,12 @@ def curve_on(
     ended: set[int] = set()
     points: dict[int, AccuracyPoint] = {}
     for event, now, counts in zip(events, times_s, useful, strict=True):
-        epoch = metadata(event).get("epoch_num")
-        if not counts or epoch is None:
+        key = event["key"]
+        if key not in _CURVE_KEYS or not counts:
             continue
-        key, value = event["key"], event.get("value")
+        epoch, value = metadata(event).get("epoch_num"), event.get("value")
+        if epoch is None:
+            continue
         if key == "epoch_stop":
             ended.add(epoch)
         if key == "eval_accuracy" and metric == "wer":

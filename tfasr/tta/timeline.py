@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 Event = dict[str, Any]
+
+_ABSENT = object()
 
 
 def metadata(event: Event) -> dict[str, Any]:
@@ -18,15 +21,14 @@ def session_ranges(events: Sequence[Event]) -> Iterator[range]:
     A session begins at ``session_start``, or where the metadata's ``session`` changes; a log
     that knows neither is one session.
     """
-    first, current = 0, None
-    for index, event in enumerate(events):
-        session = metadata(event).get("session", 0)
-        if index and (session != current or event["key"] == "session_start"):
-            yield range(first, index)
-            first = index
-        current = session
-    if events:
-        yield range(first, len(events))
+    # Asked for again and again, and of long runs: as little as possible is done per event.
+    sessions = [(event.get("metadata") or {}).get("session", 0) for event in events]
+    starts = [index for index, event in enumerate(events) if event["key"] == "session_start"]
+    if any(session != sessions[0] for session in sessions):
+        starts += [i for i in range(1, len(events)) if sessions[i] != sessions[i - 1]]
+    ends = sorted({0, *starts, len(events)})
+    for first, end in zip(ends, ends[1:], strict=False):
+        yield range(first, end)
 
 
 def clock_us(events: Sequence[Event]) -> list[int]:
@@ -87,19 +89,18 @@ def elapsed_s(events: Sequence[Event]) -> list[float]:
 
 def _session_us(events: Sequence[Event], session: range) -> Iterator[int]:
     """Yields microseconds since the session's first event, never backwards."""
-    monotonic = all("mono_s" in metadata(events[index]) for index in session)
-    first = latest = None
-    for index in session:
-        event = events[index]
-        if monotonic:
-            now = _number(event, "mono_s", metadata(event)["mono_s"]) * 1e6
-        else:
-            now = _wall_us(event)
-        now = round(now)
-        first = now if first is None else first
-        # Threads may write in another order than they looked at the clock.
-        latest = now if latest is None else max(latest, now)
-        yield latest - first
+    own = events[session.start : session.stop]
+    known = [metadata(event).get("mono_s", _ABSENT) for event in own]
+    if _ABSENT in known:
+        times = [round(_wall_us(event)) for event in own]
+    else:
+        times = [
+            round(_number(event, "mono_s", seconds) * 1e6)
+            for event, seconds in zip(own, known, strict=True)
+        ]
+    # Threads may write in another order than they looked at the clock.
+    for latest in accumulate(times, max):
+        yield latest - times[0]
 
 
 def _alive_after_us(last: Event, start: Event) -> int:
@@ -118,6 +119,8 @@ def _wall_us(event: Event) -> float:
 
 
 def _number(event: Event, name: str, value: Any) -> float:
+    if type(value) is float and -math.inf < value < math.inf:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number. Received: {value!r} in event {event}.")
     return value

@@ -1,0 +1,150 @@
+"""Whether one system makes fewer errors than another on the same utterances."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfasr.errors import UsageError
+from tfasr.scoring.alignment import Scored
+from tfasr.scoring.bootstrap import DifferenceInterval, difference_interval
+from tfasr.scoring.speakers import speaker_blocks
+from tfasr.scoring.transcripts import matched
+
+LEVEL = 0.05
+FEWEST_FOR_TEST = 5
+_RESAMPLES = 9999
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """A second system's word errors against a first one's; None where the data do not allow it.
+
+    Attributes:
+        utterances: that both were given.
+        fewer_errors: utterances in which the second one makes fewer errors.
+        more_errors: utterances in which it makes more.
+        wer_difference: the second one's WER minus the first one's, a fraction.
+        by_utterance: the bootstrap of that over utterances.
+        by_speaker: the bootstrap over speakers, where there are enough of them.
+        matched_pairs_z: mean difference of errors per utterance over its standard error, second
+            minus first: the statistic of the matched-pairs test.
+        matched_pairs_p: its two-sided probability by Student's t.
+        permutation_p: two-sided probability by exchanging the systems at random, utterance by
+            utterance; exact where there are few that differ.
+    """
+
+    utterances: int
+    fewer_errors: int
+    more_errors: int
+    wer_difference: float
+    by_utterance: DifferenceInterval | None
+    by_speaker: DifferenceInterval | None
+    matched_pairs_z: float | None
+    matched_pairs_p: float | None
+    permutation_p: float | None
+
+    @property
+    def significant(self) -> bool | None:
+        """Whether the difference is more than chance, by the permutation test at 5 %."""
+        return None if self.permutation_p is None else self.permutation_p < LEVEL
+
+
+def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
+    """Returns how a second system's word errors stand to a first one's.
+
+    Args:
+        first: the utterances as the first system heard them.
+        second: the same utterances, in any order.
+
+    Raises:
+        UsageError: if the two are over different utterances or references.
+
+    Source: Gillick and Cox 1989 (doi 10.1109/ICASSP.1989.266481), the matched-pairs test, with
+    whole utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
+    """
+    pairs = matched([one.transcript for one in first], [one.transcript for one in second])
+    of_first = {one.transcript.id: one.counts for one in first}
+    of_second = {one.transcript.id: one.counts for one in second}
+    words = [of_first[a.id].words for a, _ in pairs]
+    before = [of_first[a.id].word_edits for a, _ in pairs]
+    after = [of_second[b.id].word_edits for _, b in pairs]
+    if not sum(words):
+        raise UsageError(
+            "Two systems must be compared over references with words. Received: "
+            f"{len(words)} empty ones."
+        )
+    differences = np.array(after) - np.array(before)
+    blocks = speaker_blocks([a.speaker or b.speaker for a, b in pairs])
+    z, p = _matched_pairs(differences)
+    return PairedComparison(
+        utterances=len(words),
+        fewer_errors=int(np.sum(differences < 0)),
+        more_errors=int(np.sum(differences > 0)),
+        wer_difference=float(differences.sum()) / sum(words),
+        by_utterance=difference_interval(before, after, words),
+        by_speaker=blocks and difference_interval(before, after, words, blocks=blocks),
+        matched_pairs_z=z,
+        matched_pairs_p=p,
+        permutation_p=_permutation(differences),
+    )
+
+
+def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]:
+    if differences.size < FEWEST_FOR_TEST or not np.ptp(differences):
+        return None, None  # without a spread there is no standard error
+    from scipy.stats import ttest_1samp
+
+    found = ttest_1samp(differences, 0)
+    return float(found.statistic), float(found.pvalue)
+
+
+def _permutation(differences: np.ndarray) -> float | None:
+    if differences.size < FEWEST_FOR_TEST:
+        return None
+    # To exchange what is equal changes nothing, so only the others are exchanged.
+    unlike = differences[differences != 0].astype(float)
+    if not unlike.size:
+        return 1.0
+    if unlike.size == 1:
+        return 1.0  # exchanged or not, the sum is as far from 0
+    from scipy.stats import permutation_test
+
+    found = permutation_test(
+        (unlike,),
+        lambda sample, axis=-1: np.sum(sample, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_RESAMPLES,
+        batch=max(1, 2_000_000 // unlike.size),
+        rng=np.random.default_rng(0),
+    )
+    return min(1.0, float(found.pvalue))
+
+
+def verdict(found: PairedComparison, first: str, second: str, tests: int = 1) -> str:
+    """Returns a sentence that says what a comparison allows to say.
+
+    Args:
+        found: the comparison.
+        first: the first system's name.
+        second: the second system's.
+        tests: how many comparisons are made at once; each must pass a stricter level
+            (Bonferroni).
+    """
+    if found.permutation_p is None:
+        return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
+    if found.permutation_p >= LEVEL / tests:
+        return f"no difference shown (p {_relation(found.permutation_p)})"
+    better, worse = (second, first) if found.wer_difference < 0 else (first, second)
+    return f"{better} makes fewer word errors than {worse} (p {_relation(found.permutation_p)})"
+
+
+def probability_text(p: float) -> str:
+    """Returns a probability as people read it: "0.03", "< 0.001"."""
+    return "< 0.001" if p < 0.001 else f"{p:.{3 if p < 0.0995 else 2}f}"
+
+
+def _relation(p: float) -> str:
+    text = probability_text(p)
+    return text if text.startswith("<") else f"= {text}"

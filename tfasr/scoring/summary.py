@@ -1,0 +1,62 @@
+"""One system's error rates on a set of utterances, with their intervals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfasr.metrics import ErrorCounts
+from tfasr.scoring.alignment import Scored
+from tfasr.scoring.bootstrap import CONFIDENCE, Interval, rate_interval
+from tfasr.scoring.speakers import speaker_blocks
+
+
+@dataclass(frozen=True)
+class RateSummary:
+    """Error rates with their 95 % intervals by the bootstrap; None where data are too few.
+
+    Attributes:
+        counts: of all utterances.
+        wer_interval: of the WER, over utterances.
+        cer_interval: of the CER, over utterances.
+        wer_interval_by_speaker: of the WER, over speakers.
+        cer_interval_by_speaker: of the CER, over speakers.
+    """
+
+    counts: ErrorCounts
+    wer_interval: Interval | None
+    cer_interval: Interval | None
+    wer_interval_by_speaker: Interval | None
+    cer_interval_by_speaker: Interval | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns counts, rates and intervals as one JSON object."""
+        return {
+            **self.counts.to_json(),
+            "confidence": CONFIDENCE,
+            "wer_interval": self.wer_interval,
+            "cer_interval": self.cer_interval,
+            "wer_interval_by_speaker": self.wer_interval_by_speaker,
+            "cer_interval_by_speaker": self.cer_interval_by_speaker,
+        }
+
+
+def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> RateSummary:
+    """Returns error rates and their intervals.
+
+    Args:
+        counts: of each utterance.
+        speakers: of each utterance; () or "" where unknown.
+    """
+    edits = [one.word_edits for one in counts], [one.character_edits for one in counts]
+    lengths = [one.words for one in counts], [one.longer_characters for one in counts]
+    wer, cer = (rate_interval(*pair) for pair in zip(edits, lengths, strict=True))
+    blocks = speaker_blocks(speakers) if speakers else None
+    by_speaker = [
+        blocks and rate_interval(*pair, blocks=blocks) for pair in zip(edits, lengths, strict=True)
+    ]
+    return RateSummary(sum(counts, ErrorCounts()), wer, cer, *by_speaker)
+
+
+def summarise_scored(scored: Sequence[Scored]) -> RateSummary:
+    """Returns `summarise` of scored utterances."""
+    return summarise([one.counts for one in scored], [one.transcript.speaker for one in scored])
