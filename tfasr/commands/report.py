@@ -5,20 +5,23 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfasr.errors import RunError, UsageError
-from tfasr.report.analysis import Report, analyse_run, compare
+from tfasr.report.analysis import Report
+from tfasr.report.csv_text import to_csv
+from tfasr.report.exports import write_tables
 from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
-from tfasr.report.grouping import GroupResult, configuration, group_results, named_groups
-from tfasr.report.naming import Target, check_target, distinct_names, merged_targets, parse_target
+from tfasr.report.grouping import GroupResult, group_results
+from tfasr.report.latex import to_latex
+from tfasr.report.loading import load_report
+from tfasr.report.naming import Target, check_target, parse_target
+from tfasr.report.paper_tables import paper_tables
 from tfasr.report.science_tables import factor_tables, group_tables, policy_tables
 from tfasr.report.tables import Table, tables
-from tfasr.tta.foreign import find_logs, load_log
 from tfasr.tta.policies import POLICIES
-from tfasr.tta.run import read_targets
 
-FORMATS = ("table", "markdown", "json")
+WRITERS = {"table": to_text, "markdown": to_markdown, "latex": to_latex, "csv": to_csv}
+FORMATS = (*WRITERS, "json")
 
 _log = logging.getLogger(__name__)
 
@@ -39,9 +42,10 @@ def report(
     Args:
         run_dirs: run folders, published logs, or folders of either, each of which is a group of
             runs of one configuration; the first is the one that others are compared with.
-        out: a folder for ``report.html``, ``report.md``, ``report.json`` and a PNG of each
-            figure; it is made where missing.
-        output_format: "table", "markdown" or "json".
+        out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
+            of each table and a PNG of each figure; it is made where missing.
+        output_format: "table", "markdown", "latex", "csv" or "json". LaTeX and CSV hold all
+            tables; CSV holds seconds and fractions, unrounded.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
         policy: the clock and the rule, see `tfasr.tta.policies`; "paper" by default. Where it is
@@ -56,13 +60,14 @@ def report(
     """
     _check(output_format, policy, window)
     asked = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
-    analysed = _analyse(
+    full = policy is not None or output_format in ("latex", "csv")
+    analysed = load_report(
         run_dirs,
         asked,
         force=force,
         policy=POLICIES[policy or "paper"],
         window=window,
-        all_policies=policy is not None or out is not None,
+        all_policies=full or out is not None,
         with_loss=out is not None,
     )
     results = group_results(analysed)
@@ -70,8 +75,7 @@ def report(
         _write(analysed, results, Path(out), power=power)
     if output_format == "json":
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
-    shown = _tables(analysed, results, full=policy is not None, power=power)
-    return (to_markdown if output_format == "markdown" else to_text)(shown)
+    return WRITERS[output_format](_tables(analysed, results, full=full, power=power))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,48 +140,13 @@ def _check(output_format: str, policy: str | None, window: int | None) -> None:
         raise UsageError(f"--window must be at least 1 evaluation. Received: {window}.")
 
 
-def _analyse(
-    run_dirs: Sequence[str | Path], asked: list[Target], *, force: bool, **options: Any
-) -> Report:
-    logs = [(log, Path(path)) for path in run_dirs for log in find_logs(path)]
-    found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
-    if not found:
-        raise UsageError("A report must be given at least one run folder. Received: none.")
-    notes = []
-    if len(found) < len(logs):
-        notes.append(f"{len(logs) - len(found)} run folders were named twice and stand here once.")
-        _log.warning(notes[0])
-    # Targets have to be known before any run is analysed, and runs are let go one by one.
-    wanted = asked or merged_targets(read_targets(log) for log, _ in found)
-    wanted = list(dict.fromkeys(wanted))
-    analysed, configurations = [], []
-    for (log, given), name in zip(found, _names(found), strict=True):
-        one = load_log(log, name)
-        # A folder of runs is a group by being one, single runs by their configuration.
-        configurations.append(str(given.resolve()) if log != given else configuration(one))
-        analysed.append(analyse_run(one, wanted, **options))
-    grouped = named_groups(analysed, configurations)
-    policy, window = options["policy"], options["window"]
-    return compare(grouped, wanted, policy=policy, window=window, force=force, notes=notes)
-
-
-def _names(found: list[tuple[Path, Path]]) -> list[str]:
-    """Returns the runs' names: those of a folder of runs carry the folder's."""
-    paths = [log.with_suffix("") if log.is_file() else log for log, _ in found]
-    own = [
-        path.resolve().name if log == given else f"{given.resolve().name}/{path.name}"
-        for path, (log, given) in zip(paths, found, strict=True)
-    ]
-    return own if len(set(own)) == len(own) else distinct_names(paths)
-
-
 def _tables(
     analysed: Report, results: list[list[GroupResult]], *, full: bool, power: bool
 ) -> list[Table]:
     first, *others = tables(analysed)
     more = group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
-    more += policy_tables(analysed) if full else []
+    more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
     return [first, *more, *others]
 
 
@@ -191,6 +160,7 @@ def _write(analysed: Report, results: list[list[GroupResult]], out: Path, *, pow
         (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
         (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
+        write_tables(shown, out)
         write_page(analysed, out, shown)
     except OSError as error:
         raise RunError(

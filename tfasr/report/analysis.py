@@ -10,6 +10,7 @@ import numpy as np
 
 from tfasr.report.comparison import Differences, difference_text, differences
 from tfasr.report.naming import Target
+from tfasr.report.run_facts import RunFacts, facts_of
 from tfasr.report.smoothing import gaussian_smooth, thin
 from tfasr.tta.brackets import Bracket, bracket
 from tfasr.tta.decomposition import Parts
@@ -57,6 +58,7 @@ class RunAnalysis:
         comparability: what makes the results comparable, None where not stated.
         config: gin's text, None where it was not saved.
         notes: what a reader has to know about the run.
+        facts: the machine, what was trained, how long an epoch takes.
     """
 
     name: str
@@ -72,6 +74,7 @@ class RunAnalysis:
     status: str
     sessions: int
     notes: list[str]
+    facts: RunFacts
 
     @property
     def wall_s(self) -> float:
@@ -174,6 +177,7 @@ def analyse_run(
         status=run.status,
         sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
+        facts=facts_of(run, with_utilisation=with_loss or all_policies),
     )
 
 
