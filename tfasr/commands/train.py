@@ -12,6 +12,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run_dir", required=True, help="gets the run")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument(
+        "--log_to",
+        action="append",
+        choices=("tensorboard", "mlflow", "wandb"),
+        default=[],
+        help="also write scalars there; repeatable",
+    )
+    parser.add_argument(
         "--dry_run", action="store_true", help="build everything, estimate, write nothing"
     )
 
@@ -35,6 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
         run_dir=arguments.run_dir,
         resume=arguments.resume,
         gin_texts={"config.gin": config.given, "operative_config.gin": config.operative},
+        log_to=arguments.log_to,
     )
     if history:
         last = history[-1]

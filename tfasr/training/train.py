@@ -1,9 +1,11 @@
 """The recipe: builds a model, trains it under its strategy, books every second, resumes."""
 
+import contextlib
 import logging
 import os
 import statistics
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
+from tfasr.training.scalar_log import ScalarLog, check_logs
 from tfasr.training.sentences import SentenceSampler
 
 log = logging.getLogger("tfasr")
@@ -49,6 +52,7 @@ def train(
     run_dir: str | Path,
     resume: bool = False,
     gin_texts: dict[str, str] | None = None,
+    log_to: Sequence[str] = (),
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -60,15 +64,18 @@ def train(
         resume: continues an interrupted run from its newest checkpoint, in the middle of an epoch
             too, with the batches that remained.
         gin_texts: files to write beside them, by name: the config as given and as used.
+        log_to: of "tensorboard", "mlflow", "wandb": also write scalars there as they come.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
 
     Raises:
-        UsageError: if shards, folder or configuration do not fit together.
+        UsageError: if shards, folder or configuration do not fit together, or what a log needs
+            is not installed.
         RunError: if the loss is no number or the disk is full; checkpoints are kept.
     """
     run_dir = Path(run_dir)
+    check_logs(log_to)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
@@ -84,7 +91,7 @@ def train(
         save_lexicon(run_dir, lexicon)
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
         with UtilisationSampler(run_dir), booked(ledger):
-            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon).train()
+            return _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, log_to).train()
     finally:
         ledger.close()
 
@@ -100,7 +107,9 @@ class _Run:
         splits: dict[str, ShardedSplit],
         alphabet: Alphabet,
         lexicon: list[str],
+        log_to: Sequence[str],
     ):
+        self._log_to = log_to
         self._experiment = experiment
         self._training = experiment.training
         self._run_dir = run_dir
@@ -132,12 +141,16 @@ class _Run:
         ledger.stop("init")
         ledger.event("run_start", event_type="INTERVAL_START")
         self._book_facts(model)
-        while progress.state.epoch <= self._training.epochs and not self._reached(progress.state):
-            epoch = progress.state.epoch
-            ledger.start("epoch", epoch_num=epoch)
-            self._train_epoch(model, progress, callbacks)
-            ledger.stop("epoch", epoch_num=epoch)
-        callbacks[-1].finish()
+        evaluation, scalars = callbacks[-2:]
+        with contextlib.closing(scalars):
+            epochs = self._training.epochs
+            while progress.state.epoch <= epochs and not self._reached(progress.state):
+                epoch = progress.state.epoch
+                ledger.start("epoch", epoch_num=epoch)
+                self._train_epoch(model, progress, callbacks)
+                ledger.stop("epoch", epoch_num=epoch)
+            evaluation.finish()
+            scalars.write_evaluations()
         return progress.state.history
 
     def _begin_session(self) -> Path | None:
@@ -216,6 +229,7 @@ class _Run:
             PrintSentences(sampler, training.sentences_every_steps, ledger, progress),
             checkpoints,
             evaluation,
+            ScalarLog(self._log_to, self._run_dir, progress),
         ]
 
     def _reached(self, state: TrainingState) -> bool:
