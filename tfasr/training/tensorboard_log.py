@@ -31,11 +31,11 @@ class TensorBoardLog:
     """
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
-        kept_until_s = min(
-            (events[lost.start]["time_ms"] / 1000 for lost in lost_ranges(events)[-1:]),
-            default=math.inf,
-        )
-        self._steps = _EventFile(run_dir / FOLDER / "steps", kept_until_s)
+        kept_until_s, kept_step = math.inf, 0
+        for lost in lost_ranges(events)[-1:]:
+            kept_until_s = events[lost.start]["time_ms"] / 1000
+            kept_step = events[lost.stop]["value"]["resumed_from_step"] or 0
+        self._steps = _EventFile(run_dir / FOLDER / "steps", kept_until_s, kept_step)
         self._seconds = _EventFile(run_dir / FOLDER / "useful_seconds", kept_until_s)
         self._second = 0
         self._values: dict[str, list[float]] = {}
@@ -68,9 +68,12 @@ class TensorBoardLog:
 
 
 class _EventFile:
-    """One folder's event file, begun with what its predecessors hold up to a time."""
+    """One folder's event file, begun with what its predecessors hold up to a time.
 
-    def __init__(self, folder: Path, kept_until_s: float):
+    Steps up to ``kept_step`` stay too: the last one is written after its checkpoint.
+    """
+
+    def __init__(self, folder: Path, kept_until_s: float, kept_step: int = 0):
         folder.mkdir(parents=True, exist_ok=True)
         old = sorted(folder.glob(_PATTERN))
         # A process killed right here leaves its predecessor's file beside its own: once is enough.
@@ -79,7 +82,9 @@ class _EventFile:
             for path in old
             for record in _records(path)
             for event in [tf.compat.v1.Event.FromString(record)]
-            if event.HasField("summary") and event.wall_time <= kept_until_s
+            for value in event.summary.value[:1]
+            if event.wall_time <= kept_until_s
+            or (value.tag.startswith("train/") and event.step <= kept_step)
         )
         name = _PATTERN.replace("*", f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}")
         self._writer = tf.io.TFRecordWriter(str(folder / name))
