@@ -29,42 +29,51 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     if compared is None:
         return f"{label}: {other.group} against {first.group}: {REFUSED}."
     said = f"{label}: {_answer(first, other)}."
-    if other.decomposition is not None and compared.ratio is not None:
+    if other.decomposition is not None:
         said += _why(first, other, other.decomposition)
     return said
 
 
 def _answer(first: GroupResult, other: GroupResult) -> str:
     compared = other.comparison
-    never = [
-        f"{group.statistics.n - group.statistics.reached} of {group.statistics.n} runs of "
-        f"{group.group} never reached it"
-        for group in (first, other)
-        if group.statistics.reached < group.statistics.n
-    ]
-    if compared.ratio is None:
-        return "; ".join([f"{other.group} against {first.group}: no ratio", *never])
-    times = f"{other.group} takes {compared.ratio:.2f} times as long as {first.group}"
-    faster = f"{(first if compared.ratio > 1 else other).group} is faster"
-    numbers = f"n = {first.statistics.n} and {other.statistics.n}"
-    if compared.interval is None:
-        few = min(first.statistics.n, other.statistics.n) < FEWEST_FOR_INTERVAL
-        doubt = (
-            f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
-            if few
-            else f"by restricted means, without an interval; {numbers}"
-        )
-        parts = [f"{times} ({doubt})", *never]
-    else:
+    sizes = (first.statistics.n, other.statistics.n)
+    numbers = f"n = {sizes[0]} and {sizes[1]}"
+    few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
+    times = f"{other.group} takes {_ratio(compared.ratio)} times as long as {first.group}"
+    if compared.interval is not None:
         low, high = compared.interval
-        interval = (
-            f"{times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, {numbers})"
-        )
         decided = low > 1 or high < 1
-        parts = [f"{faster}: {interval}" if decided else f"undecided: {interval}", *never]
-    if compared.p_value is not None:
-        parts.append(f"permutation test p = {compared.p_value:.2g}")
-    return "; ".join(parts)
+        faster = f"{(first if low > 1 else other).group} is faster" if decided else "undecided"
+        said = (
+            f"{faster}: {times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, "
+            f"{numbers})"
+        )
+    elif all(group.statistics.reached == group.statistics.n for group in (first, other)):
+        said = f"{times} ({few})"
+    else:
+        said = f"{_arrived(first)}, {_arrived(other)}"
+        if compared.ratio is not None:
+            until_s = min(first.statistics.restriction_s, other.statistics.restriction_s)
+            said += (
+                f"; of the first {until_s / 60:.3g} min, which both were seen for, {other.group} "
+                f"spends {_ratio(compared.ratio)} times as much before it arrives"
+            )
+        said += (
+            f" ({few if min(sizes) < FEWEST_FOR_INTERVAL else 'no interval: a run never arrived'})"
+        )
+    return (
+        said if compared.p_value is None else f"{said}; permutation test p = {compared.p_value:.2g}"
+    )
+
+
+def _ratio(ratio: float | None) -> str:
+    return "n/a" if ratio is None else f"{ratio:.2f}"
+
+
+def _arrived(group: GroupResult) -> str:
+    found = group.statistics
+    reached = f"{found.reached} of {found.n} runs of {group.group} reached it"
+    return reached if found.median_s is None else f"{reached}, median {found.median_s / 60:.3g} min"
 
 
 def _why(first: GroupResult, other: GroupResult, product: Decomposition) -> str:

@@ -155,7 +155,8 @@ def _power(result: GroupResult) -> str:
 def _range(report: Report, interval: tuple[float, float] | None) -> str:
     if interval is None:
         return UNKNOWN
-    return " to ".join(minutes_text(report, end) for end in interval)
+    # So few runs so far apart may put the interval's end where no time can be.
+    return " to ".join(minutes_text(report, max(0.0, end)) for end in interval)
 
 
 def _percent(share: float | None) -> str:
