@@ -176,3 +176,9 @@ def test_no_tensorflow_and_no_pandas_are_loaded(small, large):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert "pip install 'tfasr[notebook]'" in finished.stdout
+
+
+def test_in_a_notebook_text_is_returned_and_not_shown(small, monkeypatch):
+    # What rich asks to find out where it runs.
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "Time to accuracy" in repr(tfasr.compare(small))
