@@ -1,5 +1,6 @@
 """Scalars for TensorBoard, MLflow and W&B, of real training and of hand-made sessions."""
 
+import argparse
 import sys
 import time
 import types
@@ -11,9 +12,11 @@ import tensorflow as tf
 
 from tests.training.test_train import experiment
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
 from tfasr.ledger import read_events
 from tfasr.training import tensorboard_log
+from tfasr.training.scalar_log import LOGS
 from tfasr.training.tensorboard_log import TensorBoardLog
 from tfasr.training.train import train
 from tfasr.tta.run import load_run
@@ -229,3 +232,12 @@ def test_a_missing_package_is_said_before_any_work(name, monkeypatch, shard_dir,
 def test_an_unknown_log_is_refused(shard_dir, tmp_path):
     with pytest.raises(UsageError, match="must be one of.*'paper'"):
         train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", log_to=["paper"])
+
+
+def test_the_flag_offers_every_log():
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    required = ["--shard_dir", "shards", "--run_dir", "run"]
+    asked = [word for name in LOGS for word in ("--log_to", name)]
+    assert parser.parse_args([*required, *asked]).log_to == list(LOGS)
+    assert parser.parse_args(required).log_to == []

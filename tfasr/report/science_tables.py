@@ -107,7 +107,8 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
     notes = [
         "Never is longer than any time. Without extremes: without the fastest and the slowest of "
         "5 or more. CV: standard deviation over mean. Restricted mean: from the Kaplan-Meier "
-        f"curve, up to the longest time observed. {UNKNOWN}: too few runs, or too many never.",
+        f"curve, up to the longest time observed. {UNKNOWN}: too few runs, or too many never. An "
+        "interval's end below 0 is written as 0.",
     ]
     for index, result in enumerate(results):
         found = result.statistics
