@@ -26,6 +26,7 @@ _HOME = {
     "TrainingConfig": "tfasr.training.experiment",
     "UsageError": "tfasr.errors",
     "WordBeamSearch": "tfasr.decoding.word_beam_search",
+    "compare": "tfasr.report.comparing",
     "compute_features": "tfasr.data.features",
     "count_errors": "tfasr.metrics",
     "evaluate": "tfasr.commands.evaluate",

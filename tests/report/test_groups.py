@@ -64,12 +64,16 @@ def test_text_says_what_the_groups_allow_to_say(tmp_path):
     assert "no significance possible: fewer than 3 runs in a group" in " ".join(two.split())
     run_dirs = [*seeds(tmp_path, "small", 1.0, count=5), *seeds(tmp_path, "large", 2.0, count=5)]
     five = " ".join(report(run_dirs, power=True, out=tmp_path / "out").split())
-    assert "times as long (95 % interval" in five
+    said = "CER 10 %: small is faster: large takes 1.75 times as long as small (95 % interval 1.72"
+    assert said in five
+    assert "Welch's t on logarithms, n = 5 and 5" in five
+    assert "large has 0.50 times the steady throughput" in five
     assert "permutation test p = 0.0079" in five
     assert "runs per arm would show a gap of 10 %" in five
     assert "Why: CER 10 %, each as a multiple of small" in five
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "large: median 0.237 min (5 of 5 runs reached it), against small 1.75" in page
+    assert "large: median 0.237 min (5 of 5 runs reached it)." in page
+    assert "large takes 1.75 times as long as small (95 % interval" in page
     # A group has one colour and one entry in a legend.
     assert "<text" in page
     assert page.count(">small</text>") == 3

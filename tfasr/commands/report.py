@@ -5,22 +5,26 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfasr.commands.report_errors import add_error_arguments, errors_alone, errors_text, logs_among
 from tfasr.errors import RunError, UsageError
-from tfasr.report.analysis import Report, compare
+from tfasr.report.analysis import Report
+from tfasr.report.charges import Machines
+from tfasr.report.cost_tables import cost_tables
+from tfasr.report.csv_text import to_csv
+from tfasr.report.exports import write_tables
 from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
-from tfasr.report.grouping import GroupResult, group_results, named_groups
-from tfasr.report.many import Task, analyse_all, processes_for
-from tfasr.report.naming import Target, check_target, distinct_names, merged_targets, parse_target
+from tfasr.report.grouping import GroupResult, group_results
+from tfasr.report.latex import to_latex
+from tfasr.report.loading import load_report
+from tfasr.report.naming import Target, check_target, parse_target
+from tfasr.report.paper_tables import paper_tables
 from tfasr.report.science_tables import factor_tables, group_tables, policy_tables
 from tfasr.report.tables import Table, tables
-from tfasr.tta.foreign import find_logs
 from tfasr.tta.policies import POLICIES
-from tfasr.tta.run import read_targets
 
-FORMATS = ("table", "markdown", "json")
+WRITERS = {"table": to_text, "markdown": to_markdown, "latex": to_latex, "csv": to_csv}
+FORMATS = (*WRITERS, "json")
 
 _log = logging.getLogger(__name__)
 
@@ -35,6 +39,8 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
+    hardware: Iterable[str] = (),
+    price_usd_per_hour: float | None = None,
     errors: bool = False,
     worst: int = 10,
     many: bool = False,
@@ -44,9 +50,10 @@ def report(
     Args:
         run_dirs: run folders, published logs, or folders of either, each of which is a group of
             runs of one configuration; the first is the one that others are compared with.
-        out: a folder for ``report.html``, ``report.md``, ``report.json`` and a PNG of each
-            figure; it is made where missing.
-        output_format: "table", "markdown" or "json".
+        out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
+            of each table and a PNG of each figure; it is made where missing.
+        output_format: "table", "markdown", "latex", "csv" or "json". LaTeX and CSV hold all
+            tables; CSV holds seconds and fractions, unrounded.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
         policy: the clock and the rule, see `tfasr.tta.policies`; "paper" by default. Where it is
@@ -54,6 +61,9 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
+        hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
+            by default what a run's own ledger says.
+        price_usd_per_hour: the machines' rent, instead of what their descriptions state.
         errors: return what the runs' hypotheses get wrong instead, see `tfasr.report.errors`;
             ``run_dirs`` may then hold files of hypotheses too.
         worst: of how many utterances to show the alignment then.
@@ -68,14 +78,16 @@ def report(
     if errors and not logs:
         return errors_alone(run_dirs, worst, output_format, out)
     asked = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
-    analysed = _analyse(
+    full = policy is not None or output_format in ("latex", "csv")
+    analysed = load_report(
         logs,
         asked,
         force=force,
-        many=many,
         policy=policy or "paper",
         window=window,
-        all_policies=policy is not None or out is not None,
+        machines=Machines(hardware, price_usd_per_hour),
+        many=many,
+        all_policies=full or out is not None,
         with_loss=out is not None,
     )
     results = group_results(analysed)
@@ -88,8 +100,7 @@ def report(
         return wrong
     if output_format == "json":
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
-    shown = _tables(analysed, results, full=policy is not None, power=power)
-    return (to_markdown if output_format == "markdown" else to_text)(shown)
+    return WRITERS[output_format](_tables(analysed, results, full=full, power=power))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +136,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force", action="store_true", help="compare runs that are not comparable, and say why"
     )
+    parser.add_argument(
+        "--hardware",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
+        "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
+    )
+    parser.add_argument(
+        "--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'"
+    )
     add_error_arguments(parser)
 
 
@@ -139,6 +161,8 @@ def run(args: argparse.Namespace) -> int:
         window=args.window,
         power=args.power,
         force=args.force,
+        hardware=args.hardware,
+        price_usd_per_hour=args.price_usd_per_hour,
         errors=args.errors,
         worst=args.worst,
         many=True,
@@ -158,58 +182,14 @@ def _check(output_format: str, policy: str | None, window: int | None) -> None:
         raise UsageError(f"--window must be at least 1 evaluation. Received: {window}.")
 
 
-def _analyse(
-    run_dirs: Sequence[str | Path], asked: list[Target], *, force: bool, many: bool, **options: Any
-) -> Report:
-    logs = [(log, Path(path)) for path in run_dirs for log in find_logs(path)]
-    found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
-    if not found:
-        raise UsageError("A report must be given at least one run folder. Received: none.")
-    notes = []
-    if len(found) < len(logs):
-        notes.append(f"{len(logs) - len(found)} run folders were named twice and stand here once.")
-        _log.warning(notes[0])
-    # Targets have to be known before any run is analysed, and runs are let go one by one.
-    wanted = asked or merged_targets(read_targets(log) for log, _ in found)
-    wanted = list(dict.fromkeys(wanted))
-    tasks = [
-        Task(log, name, wanted, optional=log != given, **options)
-        for (log, given), name in zip(found, _names(found), strict=True)
-    ]
-    analysed, configurations = [], []
-    for (log, given), one in zip(
-        found, analyse_all(tasks, processes_for(len(tasks)) if many else 1), strict=True
-    ):
-        if one.run is None:
-            notes.append(f"{log} is left out. {one.error}")
-            continue
-        analysed.append(one.run)
-        # A folder of runs is a group by being one, single runs by their configuration.
-        configurations.append(str(given.resolve()) if log != given else one.configuration)
-    if not analysed:
-        raise UsageError(" ".join(notes))
-    grouped = named_groups(analysed, configurations)
-    policy, window = POLICIES[options["policy"]], options["window"]
-    return compare(grouped, wanted, policy=policy, window=window, force=force, notes=notes)
-
-
-def _names(found: list[tuple[Path, Path]]) -> list[str]:
-    """Returns the runs' names: those of a folder of runs carry the folder's."""
-    paths = [log.with_suffix("") if log.is_file() else log for log, _ in found]
-    own = [
-        path.resolve().name if log == given else f"{given.resolve().name}/{path.name}"
-        for path, (log, given) in zip(paths, found, strict=True)
-    ]
-    return own if len(set(own)) == len(own) else distinct_names(paths)
-
-
 def _tables(
     analysed: Report, results: list[list[GroupResult]], *, full: bool, power: bool
 ) -> list[Table]:
     first, *others = tables(analysed)
     more = group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
-    more += policy_tables(analysed) if full else []
+    more += cost_tables(analysed)
+    more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
     return [first, *more, *others]
 
 
@@ -225,6 +205,7 @@ def _write(
         (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
         (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
+        write_tables(shown, out)
         write_page(analysed, out, shown, appendix)
     except OSError as error:
         raise RunError(

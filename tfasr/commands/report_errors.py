@@ -8,6 +8,7 @@ from tfasr.errors import RunError, UsageError
 from tfasr.report.analysis import RunAnalysis
 
 PathLike = str | Path
+FORMATS = ("table", "markdown", "json")
 
 
 def add_error_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,11 @@ def errors_text(
     from tfasr.report import error_formats as formats
     from tfasr.report.errors import error_report
 
+    if output_format not in FORMATS:
+        raise UsageError(
+            f"--errors must be shown as one of {FORMATS}. Received: {output_format!r}. "
+            "--out writes its tables as CSV beside them."
+        )
     if worst < 0:
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")
     report = error_report(_in_order(paths, runs), worst=worst)

@@ -20,6 +20,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no_memory_probe", action="store_true", help="do not try the longest batch first"
     )
     parser.add_argument(
+        "--log_to",
+        action="append",
+        choices=("tensorboard", "mlflow", "wandb"),
+        default=[],
+        help="also write scalars there; repeatable",
+    )
+    parser.add_argument(
         "--dry_run", action="store_true", help="build everything, estimate, write nothing"
     )
 
@@ -46,6 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
         gin_texts={"config.gin": config.given, "operative_config.gin": config.operative},
         hardware=config.hardware,
         memory_probe=not arguments.no_memory_probe,
+        log_to=arguments.log_to,
     )
     if history:
         last = history[-1]

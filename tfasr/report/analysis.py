@@ -11,6 +11,7 @@ import numpy as np
 from tfasr.report.charges import RunCharges
 from tfasr.report.comparison import Differences, difference_text, differences
 from tfasr.report.naming import Target
+from tfasr.report.run_facts import RunFacts, facts_of
 from tfasr.report.smoothing import gaussian_smooth, thin
 from tfasr.tta.brackets import Bracket, bracket
 from tfasr.tta.decomposition import Parts
@@ -58,6 +59,7 @@ class RunAnalysis:
         comparability: what makes the results comparable, None where not stated.
         config: gin's text, None where it was not saved.
         notes: what a reader has to know about the run.
+        facts: the machine, what was trained, how long an epoch takes.
         charges: cost and energy; None unless asked for.
     """
 
@@ -74,6 +76,7 @@ class RunAnalysis:
     status: str
     sessions: int
     notes: list[str]
+    facts: RunFacts
     charges: RunCharges | None = None
 
     @property
@@ -177,6 +180,7 @@ def analyse_run(
         status=run.status,
         sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
+        facts=facts_of(run, with_utilisation=with_loss or all_policies),
     )
 
 

@@ -1,7 +1,7 @@
 """What each run of a report is charged: which machine it ran on, its cost and its energy."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,6 @@ class Machines:
     def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
         self._price = price_usd_per_hour
         self._by_name: dict[str, HardwareConfig] = {}
-        self._seen: set[str] = set()
         for one in asked:
             name, _, file = one.rpartition("=") if not Path(one).is_file() else ("", "", one)
             if name in self._by_name:
@@ -76,20 +75,19 @@ class Machines:
             folder: the name of the folder that was given to the report.
         """
         names = [name for name in (run.name, folder) if name in self._by_name]
-        self._seen |= {run.name, folder}
         if names:
             return self._by_name[names[0]], []
         if "" in self._by_name:
             return self._by_name[""], []
         return self._recorded(run)
 
-    def check_all_used(self) -> None:
-        """Raises UsageError if a machine was named for a run that is not there."""
-        unused = sorted(self._by_name.keys() - self._seen - {""})
+    def check_all_used(self, names: Collection[str]) -> None:
+        """Raises UsageError if a machine was named for a run or folder that is not among these."""
+        unused = sorted(self._by_name.keys() - set(names) - {""})
         if unused:
             raise UsageError(
                 f"--hardware NAME=FILE must name a run of the report. Received: {unused[0]!r}. "
-                f"Runs and folders: {', '.join(sorted(self._seen))}"
+                f"Runs and folders: {', '.join(sorted(set(names)))}"
             )
 
     def _recorded(self, run: Run) -> tuple[HardwareConfig | None, list[str]]:

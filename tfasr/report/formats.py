@@ -24,7 +24,10 @@ def to_text(tables: Sequence[Table]) -> str:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False)
+    # In a notebook the library would show what it prints, and leave nothing to return.
+    console = Console(
+        file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
+    )
     for index, table in enumerate(tables):
         if index:
             console.print()

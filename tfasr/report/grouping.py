@@ -15,7 +15,7 @@ from tfasr.tta.run import Run
 
 # What names of runs end in before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
-_SEED = re.compile(r"^[\w./@]*seed\s*=")
+_SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,14 @@ def configuration(run: Run) -> str | None:
     """Returns what runs of one group have in common, or None where the run does not say.
 
     That is the configuration as used without its seeds, what makes results comparable, and the
-    batch size and optimizer that the ledger states.
+    batch size and optimizer that the ledger states. A run that was started from Python has no
+    gin text: its experiment's values serve.
     """
+    experiment = run.path / "experiment.json"
     text = run.operative_config or run.config
-    if text is None:
+    if text is None and not experiment.is_file():
         return None
+    text = text or experiment.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)

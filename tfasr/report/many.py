@@ -5,16 +5,18 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
 from tfasr.errors import UsageError
 from tfasr.report.analysis import RunAnalysis, analyse_run
+from tfasr.report.charges import Machines, charges_of
 from tfasr.report.grouping import configuration
 from tfasr.report.naming import Target
 from tfasr.tta.foreign import load_log
 from tfasr.tta.policies import POLICIES
+from tfasr.tta.run import Run
 
 _FEWEST_FOR_PROCESSES = 64
 _MOST_PROCESSES = 8
@@ -30,22 +32,28 @@ class Task:
     Attributes:
         path: the log.
         name: how the report calls the run.
+        folder: the name of what was given to the report: the log, or a folder of logs.
+        machines: what the runs are charged for; None to charge nothing.
         targets: metrics and values.
         policy: the name of the clock and the rule.
         window: replaces the policy's own.
         all_policies: also measure it under every other policy.
-        with_loss: also keep the smoothed loss curve.
+        with_loss: also keep what figures over time are made of.
         optional: whether a log that cannot be read is left out, rather than ending the report.
+        loaded: the run, where it is loaded already.
     """
 
     path: Path
     name: str
+    folder: str
+    machines: Machines | None
     targets: Sequence[Target]
     policy: str
     window: int | None
     all_policies: bool
     with_loss: bool
     optional: bool
+    loaded: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ def analyse(task: Task) -> Analysed:
         UsageError: if the log cannot be read and is not optional.
     """
     try:
-        run = load_log(task.path, task.name)
+        run = task.loaded or load_log(task.path, task.name)
     except UsageError as error:
         if not task.optional:
             raise
@@ -83,7 +91,11 @@ def analyse(task: Task) -> Analysed:
         all_policies=task.all_policies,
         with_loss=task.with_loss,
     )
-    return Analysed(found, configuration(run))
+    charges = None
+    if task.machines is not None:
+        machine = task.machines.of(run, task.folder)
+        charges = charges_of(run, machine, [result.until_s for result in found.results])
+    return Analysed(replace(found, name=task.name, charges=charges), configuration(run))
 
 
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:

@@ -1,6 +1,7 @@
 """What a report calls its runs and its targets."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -84,6 +85,18 @@ def target_label(metric: str, value: float) -> str:
 def metric_label(metric: str) -> str:
     """Returns a metric's name in headings."""
     return _LABELS.get(metric, metric.replace("_", " "))
+
+
+def file_names(titles: Sequence[str]) -> list[str]:
+    """Returns a distinct file name without suffix for each title: ASCII, lower case."""
+    names: list[str] = []
+    for title in titles:
+        plain = re.sub(r"[^a-z0-9.-]+", "_", title.lower()).strip("_.-")[:80] or "table"
+        name, number = plain, 2
+        while name in names:
+            name, number = f"{plain}-{number}", number + 1
+        names.append(name)
+    return names
 
 
 def _rank(metric: str) -> tuple[int, str]:

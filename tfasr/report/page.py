@@ -10,6 +10,7 @@ from tfasr._version import __version__
 from tfasr.report.analysis import Report
 from tfasr.report.drawing import run_colour, to_svg, write_png
 from tfasr.report.figures import figures
+from tfasr.report.findings import finding
 from tfasr.report.grouping import GroupResult, colours, group_members, group_results
 from tfasr.report.naming import target_label
 from tfasr.report.tables import Table
@@ -103,7 +104,14 @@ def answers(report: Report) -> list[str]:
     """Returns a sentence for each target: who met it first, and how long the others took."""
     grouped = any(len(members) > 1 for members in group_members(report.runs).values())
     if grouped:
-        return [_group_answer(of_target) for of_target in group_results(report)]
+        return [
+            answer
+            for of_target in group_results(report)
+            for answer in (
+                _group_answer(of_target),
+                *(finding(of_target[0], other) for other in of_target[1:4]),
+            )
+        ]
     return [_answer(report, index) for index in range(len(report.targets))]
 
 
@@ -112,10 +120,7 @@ def _group_answer(results: Sequence[GroupResult]) -> str:
     for result in results[:4]:
         found = result.statistics
         times = "never" if found.median_s is None else f"median {found.median_s / 60:.3g} min"
-        said = f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)"
-        if result.comparison is not None:
-            said += f", against {results[0].group} {result.comparison.verdict}"
-        parts.append(said)
+        parts.append(f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)")
     if len(results) > 4:
         parts.append(f"{len(results) - 4} more groups")
     return f"{target_label(*results[0].target)}: {'; '.join(parts)}."

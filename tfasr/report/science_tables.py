@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from tfasr.report.analysis import Report
+from tfasr.report.findings import finding
 from tfasr.report.grouping import GroupResult
-from tfasr.report.naming import target_label
-from tfasr.report.tables import NEVER, REFUSED, UNKNOWN, Table, minutes_text
+from tfasr.report.naming import Target, target_label
+from tfasr.report.records import factor_records, group_records, policy_records
+from tfasr.report.tables import NEVER, UNKNOWN, Table, minutes_text
 from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.policies import POLICIES
 
@@ -36,6 +38,8 @@ def policy_tables(report: Report) -> list[Table]:
                 ["Run", *POLICIES],
                 rows,
                 rules if index == len(report.targets) - 1 else [],
+                name=f"policies_{target_name(target)}",
+                records=policy_records(report, index),
             )
         )
     return found
@@ -78,9 +82,16 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
                     *(_raw(result, first) for result in known),
                 ],
                 colours=[result.members[0] for result in known],
+                name=f"why_{target_name(known[0].target)}",
+                records=factor_records(known),
             )
         )
     return found
+
+
+def target_name(target: Target) -> str:
+    """Returns a target for the name of a file: "cer_0.1"."""
+    return f"{target[0]}_{target[1]:g}"
 
 
 def _raw(result: GroupResult, first: str) -> str:
@@ -96,7 +107,8 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
     notes = [
         "Never is longer than any time. Without extremes: without the fastest and the slowest of "
         "5 or more. CV: standard deviation over mean. Restricted mean: from the Kaplan-Meier "
-        f"curve, up to the longest time observed. {UNKNOWN}: too few runs, or too many never.",
+        f"curve, up to the longest time observed. {UNKNOWN}: too few runs, or too many never. An "
+        "interval's end below 0 is written as 0.",
     ]
     for index, result in enumerate(results):
         found = result.statistics
@@ -113,10 +125,8 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
                 minutes_text(report, found.restricted_mean_s),
             ]
         )
-        if result.comparison is not None:
-            notes.append(f"{result.group} against {results[0].group}: {result.comparison.verdict}.")
-        elif index:
-            notes.append(f"{result.group} against {results[0].group}: {REFUSED}.")
+        if index:
+            notes.append(finding(results[0], result))
         if power:
             notes.append(_power(result))
     return Table(
@@ -126,6 +136,8 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         rows,
         notes,
         colours=[result.members[0] for result in results],
+        name=f"groups_{target_name(results[0].target)}",
+        records=group_records(results),
     )  # fmt: skip
 
 
@@ -144,7 +156,8 @@ def _power(result: GroupResult) -> str:
 def _range(report: Report, interval: tuple[float, float] | None) -> str:
     if interval is None:
         return UNKNOWN
-    return " to ".join(minutes_text(report, end) for end in interval)
+    # So few runs so far apart may put the interval's end where no time can be.
+    return " to ".join(minutes_text(report, max(0.0, end)) for end in interval)
 
 
 def _percent(share: float | None) -> str:

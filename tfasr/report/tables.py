@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tfasr.report.analysis import Report, eval_s, train_s
 from tfasr.report.naming import target_label
+from tfasr.report.records import Records, accuracy_records, throughput_records, time_records
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.intervals import INTERVALS
 
@@ -38,6 +39,8 @@ class Table:
         rows: as many cells as columns, one row a run, in the report's order.
         notes: what has to be known to read it.
         colours: the index of the run whose colour each row has; by default the row's own.
+        name: what its files are called; by default its title.
+        records: the same for programs; None where the cells are all there is.
     """
 
     title: str
@@ -45,6 +48,8 @@ class Table:
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
     colours: list[int] | None = None
+    name: str = ""
+    records: Records | None = None
 
 
 def tables(report: Report) -> list[Table]:
@@ -93,6 +98,7 @@ def _accuracy_table(report: Report) -> Table:
         "Time to accuracy",
         columns,
         [rule_text(report), *relative, *report.notes, *run_notes],
+        accuracy_records(report),
     )
 
 
@@ -117,6 +123,7 @@ def _time_table(report: Report) -> Table:
             "Wall: the whole run, from its first event to its last. Train: input wait, compilation "
             "and steps. Eval: forward passes and decoding. The shares are of wall and add up to it."
         ],
+        time_records(report),
     )
 
 
@@ -139,13 +146,16 @@ def _throughput_table(report: Report) -> Table:
             "Over the seconds of training steps and of waiting for input. Padding efficiency: real "
             f"over padded frames, of all steps. {UNKNOWN}: nothing was left to measure."
         ],
+        throughput_records(report),
     )
 
 
-def _table(title: str, columns: Sequence[Sequence[str]], notes: list[str]) -> Table:
+def _table(
+    title: str, columns: Sequence[Sequence[str]], notes: list[str], records: Records
+) -> Table:
     headings = [column[0] for column in columns]
     rows = [list(row) for row in zip(*(column[1:] for column in columns), strict=True)]
-    return Table(title, headings, rows, notes)
+    return Table(title, headings, rows, notes, records=records)
 
 
 def _relative(report: Report, row: int, target: int) -> str:

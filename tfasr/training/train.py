@@ -1,9 +1,11 @@
 """The recipe: builds a model, trains it under its strategy, books every second, resumes."""
 
+import contextlib
 import logging
 import os
 import statistics
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +44,10 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.memory_probe import check_memory
 from tfasr.training.optimizers import inner_optimizer
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
+from tfasr.training.scalar_log import ScalarLog, check_logs
 from tfasr.training.sentences import SentenceSampler
-from tfasr.tta.hardware import HardwareConfig
 from tfasr.training.traces import book_traces
+from tfasr.tta.hardware import HardwareConfig
 
 log = logging.getLogger("tfasr")
 
@@ -58,6 +61,7 @@ def train(
     gin_texts: dict[str, str] | None = None,
     hardware: HardwareConfig | None = None,
     memory_probe: bool = True,
+    log_to: Sequence[str] = (),
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -72,16 +76,19 @@ def train(
         hardware: what the machine costs, for the ledger.
         memory_probe: whether the longest batch is tried or estimated first, see
             `tfasr.training.memory_probe.check_memory`.
+        log_to: of "tensorboard", "mlflow", "wandb": also write scalars there as they come.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
 
     Raises:
-        UsageError: if shards, folder or configuration do not fit together.
+        UsageError: if shards, folder or configuration do not fit together, or what a log needs
+            is not installed.
         RunError: if the longest batch does not fit into memory, the loss is no number or the disk
             is full; checkpoints are kept.
     """
     run_dir = Path(run_dir)
+    check_logs(log_to)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
@@ -98,7 +105,7 @@ def train(
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
         facts = {} if hardware is None else {"hardware": to_json(hardware)}
         with UtilisationSampler(run_dir), EnergySampler(run_dir, session), booked(ledger):
-            run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts)
+            run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts, log_to)
             return run.train(memory_probe)
     finally:
         ledger.close()
@@ -116,7 +123,9 @@ class _Run:
         alphabet: Alphabet,
         lexicon: list[str],
         facts: dict[str, Any],
+        log_to: Sequence[str],
     ):
+        self._log_to = log_to
         self._experiment = experiment
         self._given_facts = facts
         self._training = experiment.training
@@ -157,13 +166,17 @@ class _Run:
         ledger.stop("init")
         ledger.event("run_start", event_type="INTERVAL_START")
         self._book_facts(model)
-        while progress.state.epoch <= self._training.epochs and not self._reached(progress.state):
-            epoch = progress.state.epoch
-            ledger.start("epoch", epoch_num=epoch)
-            self._train_epoch(model, progress, callbacks)
-            ledger.stop("epoch", epoch_num=epoch)
-        callbacks[-1].finish()
-        book_traces(ledger, model.traces, callbacks[-1].traces)
+        evaluation, scalars = callbacks[-2:]
+        with contextlib.closing(scalars):
+            epochs = self._training.epochs
+            while progress.state.epoch <= epochs and not self._reached(progress.state):
+                epoch = progress.state.epoch
+                ledger.start("epoch", epoch_num=epoch)
+                self._train_epoch(model, progress, callbacks)
+                ledger.stop("epoch", epoch_num=epoch)
+            evaluation.finish()
+            scalars.write_evaluations()
+            book_traces(ledger, model.traces, evaluation.traces)
         return progress.state.history
 
     def _begin_session(self) -> Path | None:
@@ -246,6 +259,7 @@ class _Run:
             PrintSentences(sampler, training.sentences_every_steps, ledger, progress),
             checkpoints,
             evaluation,
+            ScalarLog(self._log_to, self._run_dir, progress),
         ]
 
     def _reached(self, state: TrainingState) -> bool:

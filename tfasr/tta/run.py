@@ -13,6 +13,7 @@ import numpy as np
 from tfasr.errors import UsageError
 from tfasr.ledger import EVENTS_FILE, ends_cut, last_value, read_events
 from tfasr.tta.decomposition import Parts, parts_of
+from tfasr.tta.frames import RunFrames
 from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.policies import POLICIES, Policy, times_on
 from tfasr.tta.policies import policy as policy_named
@@ -38,7 +39,7 @@ class LossCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Run(RunFrames):
     """A run's ledger and what lies beside it.
 
     Attributes:

@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfasr.tta.html_table import html_table
 from tfasr.tta.intervals import useful_mask
 from tfasr.tta.timeline import Event, elapsed_s, metadata
 
@@ -58,6 +59,18 @@ class TimeToAccuracy:
     def reached(self) -> bool:
         """Whether the run met the target at all."""
         return self.seconds is not None
+
+    @property
+    def summary(self) -> str:
+        """The result in words, such as "26.4 s, at epoch 7"."""
+        return f"{self.seconds:.4g} s, at epoch {self.epoch}" if self.reached else "never"
+
+    def _repr_html_(self) -> str:
+        rule = f"median of {self.window}" if self.window > 1 else "first crossing"
+        rows = [["time", self.summary]]
+        if self.reached:
+            rows.append([rule, f"{self.value:.4g}"])
+        return html_table(["", ""], rows, f"{self.metric} to {self.target:g}, by the {rule}")
 
 
 def accuracy_curve(events: Sequence[Event], metric: str) -> list[AccuracyPoint]:

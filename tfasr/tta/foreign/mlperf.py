@@ -19,6 +19,7 @@ _KEYS = {
     "init_start", "init_stop", "run_start", "run_stop", "epoch_start", "epoch_stop",
     "eval_start", "eval_stop", "eval_accuracy", "tracked_stats", "global_batch_size", "seed",
     "train_samples", "eval_samples", "opt_name", "opt_base_learning_rate",
+    "gradient_accumulation_steps",
 }  # fmt: skip
 _BEGINNING_BYTES = 65536
 
@@ -95,13 +96,31 @@ def _with_parts(events: list[Event]) -> list[Event]:
     return parts
 
 
-def write(run: Run, path: Path) -> None:
+def write(run: Run, path: Path, **submission: str) -> None:
     """Writes a run as such a log, on the wall clock: downtime of a resumed run is inside.
 
-    MLPerf's clock may not be paused. A run without initialisation events, steps and other things
-    of ours are not mllog's and are left out.
+    MLPerf's clock may not be paused: a resumed run begins more than once, which its checker
+    rejects. A run without initialisation events, steps and other things of ours are not mllog's
+    and are left out. The division is open, and no caches were cleared.
+
+    Args:
+        run: the run.
+        path: the file.
+        **submission: replaces values of the header, such as ``submission_org``.
     """
-    lines = [_line(1, run.events[0], "submission_benchmark", "tfasr")]
+    header = {
+        "submission_benchmark": "tfasr",
+        "submission_org": "n/a",
+        "submission_platform": (run.system.get("system") or {}).get("processor", "n/a"),
+        "submission_division": "open",
+        "submission_status": "research",
+        "cache_clear": False,
+        **submission,
+    }
+    if run.fact("gradient_accumulation_steps") is None:
+        header["gradient_accumulation_steps"] = 1
+    began = {"time_ms": run.events[0]["time_ms"]}
+    lines = [_line(1, began, key, value) for key, value in header.items()]
     for number, event in enumerate(run.events, start=1):
         if event["key"] in _KEYS:
             lines.append(_line(number, event, event["key"], event.get("value")))
@@ -119,6 +138,4 @@ def _line(number: int, event: Event, key: str, value: object) -> str:
         # Where it came from: mllog's lines name a file and a line.
         "metadata": {"file": "events.jsonl", "lineno": number, **own},
     }
-    if key == "submission_benchmark":
-        logged["event_type"] = "POINT_IN_TIME"
     return f"{PREFIX} {json.dumps(logged)}\n"

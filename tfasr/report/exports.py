@@ -1,0 +1,29 @@
+"""Each of a report's tables as files of its own, beside the page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfasr.report.csv_text import table_to_csv
+from tfasr.report.latex import PREAMBLE, table_to_latex
+from tfasr.report.naming import file_names
+from tfasr.report.tables import Table
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Writes every table as ``NAME.csv`` and ``NAME.tex``; returns the paths.
+
+    Args:
+        tables: what to write.
+        folder: where; it must exist.
+    """
+    paths = []
+    names = file_names([table.name or table.title for table in tables])
+    for name, table in zip(names, tables, strict=True):
+        for suffix, text in (
+            ("csv", table_to_csv(table)),
+            ("tex", PREAMBLE + table_to_latex(table, name)),
+        ):
+            path = folder / f"{name}.{suffix}"
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+    return paths

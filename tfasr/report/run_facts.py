@@ -1,0 +1,139 @@
+"""Facts about a run beside its times to accuracy: the machine, the batch, an epoch, utilisation."""
+
+import io
+import statistics
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfasr.tta.run import Run
+from tfasr.tta.timeline import session_ranges
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run says about itself; None or {} where it says nothing.
+
+    Attributes:
+        system: processor, memory, GPUs and software, see `tfasr.telemetry.system`.
+        global_batch_size: utterances of one optimizer update.
+        num_replicas: devices that shared it.
+        train_samples: utterances of an epoch.
+        optimizer: its name.
+        decoder: the name of the decoder of the evaluations.
+        beam_width: its beam width.
+        evaluations: how many were finished.
+        epoch_s: the median seconds of an epoch without its evaluation.
+        forward_s: the mean seconds of an evaluation's forward passes.
+        decode_s: the mean seconds that an evaluation waited for the decoder.
+        utilisation: means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the
+            most that was seen.
+    """
+
+    system: dict[str, Any]
+    global_batch_size: int | None
+    num_replicas: int | None
+    train_samples: int | None
+    optimizer: str | None
+    decoder: str | None
+    beam_width: int | None
+    evaluations: int
+    epoch_s: float | None
+    forward_s: float | None
+    decode_s: float | None
+    utilisation: dict[str, float]
+
+
+def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
+    """Returns a run's facts; ``with_utilisation`` also reads the samples beside the ledger."""
+    stated = run.comparability or {}
+    spent = run.intervals
+    evaluations = sum(
+        useful and event["key"] == "tracked_stats"
+        for event, useful in zip(run.events, run.useful, strict=True)
+    )
+    epochs = epoch_seconds(run)
+    decoder = stated.get("decoder")
+    # Older ledgers state the decoder's name alone.
+    decoder = decoder if isinstance(decoder, dict) else {"name": decoder, **stated}
+    return RunFacts(
+        system=run.system.get("system") or {},
+        global_batch_size=run.fact("global_batch_size"),
+        num_replicas=run.fact("num_replicas"),
+        train_samples=run.fact("train_samples"),
+        optimizer=run.fact("opt_name"),
+        decoder=decoder.get("name"),
+        # A greedy decoder has no beam, whatever its config says.
+        beam_width=None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
+        evaluations=evaluations,
+        epoch_s=statistics.median(epochs) if epochs else None,
+        forward_s=spent["eval_forward"] / evaluations if evaluations else None,
+        decode_s=spent["decode"] / evaluations if evaluations else None,
+        utilisation=mean_utilisation(run) if with_utilisation else {},
+    )
+
+
+def epoch_seconds(run: Run) -> list[float]:
+    """Returns the seconds of each epoch that one process trained whole, without evaluations."""
+    found = []
+    for number, session in enumerate(session_ranges(run.events)):
+        began = evaluating_since = None
+        evaluated_us = 0
+        # The first epoch of a resumed session may be the rest of one.
+        partial = number > 0
+        for index in session:
+            key, now = run.events[index]["key"], run.clock_us[index]
+            if key == "epoch_start":
+                began, evaluated_us = now, 0
+            elif key == "eval_start":
+                evaluating_since = now
+            elif key == "eval_stop" and evaluating_since is not None:
+                evaluated_us += now - evaluating_since
+                evaluating_since = None
+            elif key == "epoch_stop" and began is not None:
+                if not partial and run.useful[index]:
+                    found.append((now - began - evaluated_us) / 1e6)
+                began, partial = None, False
+    return found
+
+
+def mean_utilisation(run: Run) -> dict[str, float]:
+    """Returns the means of the samples beside a run, over all devices; {} where there are none.
+
+    Returns:
+        ``cpu_percent``, ``gpu_percent``, ``gpu_power_w``, and ``gpu_memory_bytes``, the most.
+    """
+    cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
+    found = {
+        "cpu_percent": _mean(cpu.get("cpu_percent")),
+        "gpu_percent": _mean(gpu.get("utilisation_percent")),
+        "gpu_power_w": _mean(gpu.get("power_w")),
+        "gpu_memory_bytes": _most(gpu.get("memory_used_bytes")),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
+    path = run.path / f"{device}.csv"
+    if not path.is_file():
+        return {}
+    heading, _, samples = path.read_text(encoding="utf-8").partition("\n")
+    if not samples.strip():
+        return {}
+    try:
+        # Samples every 0.03 s make long files: the fast reader first, then the patient one.
+        rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2)
+        return dict(zip(heading.split(","), rows.T, strict=True))
+    except ValueError:
+        return run.utilisation(device)
+
+
+def _mean(values: np.ndarray | None) -> float | None:
+    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
+    return float(known.mean()) if known.size else None
+
+
+def _most(values: np.ndarray | None) -> float | None:
+    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
+    return float(known.max()) if known.size else None
