@@ -17,6 +17,8 @@ _MOST_POINTS = 2000
 _MOST_RUGS = 6
 _LOG_TIME_RATIO = 8
 _RATE_LIMIT_PERCENT = 105.0
+_GAP_SHARE = 0.02
+_GAP_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,9 @@ def _throughput_chart(report: Report) -> Chart | None:
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         found = None if run.series is None else run.series.throughput[rate]
-        return None if found is None or axis not in found.x else (found.x[axis], found.y)
+        if found is None or axis not in found.x:
+            return None
+        return _broken(found.x[axis], found.y)
 
     bands = _on_axes(report, curve)
     if not bands["minutes"]:
@@ -188,6 +192,17 @@ def _throughput_chart(report: Report) -> Chart | None:
         log_time=_spans_decades(bands),
         rugs=rugs,
     )
+
+
+def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
+    """Returns a curve with a gap where nothing was trained for longer than an eye overlooks."""
+    if x.size < 3:
+        return x, y
+    pauses = np.diff(x)
+    least = max(_GAP_SHARE * (x[-1] - x[0]), _GAP_STEPS * float(np.median(pauses)))
+    after = np.flatnonzero(pauses > least)
+    between = (x[after] + x[after + 1]) / 2
+    return np.insert(x, after + 1, between), np.insert(y, after + 1, np.nan)
 
 
 def _on_axes(

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from tfasr.report.bands import EVERYTHING, Band
 from tfasr.report.charts import Chart, Rug
@@ -84,6 +91,7 @@ def _set_time(axes: Axes, bands: Sequence[Band], *, log: bool) -> None:
         _label_log(axes.xaxis, *axes.get_xlim())
     else:
         axes.set_xlim(0, max(ends, default=1) * 1.03 or 1)
+        axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
 
 
 def _set_values(axes: Axes, chart: Chart) -> None:

@@ -35,9 +35,10 @@ INTERVAL_COLOURS = {
     "overhead": "#b4bac2",
     "lost_work": "#cf4747",
 }
-DEVICE_COLOURS = {"CPU": "#2f7fd0", "GPU": "#d9660d"}
 # Replaced by the page's own text colour, so that one drawing serves light and dark.
 INK = "#22262b"
+# The intervals beneath have taken the other colours.
+DEVICE_COLOURS = {"CPU": INK, "GPU": "#d9660d"}
 LINES = ("-", "--", "-.", ":")
 LEGEND_ENTRIES = 17
 

@@ -50,6 +50,7 @@ def chart_plot(chart: Chart) -> Plot:
             "zeroline": False,
         }
         layout["xaxis"] = {"anchor": "y2"}
+        layout["barmode"] = "overlay"
     if not chart.log_y:
         layout["yaxis"]["rangemode"] = "tozero"
     return {
@@ -173,35 +174,37 @@ def _mark(mark: Mark, chart: Chart, axis: str) -> dict:
 
 
 def _rug_traces(row: int, rug: Rug, axis: str) -> list[dict]:
+    minutes = [one.stop_min - one.start_min for one in rug.evaluations]
+    colour = run_colour(rug.number)
     if axis == "minutes":
-        x = [one.start_min for one in rug.evaluations]
+        shape: dict[str, Any] = {
+            "type": "bar",
+            "orientation": "h",
+            "base": numbers([one.start_min for one in rug.evaluations]),
+            "x": numbers(minutes),
+            "width": 0.7,
+            # The outline keeps an evaluation of seconds visible in a run of hours.
+            "marker": {"color": colour, "line": {"color": colour, "width": 1}},
+        }
     elif axis in rug.at:
-        x = rug.at[axis]
+        symbol = {"symbol": "line-ns-open", "size": 9, "color": colour, "line": {"width": 1.5}}
+        shape = {"x": numbers(rug.at[axis]), "mode": "markers", "marker": symbol}
     else:
         return []
-    seconds = [60 * (one.stop_min - one.start_min) for one in rug.evaluations]
     return [
         {
-            "x": numbers(x),
-            "y": [row] * len(x),
+            **shape,
+            "y": [row] * len(minutes),
             "yaxis": "y2",
-            "mode": "markers",
             "meta": as_text(rug.run),
             "customdata": [
-                [one.epoch, float(f"{took:.3g}")]
-                for one, took in zip(rug.evaluations, seconds, strict=True)
+                [one.epoch, float(f"{60 * took:.3g}")]
+                for one, took in zip(rug.evaluations, minutes, strict=True)
             ],
             "legendgroup": f"group{rug.number}",
             "showlegend": False,
-            "marker": {
-                "symbol": "line-ns-open",
-                "size": 9,
-                "color": run_colour(rug.number),
-                "line": {"width": 1.5},
-            },
             "hovertemplate": (
-                "%{meta}<br>evaluation of epoch %{customdata[0]}: %{customdata[1]} s"
-                "<extra></extra>"
+                "%{meta}<br>evaluation of epoch %{customdata[0]}: %{customdata[1]} s<extra></extra>"
             ),
         }
     ]

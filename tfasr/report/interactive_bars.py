@@ -12,6 +12,7 @@ from tfasr.report.grouping import GroupResult
 from tfasr.report.interactive import INK, Plot, as_text, numbers
 from tfasr.report.naming import target_label
 from tfasr.report.tables import INTERVAL_LABELS
+from tfasr.report.utilisation_figure import moment
 from tfasr.report.utilisation_window import UtilisationWindow
 from tfasr.report.waterfall import FASTER, SLOWER, WHOLE, factor_text, waterfall_range
 from tfasr.tta.decomposition import FACTORS, Decomposition
@@ -43,7 +44,13 @@ def intervals_plot(report: Report, most: int) -> Plot:
                 }
             )
     rows = _rows([as_text(shortened(run.name, 20)) for run in runs])
-    layout = {"barmode": "stack", "bargap": 0.32, "hovermode": "closest", "yaxis": rows}
+    layout = {
+        "barmode": "stack",
+        "legend": {"traceorder": "normal"},
+        "bargap": 0.32,
+        "hovermode": "closest",
+        "yaxis": rows,
+    }
     return _plot(traces, layout, "minutes", 150 + 30 * len(runs))
 
 
@@ -57,6 +64,7 @@ def waterfall_plot(found: Decomposition) -> Plot:
     bases.append(0.0)
     colours = [SLOWER if factor > 1 else FASTER for factor in found.factors.values()]
     names = [*FACTORS.values(), "together"]
+    texts = [factor_text(factor) for factor in factors]
     low, high, ticks = waterfall_range(found)
     trace = {
         "type": "bar",
@@ -64,12 +72,23 @@ def waterfall_plot(found: Decomposition) -> Plot:
         "x": numbers([math.log(factor) for factor in factors]),
         "base": numbers(bases),
         "y": list(range(len(names))),
-        "text": [factor_text(factor) for factor in factors],
+        "text": texts,
         "customdata": names,
-        "textposition": "outside",
-        "cliponaxis": False,
+        "textposition": "none",
         "marker": {"color": [*colours, WHOLE]},
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
+        "showlegend": False,
+    }
+    # The library writes beside a bar that points left on its left, where the names are.
+    ends = [base + max(0.0, math.log(factor)) for base, factor in zip(bases, factors, strict=True)]
+    beside = {
+        "x": numbers(ends),
+        "y": trace["y"],
+        "text": [f" {text}" for text in texts],
+        "mode": "text",
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
         "showlegend": False,
     }
     layout = {
@@ -82,12 +101,10 @@ def waterfall_plot(found: Decomposition) -> Plot:
             "ticktext": [f"{tick:g}" for tick in ticks],
         },
     }
-    return _plot([trace], layout, "times as long", 400)
+    return _plot([trace, beside], layout, "times as long", 400)
 
 
-def bracket_plot(
-    report: Report, results: Sequence[Sequence[GroupResult]], *, clock: str
-) -> Plot:
+def bracket_plot(report: Report, results: Sequence[Sequence[GroupResult]], *, clock: str) -> Plot:
     """Returns a row for each target and group, and in it each run's bracket."""
     rows = bracket_rows(results)
     ends = [
@@ -179,7 +196,8 @@ def utilisation_plot(windows: Sequence[UtilisationWindow]) -> Plot:
             "showgrid": False,
             "fixedrange": True,
         }
-        layout["annotations"].append(_title(as_text(shortened(window.run, 40)), top))
+        title = f"{as_text(shortened(window.run, 40))}, from {moment(window.start_s)}"
+        layout["annotations"].append(_title(title, top))
         new = _device_traces(window, above) + _phase_traces(window, below)
         for trace in new:
             trace["showlegend"] = trace["name"] not in named
@@ -199,7 +217,7 @@ def _device_traces(window: UtilisationWindow, axis: int) -> list[dict]:
             "mode": "lines",
             "name": device,
             "legendgroup": device,
-            "line": {"color": DEVICE_COLOURS[device[:3]], "width": 2},
+            "line": {"color": INK if device == "CPU" else DEVICE_COLOURS["GPU"], "width": 2},
             "hovertemplate": f"{device}: %{{y:.3~g}} % at %{{x:.3~g}} s<extra></extra>",
         }
         for device, (seconds, percent) in window.devices.items()

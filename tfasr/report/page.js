@@ -8,7 +8,8 @@
   const config = {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
+    displayModeBar: touch.matches ? false : "hover",
   };
 
   const colour = (name) =>
@@ -66,6 +67,7 @@
 
   const layoutOf = (plot, view) => {
     const ink = colour("--ink");
+    const { legend, ...rest } = plot.layout;
     const layout = {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
@@ -76,14 +78,14 @@
       },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: ink },
       legend: {
-        orientation: "h", x: 0, y: 1.02, yanchor: "bottom", itemsizing: "constant",
-        bgcolor: "rgba(0,0,0,0)",
+        orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container",
+        yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", ...legend,
       },
-      margin: { l: 12, r: plot.targets && plot.targets.length ? 44 : 12, t: 8, b: 12 },
+      margin: { l: 12, r: plot.targets && plot.targets.length ? 44 : 12, t: 30, b: 12 },
       height: plot.height,
       // A finger that moves over a plot scrolls the page.
       dragmode: touch.matches ? false : "zoom",
-      ...plot.layout,
+      ...rest,
     };
     for (const name of Object.keys(layout)) {
       if (/^[xy]axis/.test(name)) layout[name] = { ...axisStyle(), ...layout[name] };

@@ -12,9 +12,13 @@ from plotly.offline import get_plotlyjs
 from tfasr.report.figures import Drawing
 
 _CONTROLS = (
-    ("x", "Over", (("minutes", "minutes"), ("epochs", "epochs"), ("utterances", "utterances"))),
-    ("x-scale", "Across", (("linear", "linear"), ("log", "log"))),
-    ("y-scale", "Up", (("linear", "linear"), ("log", "log"))),
+    (
+        "x",
+        "Horizontal axis:",
+        (("minutes", "minutes"), ("epochs", "epochs"), ("utterances", "utterances")),
+    ),
+    ("x-scale", "scale:", (("linear", "linear"), ("log", "log"))),
+    ("y-scale", "Vertical axis:", (("linear", "linear"), ("log", "log"))),
 )
 
 

@@ -36,7 +36,7 @@ def utilisation_figure(windows: Sequence[UtilisationWindow]) -> Figure:
         above.yaxis.set_major_locator(FixedLocator([0, 50, 100]))
         above.set_ylabel("busy, %", color=INK, fontsize=10.5)
         above.set_title(
-            f"{shortened(window.run, 40)}, from {_moment(window.start_s)}",
+            f"{shortened(window.run, 40)}, from {moment(window.start_s)}",
             loc="left", color=INK, fontsize=10, parse_math=False,
         )  # fmt: skip
         _draw_phases(below, window)
@@ -71,5 +71,6 @@ def _patch(axes: Axes, colour: str):
     return patch
 
 
-def _moment(seconds: float) -> str:
+def moment(seconds: float) -> str:
+    """Returns a time as people say it: seconds, or minutes where they would be many."""
     return f"{seconds:.0f} s" if seconds < 120 else f"minute {seconds / 60:.1f}"

@@ -138,7 +138,9 @@ def _devices(
     for name, (time_ms, percent) in found.items():
         inside = (time_ms >= walls[0]) & (time_ms <= walls[-1]) & np.isfinite(percent)
         at_us = np.interp(time_ms[inside], walls, clock)
-        seconds, mean = _means((at_us - start_us) / 1e6, percent[inside], (stop_us - start_us) / 1e6)
+        seconds, mean = _means(
+            (at_us - start_us) / 1e6, percent[inside], (stop_us - start_us) / 1e6
+        )
         if seconds.size > 1:
             devices[name] = (seconds, mean)
     return devices
@@ -163,7 +165,9 @@ def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str
     edges = np.linspace(start_us, stop_us, bins + 1)
     shares = {}
     for name in INTERVALS:
-        pieces = [(a, b) for own, a, b in run.pieces if own == name and b > start_us and a < stop_us]
+        pieces = [
+            (a, b) for own, a, b in run.pieces if own == name and b > start_us and a < stop_us
+        ]
         if pieces:
             # Time spent in the phase up to each edge grows within pieces and rests between.
             times = np.array(pieces, dtype=float).ravel()

@@ -6,13 +6,14 @@ import operator
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from tfasr.report.drawing import INK, label_axes, new_figure
 from tfasr.tta.decomposition import FACTORS, Decomposition
 
 SLOWER, FASTER, WHOLE = "#d9660d", "#1f9e6e", "#7d8794"
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4, 5, 7, 10, 20, 50, 100)
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+_NARROW = 3
 
 
 def waterfall_figure(found: Decomposition) -> Figure:
@@ -50,11 +51,11 @@ def waterfall_range(found: Decomposition) -> tuple[float, float, list[float]]:
     ends = [1.0, *itertools.accumulate(found.factors.values(), operator.mul)]
     low, high = min(ends), max(ends)
     margin = max(1.05, (high / low) ** 0.12)
-    ticks = [tick for tick in _TICKS if low / margin <= tick <= high * margin]
-    # Within a narrow range the usual ticks would leave but one.
-    if len(ticks) < 3:
-        ticks = [round(low, 3), 1.0, round(high, 3)]
-    return low / margin, high * margin * margin, sorted(set(ticks))
+    bottom, top = low / margin, high * margin * margin
+    # Over a narrow range a logarithmic axis is all but linear.
+    even = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(bottom, top)
+    ticks = even if top / bottom < _NARROW else _TICKS
+    return bottom, top, [round(float(tick), 4) for tick in ticks if bottom <= tick <= top]
 
 
 def factor_text(factor: float) -> str:
