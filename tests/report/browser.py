@@ -81,8 +81,8 @@ class Browser:
     def look_like(self, *, width=1280, height=900, dark=False, touch=False):
         """Sets the size of the screen in pixels, its colour scheme, and whether it is touched."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        pointer = {"name": "pointer", "value": "coarse" if touch else "fine"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme, pointer])
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
                   deviceScaleFactor=1, mobile=touch)  # fmt: skip
 

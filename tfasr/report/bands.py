@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfasr.report.analysis import Report, RunAnalysis
+from tfasr.report.drawing import shortened
 from tfasr.report.grouping import group_members
 from tfasr.report.smoothing import thin
 
@@ -25,7 +26,7 @@ class Band:
     """A group's curve.
 
     Attributes:
-        name: the group's, with the number of runs where there are several.
+        name: the group's.
         number: of its colour, or `EVERYTHING` for the band of all runs.
         runs: how many.
         x: ascending.
@@ -41,6 +42,13 @@ class Band:
     middle: np.ndarray
     low: np.ndarray | None = None
     high: np.ndarray | None = None
+
+    @property
+    def label(self) -> str:
+        """The name in a legend, short, with the number of runs where there are several."""
+        if self.runs == 1 or self.number == EVERYTHING:
+            return shortened(self.name)
+        return f"{shortened(self.name)} (n = {self.runs})"
 
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
@@ -83,8 +91,7 @@ def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
         # Where no curve has a number, as after divergence, there is none.
         warnings.filterwarnings("ignore", message="All-NaN slice")
         low, middle, high = np.nanpercentile(values[:, kept], (ends[0], 50, ends[1]), axis=0)
-    said = name if number == EVERYTHING else f"{name} (n = {len(curves)})"
-    return Band(said, number, len(curves), grid[kept], middle, low, high)
+    return Band(name, number, len(curves), grid[kept], middle, low, high)
 
 
 def spread_text(bands: Sequence[Band]) -> str:

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tfasr.report.bands import MOST_GROUPS
+from tfasr.report.curve_figures import label_log
 from tfasr.report.drawing import INK, label_axes, new_figure, run_colour, shortened
 from tfasr.report.grouping import GroupResult
 from tfasr.report.naming import target_label
@@ -14,6 +15,9 @@ from tfasr.tta.brackets import Bracket
 
 _MOST_ROWS = 32
 _ROOM = 0.72
+_LOG_RATIO = 8
+
+Span = tuple[float, float]
 
 
 def bracket_figure(results: Sequence[Sequence[GroupResult]], *, clock: str) -> Figure:
@@ -25,15 +29,18 @@ def bracket_figure(results: Sequence[Sequence[GroupResult]], *, clock: str) -> F
     """
     rows = bracket_rows(results)
     figure, axes = new_figure(height_in=0.95 + 0.34 * len(rows), width_in=7.2)
-    end = max(_ends(result) for _, result in rows)
+    begin, end, log = bracket_range(rows)
     for row, (number, result) in enumerate(rows):
         colour = run_colour(number)
         offsets = row_offsets(len(result.brackets), _ROOM)
-        _draw_brackets(axes, row + offsets, result.brackets, colour, end)
+        _draw_brackets(axes, row + offsets, result.brackets, colour, (begin, end))
         median = result.statistics.median_s
         if median is not None and len(result.brackets) > 1:
             axes.plot([median / 60] * 2, [row - 0.44, row + 0.44], color=INK, linewidth=1.6)
-    axes.set_xlim(0, end * 1.06 or 1)
+    axes.set_xlim(begin, end)
+    if log:
+        axes.set_xscale("log")
+        label_log(axes.xaxis, begin, end)
     axes.set_ylim(len(rows) - 0.4, -0.6)
     labels = [f"{target_label(*one.target)}  {shortened(one.group, 24)}" for _, one in rows]
     axes.set_yticks(range(len(rows)), labels, parse_math=False)
@@ -57,9 +64,11 @@ def row_offsets(count: int, room: float) -> np.ndarray:
 
 
 def _draw_brackets(
-    axes: Axes, rows: np.ndarray, brackets: Sequence[Bracket], colour: str, end: float
+    axes: Axes, rows: np.ndarray, brackets: Sequence[Bracket], colour: str, span: Span
 ) -> None:
-    lows = np.array([one.last_miss_s for one in brackets]) / 60
+    # On a logarithmic axis "not at the first evaluation" begins at its left end.
+    lows = np.maximum(np.array([one.last_miss_s for one in brackets]) / 60, span[0])
+    end = arrow_place(span)
     highs = np.array([np.nan if one.censored else one.first_hit_s for one in brackets]) / 60
     at = [np.nan if one.interpolated_s is None else one.interpolated_s for one in brackets]
     met = np.isfinite(highs)
@@ -69,10 +78,25 @@ def _draw_brackets(
     axes.plot(np.array(at) / 60, rows, "o", color=colour, markersize=4.2)
     if not met.all():
         never = rows[~met]
-        axes.hlines(never, lows[~met], end * 1.035, color=colour, linewidth=1.1, linestyle=":")
-        axes.plot(np.full(never.size, end * 1.04), never, ">", color=colour, markersize=5)
+        axes.hlines(never, lows[~met], end, color=colour, linewidth=1.1, linestyle=":")
+        axes.plot(np.full(never.size, end), never, ">", color=colour, markersize=5)
 
 
-def _ends(result: GroupResult) -> float:
-    ends = [b.last_miss_s if b.first_hit_s is None else b.first_hit_s for b in result.brackets]
-    return max(ends) / 60
+def bracket_range(rows: Sequence[tuple[int, GroupResult]]) -> tuple[float, float, bool]:
+    """Returns from where to where minutes go, and whether logarithmically: over decades."""
+    ends = [
+        (one.last_miss_s if one.censored else one.first_hit_s) / 60
+        for _, result in rows
+        for one in result.brackets
+    ]
+    known = [end for end in ends if end > 0]
+    if not known:
+        return 0.0, 1.0, False
+    if max(known) / min(known) > _LOG_RATIO:
+        return min(known) / 1.6, max(known) * 1.25, True
+    return 0.0, max(known) * 1.08, False
+
+
+def arrow_place(span: Span) -> float:
+    """Returns where the arrow of a run stands that never met its target: at the right end."""
+    return span[1] / 1.025

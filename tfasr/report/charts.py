@@ -1,7 +1,8 @@
 """What the figures over time show, before they are drawn in any way."""
 
+import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,8 +18,14 @@ _MOST_POINTS = 2000
 _MOST_RUGS = 6
 _LOG_TIME_RATIO = 8
 _RATE_LIMIT_PERCENT = 105.0
+# The first that all logs state; seconds of audio vary less from step to step.
+_RATES = {
+    "audio_s_per_s": ("audio s/s", "Seconds of audio"),
+    "utterances_per_s": ("utterances/s", "Utterances"),
+}
 _GAP_SHARE = 0.02
 _GAP_STEPS = 5
+_LABEL_HEIGHT = 0.055
 
 
 @dataclass(frozen=True)
@@ -65,9 +72,9 @@ class Chart:
         y_label: with its unit.
         unit: of values, for whoever points at one.
         bands: by the axes that all of its curves have.
-        log_y: whether values are on a logarithmic axis.
+        limits: of the vertical axis; the lower one only where it is logarithmic.
+        log_y: whether it is.
         log_time: whether minutes are.
-        top: where the vertical axis ends; None leaves it open.
         targets: drawn as lines.
         marks: drawn as rings.
         points: every evaluation, or [] where they would be too many.
@@ -82,7 +89,7 @@ class Chart:
     bands: dict[str, list[Band]]
     log_y: bool
     log_time: bool
-    top: float | None = None
+    limits: tuple[float, float]
     targets: list[float] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
@@ -103,6 +110,27 @@ def curve_charts(report: Report) -> tuple[list[Chart], list[str]]:
         else:
             charts.append(chart)
     return charts, left_out
+
+
+def labelled_together(chart: Chart) -> list[list[float]]:
+    """Returns the targets that a chart shows; those too close for a label each share one."""
+    low, high = chart.limits
+    low = low if chart.log_y else 0.0
+    groups: list[list[float]] = []
+    for target in chart.targets:
+        if not low <= target <= high:
+            continue
+        if groups and _distance(target, groups[-1][-1], low, high, chart.log_y) < _LABEL_HEIGHT:
+            groups[-1].append(target)
+        else:
+            groups.append([target])
+    return groups
+
+
+def _distance(first: float, second: float, low: float, high: float, log: bool) -> float:
+    if log:
+        return abs(math.log(first / second)) / math.log(high / low)
+    return abs(first - second) / (high - low)
 
 
 def _accuracy_chart(report: Report, metric: str) -> Chart:
@@ -128,7 +156,7 @@ def _accuracy_chart(report: Report, metric: str) -> Chart:
         # Zero has no place on a logarithmic axis, and leaving it out would hide the best.
         log_y=bool(values.size and values.min() > 0),
         log_time=_spans_decades(bands),
-        top=_RATE_LIMIT_PERCENT if rate else None,
+        limits=_limits(bands, targets, _RATE_LIMIT_PERCENT if rate else None),
         targets=targets,
         marks=marks,
     )
@@ -153,16 +181,17 @@ def _loss_chart(report: Report) -> Chart | None:
         bands=bands,
         log_y=True,
         log_time=_spans_decades(bands),
+        limits=_limits(bands),
     )
 
 
 def _throughput_chart(report: Report) -> Chart | None:
     series = [run.series for run in report.runs if run.series is not None]
-    for rate, label in (("audio_s_per_s", "audio s/s"), ("utterances_per_s", "utterances/s")):
-        if series and all(rate in one.throughput for one in series):
-            break
-    else:
+    stated = [rate for rate in _RATES if series and all(rate in one.throughput for one in series)]
+    if not stated:
         return None
+    rate = stated[0]
+    label, what = _RATES[rate]
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         found = None if run.series is None else run.series.throughput[rate]
@@ -173,10 +202,9 @@ def _throughput_chart(report: Report) -> Chart | None:
     bands = _on_axes(report, curve)
     if not bands["minutes"]:
         return None
-    what = "Seconds of audio" if rate == "audio_s_per_s" else "Utterances"
     caption = (
         f"{what} trained on per second of training steps, waiting and compilation included, "
-        "over the last 1 % of the steps"
+        "over the last 2 % of the steps"
     )
     rugs = _rugs(report)
     if rugs:
@@ -190,6 +218,7 @@ def _throughput_chart(report: Report) -> Chart | None:
         bands=bands,
         log_y=_ratio([float(np.nanmedian(band.middle)) for band in bands["minutes"]]) > 4,
         log_time=_spans_decades(bands),
+        limits=_limits(bands),
         rugs=rugs,
     )
 
@@ -290,6 +319,21 @@ def _rugs(report: Report) -> list[Rug]:
 
 def _spans_decades(bands: dict[str, list[Band]]) -> bool:
     return _ratio([float(band.x[-1]) for band in bands["minutes"] if band.x.size]) > _LOG_TIME_RATIO
+
+
+def _limits(
+    bands: dict[str, list[Band]], targets: Sequence[float] = (), most: float | None = None
+) -> tuple[float, float]:
+    """Returns from where to where values go, and targets where they are lower."""
+    of_lines = [(one.low, one.middle, one.high) for one in bands["minutes"]]
+    values = np.concatenate([own for line in of_lines for own in line if own is not None] or [[]])
+    values = values[np.isfinite(values)]
+    positive = [*values[values > 0], *(target for target in targets if target > 0)]
+    high = 1.12 * float(values.max(initial=0)) or 1.0
+    low = float(min(positive, default=high)) / 1.15
+    high = high if most is None else min(high, most)
+    # Where everything lies above what is worth showing, as before the first epoch of sense.
+    return (low, high) if low < high else (high / 10, high)
 
 
 def _ratio(values: list[float]) -> float:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
@@ -16,7 +15,7 @@ from matplotlib.ticker import (
 )
 
 from tfasr.report.bands import EVERYTHING, Band
-from tfasr.report.charts import Chart, Rug
+from tfasr.report.charts import Chart, Rug, labelled_together
 from tfasr.report.drawing import (
     INK,
     add_legend,
@@ -25,10 +24,8 @@ from tfasr.report.drawing import (
     new_stack,
     run_colour,
     run_line,
-    shortened,
 )
 
-_LABEL_HEIGHT = 0.055
 _MARKED_POINTS = 60
 _STEPS = (1, 2, 5)
 _EVERYTHING_GREY = "#7d8794"
@@ -52,7 +49,7 @@ def draw_chart(chart: Chart) -> Figure:
     _set_time(axes, bands, log=chart.log_time)
     below.set_xlim(axes.get_xlim())
     _set_values(axes, chart)
-    _draw_targets(axes, chart.targets)
+    _draw_targets(axes, chart)
     label_axes(axes, x="", y=chart.y_label)
     below.set_xlabel(chart.clock, color=INK, fontsize=10.5)
     _legend(figure, bands, handles)
@@ -88,31 +85,23 @@ def _set_time(axes: Axes, bands: Sequence[Band], *, log: bool) -> None:
     if log and starts:
         axes.set_xscale("log")
         axes.set_xlim(min(starts) / 1.1, max(ends) * 1.08)
-        _label_log(axes.xaxis, *axes.get_xlim())
+        label_log(axes.xaxis, *axes.get_xlim())
     else:
         axes.set_xlim(0, max(ends, default=1) * 1.03 or 1)
         axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
 
 
 def _set_values(axes: Axes, chart: Chart) -> None:
-    bands = chart.bands["minutes"]
-    lines = [one for band in bands for one in (band.low, band.middle, band.high) if one is not None]
-    values = np.concatenate(lines or [[]])
-    values = values[np.isfinite(values) & ((values > 0) | (not chart.log_y))]
-    if not values.size:
-        return
-    high = values.max() * (1.15 if chart.log_y else 1.05)
-    high = high if chart.top is None else min(high, chart.top)
+    low, high = chart.limits
     if not chart.log_y:
-        axes.set_ylim(0, high or 1)
+        axes.set_ylim(0, high)
         return
     axes.set_yscale("log")
-    low = min([values.min(), *(target for target in chart.targets if target > 0)])
-    axes.set_ylim(low / 1.15, high)
-    _label_log(axes.yaxis, *axes.get_ylim())
+    axes.set_ylim(low, high)
+    label_log(axes.yaxis, low, high)
 
 
-def _label_log(axis, low: float, high: float) -> None:
+def label_log(axis, low: float, high: float) -> None:
     """Labels a logarithmic axis with as many plain figures as there is room for."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in (range(1, 10), (1, 1.5, 2, 3, 5, 7), _STEPS, (1,)):
@@ -126,25 +115,15 @@ def _label_log(axis, low: float, high: float) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _draw_targets(axes: Axes, targets: Sequence[float]) -> None:
+def _draw_targets(axes: Axes, chart: Chart) -> None:
     """Draws targets as dashed lines with their values beside the axes."""
-    low, high = axes.get_ylim()
-    groups: list[list[tuple[float, float]]] = []
-    for target in targets:
-        if not low <= target <= high:
-            continue
-        axes.axhline(target, color=INK, alpha=0.65, linewidth=1, dashes=(4, 3))
-        height = axes.transAxes.inverted().transform(axes.transData.transform((1, target)))[1]
-        # Lines too close for a label each share one.
-        if groups and groups[-1][-1][1] - height < _LABEL_HEIGHT:
-            groups[-1].append((target, height))
-        else:
-            groups.append([(target, height)])
-    for close in groups:
+    for close in labelled_together(chart):
+        for target in close:
+            axes.axhline(target, color=INK, alpha=0.65, linewidth=1, dashes=(4, 3))
         axes.annotate(
-            ", ".join(f"{target:.4g}" for target, _ in close),
-            (1.015, sum(height for _, height in close) / len(close)),
-            xycoords="axes fraction",
+            ", ".join(f"{target:.4g}" for target in close),
+            (1.015, close[len(close) // 2]),
+            xycoords=("axes fraction", "data"),
             va="center",
             color=INK,
             fontsize=9.5,
@@ -153,7 +132,7 @@ def _draw_targets(axes: Axes, targets: Sequence[float]) -> None:
 
 
 def _legend(figure: Figure, bands: Sequence[Band], handles: list) -> None:
-    names = [band.name for band in bands]
-    longest = max((len(shortened(name)) for name in names), default=1)
+    names = [band.label for band in bands]
+    longest = max(map(len, names), default=1)
     columns = max(1, min(4, len(names), 60 // (longest + 6)))
     add_legend(figure, handles, names, columns=columns)

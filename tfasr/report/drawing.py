@@ -129,7 +129,7 @@ def add_legend(figure: Figure, handles: list, labels: list[str], *, columns: int
         borderaxespad=0,
     )
     for text, label in zip(legend.get_texts(), labels, strict=True):
-        text.set(text=shortened(label), parse_math=False, color=INK)
+        text.set(text=shortened(label, 42), parse_math=False, color=INK)
 
 
 def shortened(name: str, most: int = 30) -> str:

@@ -1,9 +1,10 @@
 """The page's curves, as data for its plotting library.
 
 A plot is a dict: ``views``, lists of Plotly's traces by horizontal axis; ``x``, those axes' titles;
-``layout``, Plotly's; ``height`` in pixels; and for curves ``targets``, ``log_x``, ``log_y`` and
-``choose_y``. Colours that belong to the page are written ``@ink`` and filled in by its script, as
-is everything that depends on light or dark.
+``layout``, Plotly's; ``height`` in pixels, and ``narrow``, what a phone's legend adds to it; for
+curves also ``targets``, ``limits``, ``log_x``, ``log_y`` and ``choose_y``. Colours that belong to
+the page are written ``@ink`` and filled in by its script, as is everything that depends on light
+or dark.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tfasr.report.bands import EVERYTHING, Band
-from tfasr.report.charts import Chart, Mark, Point, Rug
-from tfasr.report.drawing import run_colour, shortened
+from tfasr.report.charts import Chart, Mark, Point, Rug, labelled_together
+from tfasr.report.drawing import run_colour
 
 Plot = dict[str, Any]
 
@@ -23,8 +24,8 @@ _GREY = "#7d8794"
 _DASHES = ("solid", "dash", "dashdot", "dot")
 _COLOURS = 8
 _HEIGHT = 400
+_LEGEND_ROW = 14
 _RUG_SHARE = 0.035
-_CLOSE_TARGETS = 1.1
 
 
 def chart_plot(chart: Chart) -> Plot:
@@ -51,14 +52,14 @@ def chart_plot(chart: Chart) -> Plot:
         }
         layout["xaxis"] = {"anchor": "y2"}
         layout["barmode"] = "overlay"
-    if not chart.log_y:
-        layout["yaxis"]["rangemode"] = "tozero"
     return {
         "views": {axis: _view(chart, axis, bands) for axis, bands in chart.bands.items()},
         "x": {axis: titles[axis] for axis in chart.bands},
         "layout": layout,
         "height": _HEIGHT + 16 * len(chart.rugs),
-        "targets": _targets(chart.targets),
+        "narrow": _LEGEND_ROW * len(chart.bands["minutes"]),
+        "targets": _targets(chart),
+        "limits": numbers(chart.limits),
         "log_x": chart.log_time,
         "log_y": chart.log_y,
         # Throughput is read from zero, and zero is not on a logarithmic axis.
@@ -114,7 +115,7 @@ def _band_traces(band: Band, unit: str, axis: str, *, hover: bool) -> list[dict]
     line = {
         **common,
         "y": numbers(band.middle),
-        "name": as_text(shortened(band.name)),
+        "name": as_text(band.label),
         "line": {"color": colour, "width": 2, "dash": dash},
     }
     if hover or band.runs > 1:
@@ -210,16 +211,13 @@ def _rug_traces(row: int, rug: Rug, axis: str) -> list[dict]:
     ]
 
 
-def _targets(targets: Sequence[float]) -> list[dict[str, Any]]:
-    """Returns the targets' lines; those too close for a label each share one."""
-    groups: list[list[float]] = []
-    for target in sorted(targets, reverse=True):
-        if groups and groups[-1][-1] < target * _CLOSE_TARGETS:
-            groups[-1].append(target)
-        else:
-            groups.append([target])
+def _targets(chart: Chart) -> list[dict[str, Any]]:
+    """Returns the targets' lines; the label stands at the middle one of those that share it."""
     return [
-        {"y": target, "label": ", ".join(f"{one:.4g}" for one in close) if not index else ""}
-        for close in groups
-        for index, target in enumerate(close)
+        {
+            "y": target,
+            "label": ", ".join(f"{one:.4g}" for one in close) if at == len(close) // 2 else "",
+        }
+        for close in labelled_together(chart)
+        for at, target in enumerate(close)
     ]

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfasr.report.analysis import Report
-from tfasr.report.bracket_figure import bracket_rows, row_offsets
+from tfasr.report.bracket_figure import (
+    Span,
+    arrow_place,
+    bracket_range,
+    bracket_rows,
+    row_offsets,
+)
 from tfasr.report.drawing import DEVICE_COLOURS, INTERVAL_COLOURS, run_colour, shortened
 from tfasr.report.grouping import GroupResult
 from tfasr.report.interactive import INK, Plot, as_text, numbers
@@ -51,7 +57,7 @@ def intervals_plot(report: Report, most: int) -> Plot:
         "hovermode": "closest",
         "yaxis": rows,
     }
-    return _plot(traces, layout, "minutes", 150 + 30 * len(runs))
+    return _plot(traces, layout, "minutes", 170 + 30 * len(runs))
 
 
 def waterfall_plot(found: Decomposition) -> Plot:
@@ -107,37 +113,35 @@ def waterfall_plot(found: Decomposition) -> Plot:
 def bracket_plot(report: Report, results: Sequence[Sequence[GroupResult]], *, clock: str) -> Plot:
     """Returns a row for each target and group, and in it each run's bracket."""
     rows = bracket_rows(results)
-    ends = [
-        one.last_miss_s if one.censored else one.first_hit_s
-        for _, result in rows
-        for one in result.brackets
-    ]
-    end = max(ends) / 60
+    begin, end, log = bracket_range(rows)
     traces: list[dict] = []
     for row, (number, result) in enumerate(rows):
         names = [report.runs[run].name for run in result.members]
-        traces += _bracket_traces(row, number, result, names, end)
+        traces += _bracket_traces(row, number, result, names, (begin, end))
     labels = [
         f"{target_label(*one.target)}<br>{as_text(shortened(one.group, 20))}" for _, one in rows
     ]
     layout = {
         "hovermode": "closest",
         "yaxis": {**_rows(labels), "range": [len(rows) - 0.4, -0.6]},
-        "xaxis": {"range": [0, end * 1.07 or 1]},
+        "xaxis": {
+            "type": "log" if log else "linear",
+            "range": [math.log10(begin), math.log10(end)] if log else [begin, end],
+        },
     }
     return _plot(traces, layout, clock, 110 + 46 * len(rows))
 
 
 def _bracket_traces(
-    row: int, number: int, result: GroupResult, names: Sequence[str], end: float
+    row: int, number: int, result: GroupResult, names: Sequence[str], span: Span
 ) -> list[dict]:
     line: dict[str, Any] = {"x": [], "y": [], "mode": "lines", "hoverinfo": "skip"}
     never = {**line, "x": [], "y": []}
     dots: dict[str, Any] = {"x": [], "y": [], "text": [], "mode": "markers"}
     offsets = row_offsets(len(result.brackets), _ROOM)
     for one, offset, run in zip(result.brackets, offsets, names, strict=True):
-        y, low = row + offset, one.last_miss_s / 60
-        high = end * 1.04 if one.censored else one.first_hit_s / 60
+        y, low = row + offset, max(one.last_miss_s / 60, span[0])
+        high = arrow_place(span) if one.censored else one.first_hit_s / 60
         into = never if one.censored else line
         into["x"] += [*numbers([low, high]), None]
         into["y"] += [*numbers([y, y]), None]
@@ -267,4 +271,11 @@ def _rows(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def _plot(traces: list[dict], layout: dict[str, Any], x: str, height: int) -> Plot:
-    return {"views": {_ONLY: traces}, "x": {_ONLY: x}, "layout": layout, "height": height}
+    named = {trace["name"] for trace in traces if "name" in trace}
+    return {
+        "views": {_ONLY: traces},
+        "x": {_ONLY: x},
+        "layout": layout,
+        "height": height,
+        "narrow": 9 * len(named),
+    }

@@ -82,7 +82,7 @@
         yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", ...legend,
       },
       margin: { l: 12, r: plot.targets && plot.targets.length ? 44 : 12, t: 30, b: 12 },
-      height: plot.height,
+      height: plot.height + (innerWidth < 640 ? plot.narrow : 0),
       // A finger that moves over a plot scrolls the page.
       dragmode: touch.matches ? false : "zoom",
       ...rest,
@@ -98,7 +98,7 @@
     layout.xaxis.type = logX ? "log" : "linear";
     layout.xaxis.rangemode = logX ? "normal" : "tozero";
     layout.yaxis.type = logY ? "log" : "linear";
-    if (!logY) layout.yaxis.rangemode = "tozero";
+    layout.yaxis.range = logY ? plot.limits.map(Math.log10) : [0, plot.limits[1]];
     return { ...layout, ...targetLines(plot, logY) };
   };
 

@@ -14,6 +14,7 @@ AXES = ("minutes", "epochs", "utterances")
 """What a curve can be drawn over; the first is the policy's clock."""
 
 CURVE_POINTS = 400
+_ROLLING_SHARE = 0.02
 _STATED = {"audio_s": "audio_s_per_s", "utterances": "utterances_per_s"}
 _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
@@ -41,7 +42,7 @@ class RunSeries:
 
     Attributes:
         loss: smoothed and thinned.
-        throughput: ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 1 % of all,
+        throughput: ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all,
             input wait and compilation counted; what the log does not state is left out.
         evaluations: in the order of their time.
         utterances_by_epoch: trained on until the end of each epoch; {} where not stated.
@@ -84,7 +85,7 @@ def _loss(x: dict[str, np.ndarray], stats: Sequence[dict]) -> Series:
 
 def _throughput(x: dict[str, np.ndarray], stats: Sequence[dict]) -> dict[str, Series]:
     seconds = sum(np.nan_to_num(_column(stats, name)) for name in _SECONDS)
-    window = max(1, round(len(stats) / 100))
+    window = max(1, round(len(stats) * _ROLLING_SHARE))
     found = {}
     for name, rate in _STATED.items():
         amount = _column(stats, name)
