@@ -36,14 +36,16 @@ def write_page(
         shown: the report's tables; the first one stands above the figures.
         results: the report's `tfasr.report.grouping.group_results`, where they are known already.
     """
-    drawn, left_out = figures(report, group_results(report) if results is None else results)
+    results = group_results(report) if results is None else results
+    drawn, left_out = figures(report, results)
     still = write_pictures(drawn, folder)
-    page = _page(report, drawn, still, left_out, shown)
+    page = _page(report, results, drawn, still, left_out, shown)
     (folder / "report.html").write_text(page, encoding="utf-8")
 
 
 def _page(
     report: Report,
+    results: Sequence[Sequence[GroupResult]],
     drawn: Sequence[Drawing],
     still: dict[str, str],
     left_out: Sequence[str],
@@ -60,7 +62,7 @@ def _page(
         '<link rel="icon" href="data:,">\n'
         f"<title>Time to accuracy</title>\n<style>{style()}</style>\n</head>\n<body>\n"
         "<h1>Time to accuracy</h1>\n"
-        f"{_list(answers(report), 'answers')}"
+        f"{_list(answers(report, results), 'answers')}"
         f"{_table(first, of_runs)}"
         f"{controls()}"
         f'<div class="figures">\n{pictures(drawn, still)}</div>\n'
@@ -71,11 +73,11 @@ def _page(
     )
 
 
-def answers(report: Report) -> list[str]:
+def answers(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[str]:
     """Returns a sentence for each target: who met it first, and how long the others took."""
     grouped = any(len(members) > 1 for members in group_members(report.runs).values())
     if grouped:
-        return [_group_answer(of_target) for of_target in group_results(report)]
+        return [_group_answer(of_target) for of_target in results]
     return [_answer(report, index) for index in range(len(report.targets))]
 
 
