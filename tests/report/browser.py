@@ -106,6 +106,16 @@ class Browser:
             assert time.monotonic() - began < _PATIENCE_S, f"never true: {expression}"
             time.sleep(0.05)
 
+    def click(self, selector):
+        """Presses and releases the mouse on the first element that a selector finds."""
+        x, y = self.run(
+            f"(() => {{ const found = document.querySelector({json.dumps(selector)});"
+            "found.scrollIntoView({block: 'center'}); const box = found.getBoundingClientRect();"
+            "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
     def picture(self, path, *, whole=True):
         """Writes a PNG of the page, or of its part on the screen."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
