@@ -7,6 +7,7 @@ from tests.report.test_groups import seeds
 from tests.report.test_report import LedgerBuilder, ledger_of
 from tfasr.commands.report import _analyse
 from tfasr.report.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
+from tfasr.report.chart import labelled_together
 from tfasr.report.charts import curve_charts
 from tfasr.tta.policies import POLICIES
 
@@ -80,7 +81,16 @@ def test_seeds_are_one_line_on_every_axis(tmp_path):
     assert cer.bands["utterances"][0].x.tolist() == [8, 16, 24, 32, 40]
     mark = next(one for one in cer.marks if one.group == "small")
     assert mark.at["epochs"] == (3, 10)
-    assert mark.at["minutes"][0] == pytest.approx(8.06 / 60)
+    assert mark.at["minutes"] == (pytest.approx(8.06 / 60), 10)
+
+
+def test_the_median_time_stands_on_the_targets_line_where_the_groups_own_has_ended(tmp_path):
+    for seed, train_s in enumerate((1.0, 3.0)):
+        run_dir = ledger_of([0.5, 0.05, 0.05], train_s=train_s).write(tmp_path / f"run-{seed}")
+        (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
+    (mark,) = chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").marks
+    # 8 s and 20 s.
+    assert mark.at["minutes"] == (pytest.approx(14 / 60), 10)
 
 
 def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
@@ -135,8 +145,6 @@ def test_zero_errors_are_not_hidden_by_a_logarithm(values, log, tmp_path):
 
 
 def test_targets_too_close_for_two_labels_share_one(tmp_path):
-    from tfasr.report.charts import labelled_together
-
     targets = [["cer", 0.1], ["cer", 0.099], ["cer", 0.4]]
     report = analysed(ledger_of([0.5, 0.05, 0.05], targets=targets).write(tmp_path / "run"))
     assert labelled_together(chart(report, "cer")) == [[40], [10, pytest.approx(9.9)]]

@@ -1,17 +1,17 @@
-"""What the figures over time show, before they are drawn in any way."""
+"""The figures over time that a report has: error rates, loss, throughput."""
 
-import math
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from tfasr.report.analysis import Report, RunAnalysis
 from tfasr.report.bands import EVERYTHING, MOST_GROUPS, Band, Curve, group_bands, spread_text
+from tfasr.report.chart import Chart, Mark, Point, Rug, value_limits
 from tfasr.report.grouping import colours, group_members
 from tfasr.report.naming import RATES, metric_label
-from tfasr.report.series import AXES, Evaluation
+from tfasr.report.series import AXES
 from tfasr.report.smoothing import SIGMA
 
 _MOST_POINTS = 2000
@@ -25,75 +25,6 @@ _RATES = {
 }
 _GAP_SHARE = 0.02
 _GAP_STEPS = 5
-_LABEL_HEIGHT = 0.055
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Where a group met a target: a point of its line on each axis."""
-
-    group: str
-    number: int
-    target: float
-    at: dict[str, tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One evaluation of one run, for whoever points at it."""
-
-    run: str
-    group: str
-    number: int
-    epoch: int
-    x: dict[str, float]
-    y: float
-
-
-@dataclass(frozen=True)
-class Rug:
-    """When a run evaluated; ``at`` has the evaluated epochs' ends on the other axes."""
-
-    run: str
-    group: str
-    number: int
-    evaluations: list[Evaluation]
-    at: dict[str, list[float]]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A figure over time.
-
-    Attributes:
-        name: of the figure's file.
-        caption: a sentence without its full stop.
-        clock: what the minutes are.
-        y_label: with its unit.
-        unit: of values, for whoever points at one.
-        bands: by the axes that all of its curves have.
-        limits: of the vertical axis; the lower one only where it is logarithmic.
-        log_y: whether it is.
-        log_time: whether minutes are.
-        targets: drawn as lines.
-        marks: drawn as rings.
-        points: every evaluation, or [] where they would be too many.
-        rugs: evaluations of the first run of each group, drawn beneath.
-    """
-
-    name: str
-    caption: str
-    clock: str
-    y_label: str
-    unit: str
-    bands: dict[str, list[Band]]
-    log_y: bool
-    log_time: bool
-    limits: tuple[float, float]
-    targets: list[float] = field(default_factory=list)
-    marks: list[Mark] = field(default_factory=list)
-    points: list[Point] = field(default_factory=list)
-    rugs: list[Rug] = field(default_factory=list)
 
 
 def curve_charts(report: Report) -> tuple[list[Chart], list[str]]:
@@ -112,27 +43,6 @@ def curve_charts(report: Report) -> tuple[list[Chart], list[str]]:
     return charts, left_out
 
 
-def labelled_together(chart: Chart) -> list[list[float]]:
-    """Returns the targets that a chart shows; those too close for a label each share one."""
-    low, high = chart.limits
-    low = low if chart.log_y else 0.0
-    groups: list[list[float]] = []
-    for target in chart.targets:
-        if not low <= target <= high:
-            continue
-        if groups and _distance(target, groups[-1][-1], low, high, chart.log_y) < _LABEL_HEIGHT:
-            groups[-1].append(target)
-        else:
-            groups.append([target])
-    return groups
-
-
-def _distance(first: float, second: float, low: float, high: float, log: bool) -> float:
-    if log:
-        return abs(math.log(first / second)) / math.log(high / low)
-    return abs(first - second) / (high - low)
-
-
 def _accuracy_chart(report: Report, metric: str) -> Chart:
     rate = metric in RATES
     scale = 100 if rate else 1
@@ -140,12 +50,12 @@ def _accuracy_chart(report: Report, metric: str) -> Chart:
     values = np.concatenate([band.middle for band in bands["minutes"]] or [[]])
     values = values[np.isfinite(values)]
     targets = sorted({v * scale for name, v in report.targets if name == metric}, reverse=True)
-    marks = _marks(report, metric, bands)
+    marks = _marks(report, metric, bands, scale)
     caption = f"{metric_label(metric)} on the validation set"
     if targets:
         caption += "; dashed lines are targets, rings mark where the rule for one is met"
         if any(band.runs > 1 for band in bands["minutes"]):
-            caption += " (of groups: the median time)"
+            caption += " (by a group: its median time)"
     chart = Chart(
         name=metric,
         caption=_with_spread(caption, bands),
@@ -156,7 +66,7 @@ def _accuracy_chart(report: Report, metric: str) -> Chart:
         # Zero has no place on a logarithmic axis, and leaving it out would hide the best.
         log_y=bool(values.size and values.min() > 0),
         log_time=_spans_decades(bands),
-        limits=_limits(bands, targets, _RATE_LIMIT_PERCENT if rate else None),
+        limits=value_limits(bands, targets, _RATE_LIMIT_PERCENT if rate else None),
         targets=targets,
         marks=marks,
     )
@@ -181,7 +91,7 @@ def _loss_chart(report: Report) -> Chart | None:
         bands=bands,
         log_y=True,
         log_time=_spans_decades(bands),
-        limits=_limits(bands),
+        limits=value_limits(bands),
     )
 
 
@@ -218,7 +128,7 @@ def _throughput_chart(report: Report) -> Chart | None:
         bands=bands,
         log_y=_ratio([float(np.nanmedian(band.middle)) for band in bands["minutes"]]) > 4,
         log_time=_spans_decades(bands),
-        limits=_limits(bands),
+        limits=value_limits(bands),
         rugs=rugs,
     )
 
@@ -264,7 +174,7 @@ def _places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
     return places
 
 
-def _marks(report: Report, metric: str, bands: dict[str, list[Band]]) -> list[Mark]:
+def _marks(report: Report, metric: str, bands: dict[str, list[Band]], scale: float) -> list[Mark]:
     by_number = {
         axis: {band.number: band for band in own if band.number != EVERYTHING}
         for axis, own in bands.items()
@@ -286,7 +196,9 @@ def _marks(report: Report, metric: str, bands: dict[str, list[Band]]) -> list[Ma
                 x = statistics.median([*places, *never])
                 if np.isfinite(x):
                     line = drawn[number]
-                    at[axis] = (x, float(np.interp(x, line.x, line.middle)))
+                    # A group's line is of medians at one time, and its own end may be earlier.
+                    y = value * scale if line.runs > 1 else np.interp(x, line.x, line.middle)
+                    at[axis] = (x, float(y))
             if "minutes" in at:
                 marks.append(Mark(group, number, value, at))
     return marks
@@ -319,21 +231,6 @@ def _rugs(report: Report) -> list[Rug]:
 
 def _spans_decades(bands: dict[str, list[Band]]) -> bool:
     return _ratio([float(band.x[-1]) for band in bands["minutes"] if band.x.size]) > _LOG_TIME_RATIO
-
-
-def _limits(
-    bands: dict[str, list[Band]], targets: Sequence[float] = (), most: float | None = None
-) -> tuple[float, float]:
-    """Returns from where to where values go, and targets where they are lower."""
-    of_lines = [(one.low, one.middle, one.high) for one in bands["minutes"]]
-    values = np.concatenate([own for line in of_lines for own in line if own is not None] or [[]])
-    values = values[np.isfinite(values)]
-    positive = [*values[values > 0], *(target for target in targets if target > 0)]
-    high = 1.12 * float(values.max(initial=0)) or 1.0
-    low = float(min(positive, default=high)) / 1.15
-    high = high if most is None else min(high, most)
-    # Where everything lies above what is worth showing, as before the first epoch of sense.
-    return (low, high) if low < high else (high / 10, high)
 
 
 def _ratio(values: list[float]) -> float:

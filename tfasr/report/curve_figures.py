@@ -15,7 +15,7 @@ from matplotlib.ticker import (
 )
 
 from tfasr.report.bands import EVERYTHING, Band
-from tfasr.report.charts import Chart, Rug, labelled_together
+from tfasr.report.chart import Chart, Rug, labelled_together
 from tfasr.report.drawing import (
     INK,
     add_legend,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from tfasr.report import interactive, interactive_bars
 from tfasr.report.analysis import Report
-from tfasr.report.bracket_figure import bracket_figure
+from tfasr.report.bracket_figure import bracket_figure, bracket_rows
 from tfasr.report.charts import clock_label, curve_charts
 from tfasr.report.curve_figures import draw_chart
 from tfasr.report.drawing import INTERVAL_COLOURS, add_legend, label_axes, new_figure, shortened
@@ -66,13 +66,16 @@ def figures(
         )
         if any(len(one.members) > 1 for of_target in results for one in of_target):
             caption += "; tall lines are medians"
+        if len(bracket_rows(results)) < sum(map(len, results)):
+            caption += "; the first of them"
         plot = interactive_bars.bracket_plot(report, results, clock=clock)
         drawn.append(Drawing("brackets", caption, bracket_figure(results, clock=clock), plot))
     drawn += _waterfalls(report, results)
+    more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
     drawn.append(
         Drawing(
             "intervals",
-            "Where the time of the whole run went",
+            f"Where the time of the whole run went{more}",
             intervals_figure(report),
             interactive_bars.intervals_plot(report, MOST_BARS),
         )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.report.bands import EVERYTHING, Band
-from tfasr.report.charts import Chart, Mark, Point, Rug, labelled_together
+from tfasr.report.chart import Chart, Mark, Point, Rug, labelled_together
 from tfasr.report.drawing import run_colour
 
 Plot = dict[str, Any]

@@ -105,6 +105,7 @@ def waterfall_plot(found: Decomposition) -> Plot:
             "range": [math.log(low), math.log(high)],
             "tickvals": numbers([math.log(tick) for tick in ticks]),
             "ticktext": [f"{tick:g}" for tick in ticks],
+            "tickangle": 0,
         },
     }
     return _plot([trace, beside], layout, "times as long", 400)

@@ -81,7 +81,8 @@
         orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container",
         yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", ...legend,
       },
-      margin: { l: 12, r: plot.targets && plot.targets.length ? 44 : 12, t: 30, b: 12 },
+      margin: { l: 12, r: plot.targets && plot.targets.length ? 44 : 12,
+        t: touch.matches ? 8 : 30, b: 12 },
       height: plot.height + (innerWidth < 640 ? plot.narrow : 0),
       // A finger that moves over a plot scrolls the page.
       dragmode: touch.matches ? false : "zoom",

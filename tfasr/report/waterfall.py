@@ -53,7 +53,7 @@ def waterfall_range(found: Decomposition) -> tuple[float, float, list[float]]:
     margin = max(1.05, (high / low) ** 0.12)
     bottom, top = low / margin, high * margin * margin
     # Over a narrow range a logarithmic axis is all but linear.
-    even = MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]).tick_values(bottom, top)
+    even = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(bottom, top)
     ticks = even if top / bottom < _NARROW else _TICKS
     return bottom, top, [round(float(tick), 4) for tick in ticks if bottom <= tick <= top]
 
