@@ -16,6 +16,7 @@ from tfasr.tta.brackets import Bracket
 _MOST_ROWS = 32
 _ROOM = 0.72
 _LOG_RATIO = 8
+_ROOMY = 12
 
 Span = tuple[float, float]
 
@@ -63,6 +64,11 @@ def row_offsets(count: int, room: float) -> np.ndarray:
     return (np.arange(count) + 0.5) / count * room - room / 2
 
 
+def crowding(count: int) -> float:
+    """Returns how much smaller than usual the marks of so many runs in one row are."""
+    return max(0.15, min(1.0, _ROOMY / count))
+
+
 def _draw_brackets(
     axes: Axes, rows: np.ndarray, brackets: Sequence[Bracket], colour: str, span: Span
 ) -> None:
@@ -72,14 +78,15 @@ def _draw_brackets(
     highs = np.array([np.nan if one.censored else one.first_hit_s for one in brackets]) / 60
     at = [np.nan if one.interpolated_s is None else one.interpolated_s for one in brackets]
     met = np.isfinite(highs)
-    axes.hlines(rows[met], lows[met], highs[met], color=colour, linewidth=2.2)
+    scale = crowding(len(brackets))
+    axes.hlines(rows[met], lows[met], highs[met], color=colour, linewidth=2.2 * scale)
     for edges in (lows, highs):
-        axes.plot(edges, rows, "|", color=colour, markersize=6)
-    axes.plot(np.array(at) / 60, rows, "o", color=colour, markersize=4.2)
+        axes.plot(edges, rows, "|", color=colour, markersize=6 * scale)
+    axes.plot(np.array(at) / 60, rows, "o", color=colour, markersize=4.2 * scale)
     if not met.all():
         never = rows[~met]
-        axes.hlines(never, lows[~met], end, color=colour, linewidth=1.1, linestyle=":")
-        axes.plot(np.full(never.size, end), never, ">", color=colour, markersize=5)
+        axes.hlines(never, lows[~met], end, color=colour, linewidth=1.1 * scale, linestyle=":")
+        axes.plot(np.full(never.size, end), never, ">", color=colour, markersize=5 * scale)
 
 
 def bracket_range(rows: Sequence[tuple[int, GroupResult]]) -> tuple[float, float, bool]:

@@ -58,28 +58,10 @@ def figures(
         Drawing(one.name, one.caption, draw_chart(one), interactive.chart_plot(one))
         for one in charts
     ]
-    clock = clock_label(report)
     if report.targets and any(run.curves for run in report.runs):
-        caption = (
-            "What is known of each time to accuracy: the evaluations between which it lies, and "
-            "the interpolated time (dot); an arrow where a run never met the target"
-        )
-        if any(len(one.members) > 1 for of_target in results for one in of_target):
-            caption += "; tall lines are medians"
-        if len(bracket_rows(results)) < sum(map(len, results)):
-            caption += "; the first of them"
-        plot = interactive_bars.bracket_plot(report, results, clock=clock)
-        drawn.append(Drawing("brackets", caption, bracket_figure(results, clock=clock), plot))
+        drawn.append(_brackets(report, results))
     drawn += _waterfalls(report, results)
-    more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
-    drawn.append(
-        Drawing(
-            "intervals",
-            f"Where the time of the whole run went{more}",
-            intervals_figure(report),
-            interactive_bars.intervals_plot(report, MOST_BARS),
-        )
-    )
+    drawn.append(_intervals(report))
     windows = utilisation_windows(report)
     if windows:
         caption = (
@@ -93,6 +75,27 @@ def figures(
             "Utilisation: no run has a cpu.csv or gpu.csv with samples of steps after warm-up."
         )
     return drawn, left_out
+
+
+def _brackets(report: Report, results: Sequence[Sequence[GroupResult]]) -> Drawing:
+    caption = (
+        "What is known of each time to accuracy: the evaluations between which it lies, and "
+        "the interpolated time (dot); an arrow where a run never met the target"
+    )
+    if any(len(one.members) > 1 for of_target in results for one in of_target):
+        caption += "; tall lines are medians"
+    if len(bracket_rows(results)) < sum(map(len, results)):
+        caption += "; the first of them"
+    clock = clock_label(report)
+    plot = interactive_bars.bracket_plot(report, results, clock=clock)
+    return Drawing("brackets", caption, bracket_figure(results, clock=clock), plot)
+
+
+def _intervals(report: Report) -> Drawing:
+    more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
+    caption = f"Where the time of the whole run went{more}"
+    plot = interactive_bars.intervals_plot(report, MOST_BARS)
+    return Drawing("intervals", caption, intervals_figure(report), plot)
 
 
 def intervals_figure(report: Report) -> Figure:

@@ -11,6 +11,7 @@ from tfasr.report.bracket_figure import (
     arrow_place,
     bracket_range,
     bracket_rows,
+    crowding,
     row_offsets,
 )
 from tfasr.report.drawing import DEVICE_COLOURS, INTERVAL_COLOURS, run_colour, shortened
@@ -85,18 +86,7 @@ def waterfall_plot(found: Decomposition) -> Plot:
         "hovertemplate": "%{customdata}: %{text}<extra></extra>",
         "showlegend": False,
     }
-    # The library writes beside a bar that points left on its left, where the names are.
     ends = [base + max(0.0, math.log(factor)) for base, factor in zip(bases, factors, strict=True)]
-    beside = {
-        "x": numbers(ends),
-        "y": trace["y"],
-        "text": [f" {text}" for text in texts],
-        "mode": "text",
-        "textposition": "middle right",
-        "cliponaxis": False,
-        "hoverinfo": "skip",
-        "showlegend": False,
-    }
     layout = {
         "bargap": 0.38,
         "hovermode": "closest",
@@ -108,7 +98,21 @@ def waterfall_plot(found: Decomposition) -> Plot:
             "tickangle": 0,
         },
     }
-    return _plot([trace, beside], layout, "times as long", 400)
+    return _plot([trace, _texts_beside(ends, texts)], layout, "times as long", 400)
+
+
+def _texts_beside(ends: Sequence[float], texts: Sequence[str]) -> dict[str, Any]:
+    """Returns texts on the right of bars; the library has those of negative ones on the left."""
+    return {
+        "x": numbers(ends),
+        "y": list(range(len(texts))),
+        "text": [f" {text}" for text in texts],
+        "mode": "text",
+        "textposition": "middle right",
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def bracket_plot(report: Report, results: Sequence[Sequence[GroupResult]], *, clock: str) -> Plot:
@@ -155,26 +159,32 @@ def _bracket_traces(
         dots["text"].append(f"{as_text(run)}<br>{said}")
         dots.setdefault("symbols", []).append("triangle-right" if one.censored else "circle")
     colour, common = run_colour(number), {"showlegend": False, "legendgroup": f"group{number}"}
-    dots["marker"] = {"color": colour, "size": 7, "symbol": dots.pop("symbols")}
+    scale = crowding(len(result.brackets))
+    dots["marker"] = {"color": colour, "size": 7 * scale, "symbol": dots.pop("symbols")}
     dots["hovertemplate"] = "%{text}<extra></extra>"
     traces = [
-        {**line, **common, "line": {"color": colour, "width": 3}},
-        {**never, **common, "line": {"color": colour, "width": 1.5, "dash": "dot"}},
+        {**line, **common, "line": {"color": colour, "width": 3 * scale}},
+        {**never, **common, "line": {"color": colour, "width": 1.5 * scale, "dash": "dot"}},
         {**dots, **common},
+        *_median_traces(row, result),
     ]
-    median = result.statistics.median_s
-    if median is not None and len(result.brackets) > 1:
-        traces.append(
-            {
-                "x": numbers([median / 60] * 2),
-                "y": [row - 0.44, row + 0.44],
-                "mode": "lines",
-                "line": {"color": INK, "width": 2},
-                "hovertemplate": "median: %{x:.4~g} min<extra></extra>",
-                "showlegend": False,
-            }
-        )
     return [trace for trace in traces if trace["x"]]
+
+
+def _median_traces(row: int, result: GroupResult) -> list[dict]:
+    median = result.statistics.median_s
+    if median is None or len(result.brackets) == 1:
+        return []
+    return [
+        {
+            "x": numbers([median / 60] * 2),
+            "y": [row - 0.44, row + 0.44],
+            "mode": "lines",
+            "line": {"color": INK, "width": 2},
+            "hovertemplate": "median: %{x:.4~g} min<extra></extra>",
+            "showlegend": False,
+        }
+    ]
 
 
 def utilisation_plot(windows: Sequence[UtilisationWindow]) -> Plot:
