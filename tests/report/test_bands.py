@@ -3,19 +3,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.report.conftest import ledger_of
 from tests.report.test_groups import seeds
-from tests.report.test_report import LedgerBuilder, ledger_of
-from tfasr.commands.report import _analyse
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.report.analysis import analyse_run, compare
 from tfasr.report.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
 from tfasr.report.chart import labelled_together
 from tfasr.report.charts import curve_charts
-from tfasr.tta.policies import POLICIES
+from tfasr.report.grouping import configuration, named_groups
+from tfasr.report.naming import merged_targets
+from tfasr.tta.run import load_run
 
 
-def analysed(*run_dirs, policy="paper"):
-    return _analyse(
-        run_dirs, [], force=False, policy=POLICIES[policy], window=None, with_series=True
-    )
+def analysed(*run_dirs):
+    logs = [load_run(run_dir) for run_dir in run_dirs]
+    targets = merged_targets(log.targets for log in logs)
+    runs = [analyse_run(log, targets, with_loss=True) for log in logs]
+    return compare(named_groups(runs, [configuration(log) for log in logs]), targets)
 
 
 def chart(report, name):

@@ -63,7 +63,7 @@ def report(
         policy=POLICIES[policy or "paper"],
         window=window,
         all_policies=policy is not None or out is not None,
-        with_series=out is not None,
+        with_loss=out is not None,
     )
     results = group_results(analysed)
     if out is not None:
@@ -191,7 +191,7 @@ def _write(analysed: Report, results: list[list[GroupResult]], out: Path, *, pow
         (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
         (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
-        write_page(analysed, out, shown, results)
+        write_page(analysed, out, shown, results=results)
     except OSError as error:
         raise RunError(
             f"The report must be written to {out}, and could not be: {error}. "

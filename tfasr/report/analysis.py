@@ -138,7 +138,7 @@ def analyse_run(
     policy: Policy = POLICIES["paper"],
     window: int | None = None,
     all_policies: bool = False,
-    with_series: bool = False,
+    with_loss: bool = False,
 ) -> RunAnalysis:
     """Returns what a report says about a run; the run itself can be let go afterwards.
 
@@ -149,7 +149,7 @@ def analyse_run(
         policy: whose clock and rule it is measured by.
         window: replaces the policy's own.
         all_policies: also measure it under every other policy.
-        with_series: also keep what figures over time are made of.
+        with_loss: also keep what figures over time are made of.
     """
     metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in targets)])
     curves = {metric: run.accuracy_curve(metric, policy) for metric in metrics}
@@ -164,7 +164,7 @@ def analyse_run(
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
-        series=run_series(run, policy) if with_series else None,
+        series=run_series(run, policy) if with_loss else None,
         comparability=run.comparability,
         config=run.config,
         status=run.status,

@@ -21,6 +21,7 @@ def write_page(
     report: Report,
     folder: Path,
     shown: Sequence[Table],
+    *,
     results: Sequence[Sequence[GroupResult]] | None = None,
 ) -> None:
     """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.

@@ -11,8 +11,6 @@ from tfasr.tta.timeline import Event, elapsed_s, metadata
 WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
 
-_KEYS = frozenset({"epoch_stop", "eval_stop", "eval_accuracy", "tracked_stats"})
-
 
 @dataclass(frozen=True)
 class AccuracyPoint:
@@ -101,9 +99,6 @@ def curve_on(
     ended: set[int] = set()
     points: dict[int, AccuracyPoint] = {}
     for event, now, counts in zip(events, times_s, useful, strict=True):
-        # Nearly all events are steps.
-        if event["key"] not in _KEYS:
-            continue
         epoch = metadata(event).get("epoch_num")
         if not counts or epoch is None:
             continue
