@@ -102,7 +102,7 @@ class Browser:
     def wait_for(self, expression):
         """Waits until a JavaScript expression is true."""
         began = time.monotonic()
-        while not self.run(expression):
+        while not self.run(f"!!({expression})"):
             assert time.monotonic() - began < _PATIENCE_S, f"never true: {expression}"
             time.sleep(0.05)
 

@@ -60,7 +60,8 @@ def test_it_draws_everything_fetches_nothing_and_has_nothing_to_say(page, browse
     # Still figures have made room.
     assert browser.run("[...document.querySelectorAll('.still')].every((s) => !s.clientHeight)")
     assert browser.run("document.querySelectorAll('#cer .js-fill').length") == 2
-    assert {url.partition("?")[0] for url in browser.requests} == {page.as_uri()}
+    asked = {url for url in browser.requests if not url.startswith("data:")}
+    assert asked == {page.as_uri()}
     assert browser.console == []
 
 
@@ -108,6 +109,25 @@ def test_a_legend_entry_hides_the_whole_group(page, browser):
     assert browser.run(fills) == 2
     browser.click("#cer .legendtoggle")
     browser.wait_for(f"{fills} == 1")
+
+
+def test_who_points_at_an_evaluation_is_told_whose_it_is(page, browser):
+    browser.open(page)
+    browser.wait_for(DRAWN)
+    browser.run("Plotly.Fx.hover(document.querySelector('#cer .plot'), "
+                "[{curveNumber: document.querySelector('#cer .plot').data"
+                ".findIndex((t) => t.text), pointNumber: 4}]); 1")  # fmt: skip
+    browser.wait_for("document.querySelector('#cer .hovertext')")
+    said = browser.run("document.querySelector('#cer .hovertext').textContent")
+    assert said == "small-seed0epoch 5, 0.2 min10 %"
+
+
+def test_the_policy_lets_a_reader_save_a_figure(page, browser):
+    browser.open(page)
+    browser.wait_for(DRAWN)
+    picture = browser.run("Plotly.toImage(document.querySelector('#cer .plot'))")
+    assert picture.startswith("data:image/png;base64,")
+    assert browser.console == []
 
 
 @pytest.mark.parametrize("dark", [False, True])
