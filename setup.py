@@ -44,7 +44,10 @@ ParallelCompile().install()
 setup(
     packages=[*find_packages(include=["tfasr", "tfasr.*"]), *preset_folders],
     package_dir=preset_folders,
-    package_data=dict.fromkeys(preset_folders, ["*.gin"]),
+    package_data={
+        **dict.fromkeys(preset_folders, ["*.gin"]),
+        "tfasr.report": ["page.css", "page.js"],
+    },
     ext_modules=[word_beam_core, recurrent_core],
     cmdclass={"build_ext": build_ext},
 )

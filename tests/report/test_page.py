@@ -1,12 +1,36 @@
+import hashlib
+import json
 import re
+import xml.etree.ElementTree as ElementTree
+from base64 import b64encode
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
 
 from tests.report.conftest import ledger_of
+from tests.report.test_groups import seeds
 from tfasr.commands.report import report
+from tfasr.report.drawing import shortened
 
-VOID = {"meta", "link", "br"}
+VOID = {"meta", "link", "br", "input", "rect", "path", "use"}
+FIGURES = ["brackets", "cer", "intervals", "throughput", "train_loss", "wer", "why_1"]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def scripts(page):
+    return re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+
+
+def without_library(page):
+    """The page without the plotting library, which is not ours to judge."""
+    library = max(scripts(page), key=len)
+    assert "plotly.js v" in library[:200]
+    return page.replace(library, "")
+
+
+def plots(page):
+    return json.loads(re.search(r'id="plots">(.*?)</script>', page, re.DOTALL).group(1))
 
 
 class Checked(HTMLParser):
@@ -14,6 +38,7 @@ class Checked(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
+        self.policy = None
         self.open, self.references, self.ids, self.texts = [], [], [], []
         self.feed(page)
         assert self.open == []
@@ -22,6 +47,7 @@ class Checked(HTMLParser):
         attributes = dict(attrs)
         self.references += [attributes[key] for key in ("src", "href") if key in attributes]
         self.ids += [attributes["id"]] if "id" in attributes else []
+        self.policy = attributes.get("content") if "http-equiv" in attributes else self.policy
         if tag not in VOID:
             self.open.append(tag)
 
@@ -37,19 +63,45 @@ class Checked(HTMLParser):
         self.texts.append(data)
 
 
-@pytest.fixture
-def page(small, large, tmp_path):
-    report([small, large], out=tmp_path / "out")
-    return (tmp_path / "out" / "report.html").read_text()
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """The report on a run of 8 s and one of 12 s."""
+    folder = tmp_path_factory.mktemp("report")
+    small = ledger_of([0.5, 0.1, 0.1]).write(folder / "small")
+    large = ledger_of([0.5, 0.4, 0.3, 0.1, 0.1]).write(folder / "large")
+    report([small, large], out=folder / "out")
+    return folder / "out"
+
+
+@pytest.fixture(scope="module")
+def page(out):
+    return (out / "report.html").read_text()
 
 
 def test_the_page_needs_nothing_but_itself(page):
-    assert "//" not in page
-    assert "xlink" not in page
+    own = without_library(page)
+    assert "http" not in own.replace('http-equiv="Content-Security-Policy"', "")
+    assert "xlink" not in own
     checked = Checked(page)
     assert checked.references
     for reference in checked.references:
         assert reference == "data:," or reference.removeprefix("#") in checked.ids
+
+
+def test_its_policy_allows_its_own_scripts_and_nothing_from_elsewhere(page):
+    policy = dict(one.strip().split(" ", 1) for one in Checked(page).policy.split(";"))
+    assert policy["default-src"] == "'none'"
+    hashes = [b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in scripts(page)]
+    assert policy["script-src"].split() == [f"'sha256-{one}'" for one in hashes]
+    sources = " ".join(policy.values())
+    assert "http" not in sources
+    assert "*" not in sources
+
+
+def test_the_library_is_there_once(page):
+    assert len(scripts(page)) == 2
+    assert page.count("plotly.js v") == 1
+    assert len(page) < 7_000_000
 
 
 def test_ids_are_distinct(page):
@@ -67,41 +119,101 @@ def test_the_page_is_readable_in_the_dark_and_on_a_phone(page):
     assert 'name="viewport"' in page
     # The drawings have no ink of their own but the runs' colours.
     assert "currentColor" in page
-    assert "#000000" not in page
-    assert page.count("<svg") == page.count('role="img"') == 5
+    assert "#000000" not in without_library(page)
+    still = without_library(page)
+    assert still.count("<svg") == still.count('role="img"') == len(FIGURES)
 
 
-def test_every_figure_is_a_png_too(page, tmp_path):
-    figures = sorted(path.name for path in (tmp_path / "out").glob("*.png"))
-    assert figures == ["cer.png", "intervals.png", "train_loss.png", "wer.png", "why_1.png"]
-    for name in figures:
-        assert (tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG")
-    assert set(re.findall(r'<figure id="(\w+)"', page)) == {n[:-4] for n in figures}
+def test_every_figure_is_a_png_and_an_svg_too(page, out):
+    assert sorted(path.stem for path in out.glob("*.png")) == FIGURES
+    assert sorted(path.stem for path in out.glob("*.svg")) == FIGURES
+    assert sorted(re.findall(r'<figure id="(\w+)"', page)) == FIGURES
+    for name in FIGURES:
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        root = ElementTree.parse(out / f"{name}.svg").getroot()
+        assert root.tag == f"{SVG}svg"
+        # White paper beneath: a viewer in the dark would show dark ink on dark.
+        assert next(iter(root)).attrib["fill"] == "#ffffff"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["<script>alert(1)</script>", "$x$ & $", "_private", "[red]x", "日本", "a|b`c", "x" * 90],
-)
-def test_any_folder_name_is_shown_as_it_is(name, tmp_path, large):
-    folder = tmp_path / name.replace("/", "∕")
-    run_dir = ledger_of([0.1] * 3).write(folder)
-    (run_dir / "config.gin").write_text("x = '<b>&'\n")
-    text = report([run_dir, large], out=tmp_path / "out")
-    assert folder.name in text
+def test_an_svg_has_a_line_for_each_run_and_says_what_it_shows(out):
+    root = ElementTree.parse(out / "cer.svg").getroot()
+    texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
+    assert {"small", "large", "CER, %", "minutes since the creation of the model"} <= set(texts)
+    assert "10" in texts
+    strokes = [
+        path.attrib.get("style", "") for path in root.iter(f"{SVG}path")
+        if "fill: none" in path.attrib.get("style", "")
+    ]  # fmt: skip
+    for colour in ("#2f7fd0", "#d9660d"):
+        # The run's line, and its sample in the legend.
+        assert sum(f"stroke: {colour}" in one for one in strokes) == 2
+    dashed = [one for one in strokes if "stroke-dasharray: 4" in one]
+    assert len(dashed) == 1
+
+
+def test_the_interactive_curves_have_the_runs_own_figures(page):
+    cer = plots(page)["cer"]
+    assert set(cer["views"]) == {"minutes", "epochs", "utterances"}
+    assert [one["label"] for one in cer["targets"]] == ["10"]
+    lines = [one for one in cer["views"]["minutes"] if "name" in one]
+    assert [(one["name"], one["x"], one["y"]) for one in lines] == [
+        ("small", [0.066667, 0.1, 0.13333], [50, 10, 10]),
+        ("large", [0.066667, 0.1, 0.13333, 0.16667, 0.2], [50, 40, 30, 10, 10]),
+    ]
+    assert [one["x"] for one in cer["views"]["epochs"] if "name" in one] == [
+        [1, 2, 3],
+        [1, 2, 3, 4, 5],
+    ]
+    hovered = [one for one in cer["views"]["minutes"] if "text" in one]
+    assert hovered[0]["text"] == ["small"] * 3
+    assert hovered[0]["customdata"][1] == [2, 0.1]
+    (why,) = [one for one in plots(page)["why_1"]["views"]["minutes"] if one.get("type") == "bar"]
+    assert why["text"][-1] == "×1.50"
+
+
+def test_seeds_are_a_band(tmp_path):
+    run_dirs = [*seeds(tmp_path, "small", 1.0), *seeds(tmp_path, "large", 2.0)]
+    report(run_dirs, out=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "<script" not in page
+    traces = plots(page)["cer"]["views"]["minutes"]
+    assert [one["name"] for one in traces if "name" in one] == ["small (n = 3)", "large (n = 3)"]
+    assert sum(one.get("fill") == "tonexty" for one in traces) == 2
+    # Whoever points at an evaluation is told whose it is.
+    assert {run for one in traces for run in one.get("text", [])} == {p.name for p in run_dirs}
+    svg = (tmp_path / "out" / "cer.svg").read_text()
+    assert "small (n = 3)" in svg
+    assert "bands hold all runs" in page
+
+
+NAMES = ["<script>alert(1)<∕script>", "$x$ & $", "_private", "[red]x", "日本", "a|b`c", "x" * 90]
+
+
+def test_any_folder_name_is_shown_as_it_is(tmp_path):
+    run_dirs = [ledger_of([0.1] * 3).write(tmp_path / name) for name in NAMES]
+    for run_dir in run_dirs:
+        (run_dir / "config.gin").write_text(f"x = '<b>&{run_dir.name}'\n")
+    text = report(run_dirs, out=tmp_path / "out")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert len(scripts(page)) == 2
     checked = Checked(page)
-    assert folder.name in checked.texts
-    assert "x = '<b>&'\n" in checked.texts
-    # In the legend and at the bar, where it may be shortened.
-    shown = [t for t in checked.texts if t.startswith(folder.name[:8])]
-    assert len(shown) >= 5
+    named = [one.get("name") for one in plots(page)["cer"]["views"]["minutes"]]
+    for name in NAMES:
+        assert name in text
+        assert name in checked.texts
+        assert f"x = '<b>&{name}'\n" in checked.texts
+        # In legends and at bars, where it may be shortened.
+        shown = [text for text in checked.texts if text.startswith(name[:8])]
+        assert len(shown) >= 7
+        # The library reads some HTML in names.
+        assert escape(shortened(name), quote=False) in named
 
 
 def test_many_runs_still_make_figures(tmp_path):
     run_dirs = [ledger_of([0.5, 0.1, 0.1]).write(tmp_path / f"run{i:02}") for i in range(45)]
     report(run_dirs, out=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "run11 and 33 more" in page
-    Checked(page)
+    names = [one["name"] for one in plots(page)["cer"]["views"]["minutes"] if "name" in one]
+    assert names == [*(f"run{i:02}" for i in range(16)), "all 45 runs"]
+    assert "all 45 runs" in Checked(page).texts

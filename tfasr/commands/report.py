@@ -51,7 +51,7 @@ def report(
         run_dirs: run folders, published logs, or folders of either, each of which is a group of
             runs of one configuration; the first is the one that others are compared with.
         out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
-            of each table and a PNG of each figure; it is made where missing.
+            of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv" or "json". LaTeX and CSV hold all
             tables; CSV holds seconds and fractions, unrounded.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
@@ -206,7 +206,7 @@ def _write(
         (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
         (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
         write_tables(shown, out)
-        write_page(analysed, out, shown, appendix)
+        write_page(analysed, out, shown, appendix, results=results)
     except OSError as error:
         raise RunError(
             f"The report must be written to {out}, and could not be: {error}. "

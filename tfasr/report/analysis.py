@@ -6,21 +6,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from tfasr.report.charges import RunCharges
 from tfasr.report.comparison import Differences, difference_text, differences
 from tfasr.report.naming import Target
 from tfasr.report.run_facts import RunFacts, facts_of
-from tfasr.report.smoothing import gaussian_smooth, thin
+from tfasr.report.series import RunSeries, run_series
 from tfasr.tta.brackets import Bracket, bracket
 from tfasr.tta.decomposition import Parts
 from tfasr.tta.policies import POLICIES, Policy
 from tfasr.tta.run import Run
 from tfasr.tta.throughput import Throughput
 from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sustained
-
-_CURVE_POINTS = 800
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class RunAnalysis:
         intervals_s: seconds by interval of the whole run.
         throughput: the steady speed.
         curves: evaluations by metric on the policy's clock, of the metrics that were evaluated.
-        loss: ``(minutes, loss)``, smoothed and thinned; None unless asked for.
+        series: what its steps say over time; None unless asked for.
         comparability: what makes the results comparable, None where not stated.
         config: gin's text, None where it was not saved.
         notes: what a reader has to know about the run.
@@ -70,7 +66,7 @@ class RunAnalysis:
     intervals_s: dict[str, float]
     throughput: Throughput
     curves: dict[str, list[AccuracyPoint]]
-    loss: tuple[np.ndarray, np.ndarray] | None
+    series: RunSeries | None
     comparability: dict | None
     config: str | None
     status: str
@@ -159,7 +155,7 @@ def analyse_run(
         policy: whose clock and rule it is measured by.
         window: replaces the policy's own.
         all_policies: also measure it under every other policy.
-        with_loss: also keep the smoothed loss curve.
+        with_loss: also keep what figures over time are made of.
     """
     metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in targets)])
     curves = {metric: run.accuracy_curve(metric, policy) for metric in metrics}
@@ -174,7 +170,7 @@ def analyse_run(
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
-        loss=_loss(run, policy) if with_loss else None,
+        series=run_series(run, policy) if with_loss else None,
         comparability=run.comparability,
         config=run.config,
         status=run.status,
@@ -238,16 +234,6 @@ def compare(
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
     window = policy.window if window is None else window
     return Report(list(runs), list(targets), policy, window, found, force, notes)
-
-
-def _loss(run: Run, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
-    curve = run.loss_curve()
-    times = np.interp(curve.elapsed_s, run.elapsed_s, run.policy_times_s(policy))
-    # A logarithmic axis has no place for anything else.
-    shown = np.isfinite(curve.loss) & (curve.loss > 0)
-    smooth = gaussian_smooth(curve.loss[shown])
-    kept = thin(smooth.size, _CURVE_POINTS)
-    return times[shown][kept] / 60, smooth[kept]
 
 
 def _notes(run: Run, evaluated: bool) -> list[str]:

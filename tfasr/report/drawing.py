@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,9 +37,12 @@ INTERVAL_COLOURS = {
 }
 # Replaced by the page's own text colour, so that one drawing serves light and dark.
 INK = "#22262b"
+# The intervals beneath have taken the other colours.
+DEVICE_COLOURS = {"CPU": INK, "GPU": "#d9660d"}
 LINES = ("-", "--", "-.", ":")
-LEGEND_ENTRIES = 12
+LEGEND_ENTRIES = 17
 
+_PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 _SIZE_IN = (5.4, 3.7)
 _SLIDE_IN = (9.6, 4.6)
 _FONT_PT = 10.5
@@ -56,13 +59,30 @@ def run_line(index: int) -> str:
     return LINES[index // len(RUN_COLOURS) % len(LINES)]
 
 
-def new_figure(*, height_in: float = _SIZE_IN[1]) -> tuple[Figure, Axes]:
+def new_figure(
+    *, height_in: float = _SIZE_IN[1], width_in: float = _SIZE_IN[0]
+) -> tuple[Figure, Axes]:
     """Returns an empty figure of one set of axes, which belongs to no window and no pyplot."""
-    figure = Figure(figsize=(_SIZE_IN[0], height_in), layout="constrained")
+    figure = Figure(figsize=(width_in, height_in), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     _style_axes(axes)
     return figure, axes
+
+
+def new_stack(
+    heights_in: Sequence[float], *, width_in: float = _SIZE_IN[0], share: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """Returns an empty figure and its axes one above the other, by default with one time axis."""
+    figure = Figure(figsize=(width_in, sum(heights_in) + 0.7), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(
+        len(heights_in), 1, sharex=share, squeeze=False, height_ratios=list(heights_in)
+    )[:, 0]
+    figure.get_layout_engine().set(hspace=0.02)
+    for one in axes:
+        _style_axes(one)
+    return figure, list(axes)
 
 
 def new_slide(*, panels: int) -> tuple[Figure, list[Axes]]:
@@ -109,7 +129,7 @@ def add_legend(figure: Figure, handles: list, labels: list[str], *, columns: int
         borderaxespad=0,
     )
     for text, label in zip(legend.get_texts(), labels, strict=True):
-        text.set(text=shortened(label), parse_math=False, color=INK)
+        text.set(text=shortened(label, 42), parse_math=False, color=INK)
 
 
 def shortened(name: str, most: int = 30) -> str:
@@ -126,19 +146,26 @@ def write_png(figure: Figure, path: Path) -> None:
         figure.savefig(path, format="png", dpi=_PNG_DPI, facecolor="white")
 
 
-def to_svg(figure: Figure, name: str) -> str:
-    """Returns a figure as an element for an HTML page: no namespace, no address, text as text.
+def svg_text(figure: Figure, name: str) -> str:
+    """Returns a figure as an SVG document on white, its text as text.
 
     Args:
-        figure: to be drawn without a background, its ink in the page's text colour.
-        name: distinct among the page's figures; keeps their internal references apart.
+        figure: the figure.
+        name: distinct among figures of one page; keeps their internal references apart.
     """
     drawn = io.StringIO()
     settings = {"svg.fonttype": "none", "svg.hashsalt": name}
     with matplotlib.rc_context(settings), _quietly():
-        figure.savefig(drawn, format="svg", transparent=True)
-    svg = drawn.getvalue()
-    svg = svg[svg.index("<svg") :]
+        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+    return re.sub(r"(<svg [^>]*>)", rf"\1{_PAPER}", drawn.getvalue(), count=1)
+
+
+def embedded_svg(svg: str) -> str:
+    """Returns an SVG document of `svg_text` as an element for an HTML page.
+
+    It has no namespace, no address and no background, and its ink is the page's text colour.
+    """
+    svg = svg[svg.index("<svg") :].replace(_PAPER, "", 1)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", svg, flags=re.DOTALL)
     # HTML knows these elements without namespaces, and groups need no names.

@@ -1,118 +1,106 @@
-"""The report's figures: loss, error rates and intervals over time."""
+"""The report's figures, drawn for files and described for the page's interactive curves."""
 
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from tfasr.report.analysis import Report, RunAnalysis
-from tfasr.report.drawing import (
-    INK,
-    INTERVAL_COLOURS,
-    add_legend,
-    label_axes,
-    new_figure,
-    run_colour,
-    run_line,
-    shortened,
-)
-from tfasr.report.grouping import GroupResult, colours, group_members, group_results
-from tfasr.report.naming import RATES, metric_label, target_label
-from tfasr.report.smoothing import SIGMA
+from tfasr.report import interactive, interactive_bars
+from tfasr.report.analysis import Report
+from tfasr.report.bracket_figure import bracket_figure, bracket_rows
+from tfasr.report.charts import clock_label, curve_charts
+from tfasr.report.curve_figures import draw_chart
+from tfasr.report.drawing import INTERVAL_COLOURS, add_legend, label_axes, new_figure, shortened
+from tfasr.report.grouping import GroupResult, group_members
+from tfasr.report.naming import target_label
 from tfasr.report.tables import INTERVAL_LABELS
+from tfasr.report.utilisation_figure import utilisation_figure
+from tfasr.report.utilisation_window import MEAN_OVER_S, utilisation_windows
 from tfasr.report.waterfall import waterfall_figure
 from tfasr.tta.intervals import INTERVALS
 
-_MOST_BARS = 40
+MOST_BARS = 40
 _MOST_WATERFALLS = 3
-_RATE_LIMIT_PERCENT = 105.0
-_LABEL_HEIGHT = 0.055
 
 
-def figures(report: Report) -> dict[str, tuple[str, Figure]]:
-    """Returns the report's figures by file name: a caption and the drawing.
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the report.
 
-    What no run has is left out: the loss where there are no steps, a metric never evaluated.
+    Attributes:
+        name: of its files.
+        caption: a sentence without its full stop.
+        figure: for files, and for readers whose browser runs no scripts.
+        plot: the same for the page's plotting library, see `tfasr.report.interactive`.
+        wide: whether it takes the page's whole width.
     """
-    drawn: dict[str, tuple[str, Figure]] = {}
-    evaluated = dict.fromkeys(metric for run in report.runs for metric in run.curves)
-    for metric in evaluated:
-        caption = f"{metric_label(metric)} on the validation set"
-        if any(name == metric for name, _ in report.targets):
-            caption += "; dashed lines are targets, rings mark where the rule for one is met"
-        drawn[metric] = (caption, accuracy_figure(report, metric))
-    if any(run.loss is not None and run.loss[1].size for run in report.runs):
-        caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
-        drawn["train_loss"] = (caption, loss_figure(report))
-    for number, result in enumerate(_decomposed(report)[:_MOST_WATERFALLS], start=1):
-        first, second = next(iter(group_members(report.runs))), result.group
+
+    name: str
+    caption: str
+    figure: Figure
+    plot: dict[str, Any]
+    wide: bool = False
+
+
+def figures(
+    report: Report, results: Sequence[Sequence[GroupResult]]
+) -> tuple[list[Drawing], list[str]]:
+    """Returns the report's figures, and a sentence for each that the runs' logs do not allow.
+
+    Args:
+        report: whose runs.
+        results: its `tfasr.report.grouping.group_results`.
+    """
+    charts, left_out = curve_charts(report)
+    drawn = [
+        Drawing(one.name, one.caption, draw_chart(one), interactive.chart_plot(one))
+        for one in charts
+    ]
+    if report.targets and any(run.curves for run in report.runs):
+        drawn.append(_brackets(report, results))
+    drawn += _waterfalls(report, results)
+    drawn.append(_intervals(report))
+    windows = utilisation_windows(report)
+    if windows:
         caption = (
-            f"Why {second} takes {result.decomposition.ratio:.2f} times as long as {first} to "
-            f"{target_label(*result.target)}: the factors multiply to it"
+            f"Processors in {windows[0].length_s:.3g} s after warm-up (means over {MEAN_OVER_S:g} "
+            "s), and below what the run was doing"
         )
-        drawn[f"why_{number}"] = (caption, waterfall_figure(result.decomposition))
-    drawn["intervals"] = ("Where the time of the whole run went", intervals_figure(report))
-    return drawn
-
-
-def accuracy_figure(report: Report, metric: str) -> Figure:
-    """Returns a metric over time, with the targets as lines and rings where they are met."""
-    figure, axes = new_figure()
-    scale = 100 if metric in RATES else 1
-    handles = []
-    highest = 0.0
-    for index, run in zip(colours(report), report.runs, strict=True):
-        points = run.curves.get(metric, [])
-        values = np.array([point.value for point in points], dtype=float) * scale
-        minutes = [point.elapsed_s / 60 for point in points]
-        handles += axes.plot(
-            minutes,
-            values,
-            run_line(index),
-            color=run_colour(index),
-            linewidth=1.8,
-            marker="o",
-            markersize=3,
+        plot = interactive_bars.utilisation_plot(windows)
+        drawn.append(Drawing("utilisation", caption, utilisation_figure(windows), plot, wide=True))
+    else:
+        left_out.append(
+            "Utilisation: no run has a cpu.csv or gpu.csv with samples of steps after warm-up."
         )
-        highest = max(highest, np.nanmax(values, initial=0))
-        _mark_targets(axes, run, metric, scale, index)
-    top = min(highest * 1.05, _RATE_LIMIT_PERCENT) if scale == 100 else highest * 1.05
-    axes.set_ylim(0, top or 1)
-    axes.set_xlim(left=0)
-    _draw_targets(axes, [t * scale for name, t in report.targets if name == metric], top or 1)
-    unit = ", %" if scale == 100 else ""
-    label_axes(axes, x=_clock(report), y=metric_label(metric) + unit)
-    _legend_of_groups(figure, report, handles)
-    return figure
+    return drawn, left_out
 
 
-def loss_figure(report: Report) -> Figure:
-    """Returns the smoothed training loss over time on a logarithmic axis."""
-    figure, axes = new_figure()
-    handles = []
-    for index, run in zip(colours(report), report.runs, strict=True):
-        minutes, loss = run.loss if run.loss is not None else ([], [])
-        handles += axes.plot(minutes, loss, run_line(index), color=run_colour(index), linewidth=1.8)
-    axes.set_yscale("log")
-    axes.set_xlim(left=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    low, high = axes.get_ylim()
-    # Within one power of ten the major ticks alone would leave the axis without figures.
-    few = high / low < 30
-    axes.yaxis.set_minor_formatter(
-        FuncFormatter(lambda value, _: _minor_label(value)) if few else NullFormatter()
+def _brackets(report: Report, results: Sequence[Sequence[GroupResult]]) -> Drawing:
+    caption = (
+        "What is known of each time to accuracy: the evaluations between which it lies, and "
+        "the interpolated time (dot); an arrow where a run never met the target"
     )
-    axes.tick_params(which="minor", colors=INK, labelsize=9, length=0)
-    label_axes(axes, x=_clock(report), y="training loss")
-    _legend_of_groups(figure, report, handles)
-    return figure
+    if any(len(one.members) > 1 for of_target in results for one in of_target):
+        caption += "; tall lines are medians"
+    if len(bracket_rows(results)) < sum(map(len, results)):
+        caption += "; the first of them"
+    clock = clock_label(report)
+    plot = interactive_bars.bracket_plot(report, results, clock=clock)
+    return Drawing("brackets", caption, bracket_figure(results, clock=clock), plot)
+
+
+def _intervals(report: Report) -> Drawing:
+    more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
+    caption = f"Where the time of the whole run went{more}"
+    plot = interactive_bars.intervals_plot(report, MOST_BARS)
+    return Drawing("intervals", caption, intervals_figure(report), plot)
 
 
 def intervals_figure(report: Report) -> Figure:
     """Returns one bar a run, made of the minutes of its intervals; the first run at the top."""
-    runs = report.runs[:_MOST_BARS]
+    runs = report.runs[:MOST_BARS]
     figure, axes = new_figure(height_in=1.9 + 0.34 * len(runs))
     left = np.zeros(len(runs))
     handles, labels = [], []
@@ -133,68 +121,24 @@ def intervals_figure(report: Report) -> Figure:
     return figure
 
 
-def _decomposed(report: Report) -> list[GroupResult]:
+def _waterfalls(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Drawing]:
+    drawn = []
+    for number, result in enumerate(_decomposed(results)[:_MOST_WATERFALLS], start=1):
+        first, second = next(iter(group_members(report.runs))), result.group
+        caption = (
+            f"Why {second} takes {result.decomposition.ratio:.2f} times as long as {first} to "
+            f"{target_label(*result.target)}: the factors multiply to it"
+        )
+        figure = waterfall_figure(result.decomposition)
+        plot = interactive_bars.waterfall_plot(result.decomposition)
+        drawn.append(Drawing(f"why_{number}", caption, figure, plot))
+    return drawn
+
+
+def _decomposed(results: Sequence[Sequence[GroupResult]]) -> list[GroupResult]:
     """Returns the decompositions of the first target that has any: one figure tells the story."""
-    for of_target in group_results(report):
+    for of_target in results:
         known = [result for result in of_target if result.decomposition is not None]
         if known:
             return known
     return []
-
-
-def _mark_targets(axes: Axes, run: RunAnalysis, metric: str, scale: float, index: int) -> None:
-    for result in run.results:
-        tta = result.tta
-        if tta.metric == metric and tta.reached:
-            at = next(point for point in run.curves[metric] if point.epoch == tta.epoch)
-            axes.plot(
-                [tta.minutes],
-                [at.value * scale],
-                "o",
-                color=run_colour(index),
-                markersize=9,
-                markerfacecolor="none",
-                markeredgewidth=1.6,
-            )
-
-
-def _draw_targets(axes: Axes, targets: list[float], top: float) -> None:
-    """Draws targets as dashed lines with their values beside the axes."""
-    labels: list[list[float]] = []
-    for target in sorted((target for target in targets if target <= top), reverse=True):
-        axes.axhline(target, color=INK, alpha=0.65, linewidth=1, dashes=(4, 3))
-        # Lines too close for a label each share one.
-        if labels and labels[-1][0] - target < _LABEL_HEIGHT * top:
-            labels[-1].append(target)
-        else:
-            labels.append([target])
-    for close in labels:
-        axes.annotate(
-            ", ".join(f"{target:.4g}" for target in close),
-            (1.015, sum(close) / len(close)),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            color=INK,
-            fontsize=9.5,
-            annotation_clip=False,
-        )
-
-
-def _clock(report: Report) -> str:
-    if report.policy.name == "paper":
-        return "minutes since the creation of the model"
-    return f"minutes on the clock of {report.policy.name}"
-
-
-def _legend_of_groups(figure: Figure, report: Report, handles: list) -> None:
-    """Names each group once: its runs have one colour."""
-    members = group_members(report.runs)
-    longest = max(len(shortened(name)) for name in members)
-    columns = max(1, min(4, len(members), 60 // (longest + 6)))
-    first = [handles[own[0]] for own in members.values()]
-    add_legend(figure, first, list(members), columns=columns)
-
-
-def _minor_label(value: float) -> str:
-    digit = round(value / 10 ** math.floor(math.log10(value)))
-    return f"{value:g}" if digit in (2, 5) else ""
