@@ -80,6 +80,7 @@ def run(
     if context.run_dir is not None:
         experiment = Experiment.load(context.run_dir)
         model, features = experiment.model, experiment.features
+    errors = _errors(config, context)  # before all else: a run that does not fit is found at once
     calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
@@ -97,7 +98,7 @@ def run(
         rows += [SweepRow.of("training", precision, one) for one in answer["batches"]]
     analysis = SweepAnalysis(
         rows=flag_cliffs(rows, config.cliff_tolerance),
-        errors=_errors(config, context),
+        errors=errors,
         logit_errors=logit_errors,
         frames=config.frames,
         frame_s=features.step_samples / features.sample_rate_hz,

@@ -1,5 +1,6 @@
 """The measuring processes of the hardware sweep: one precision each, batch sizes in order."""
 
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -99,6 +100,8 @@ def measure_training(request: dict[str, Any]) -> dict[str, Any]:
 
 def _prepare() -> None:
     tf.get_logger().setLevel("ERROR")
+    # LiteRT's converter tells through absl how it renames what it is given.
+    logging.getLogger("absl").setLevel(logging.ERROR)
     for gpu in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(gpu, True)
 
