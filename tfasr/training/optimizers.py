@@ -26,9 +26,10 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
             "TrainingConfig.gradient_accumulation_steps instead: it cuts a global batch into "
             "parts, and a step stays one update of the weights."
         )
-    # Keras's update, variable by variable, is kept: on 2 cores it was 1-3 % of the CPU time of a
-    # step at the paper's and the an4 size, 4 % at the demo's. Compiled as one program it took 0.45 of
-    # that, on one flat vector 0.8 to 1.1: at most 2 % of a step to win, for a compilation a run.
+    # Keras's update, variable by variable, is kept. Of the CPU time of a step on 2 cores AdaDelta's
+    # took 1.1 % at the paper's size, 2.6 % at the an4 size, 4.2 % at the demo's. Compiled as one
+    # program it took 0.44, 0.47 and 0.7 of that, on one flat vector 1.1, 1.0 and 0.8: at most 1.4 %
+    # of a step to win, for one more compilation in every run.
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     for name in _THRESHOLDS:
         if getattr(optimizer, name):
