@@ -109,7 +109,7 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
 
     arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states)]
     masks = [] if mask is None else [mask]
-    results = tf.numpy_function(steps, arguments + masks, [tf.float32] * 3, stateful=False)
+    results = _call(steps, arguments + masks, [tf.float32] * 3)
     batch, time, width = projected.shape
     units = recurrent_kernel.shape[0]
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
@@ -132,10 +132,18 @@ def _backward(saved, upstream, ceiling):
     arguments = [gates, c, outputs, recurrent_kernel, *_two(states), upstream[0]]
     arguments += [*_two(upstream[1:]), *masks]
     dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
-    results = tf.numpy_function(steps, arguments, dtypes, stateful=False)
+    results = _call(steps, arguments, dtypes)
     state = outputs[:, 0].shape
     shapes = [gates.shape, outputs.shape, (gates.shape[2],), state, (None, state[1])]
     return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+
+
+def _call(function, arguments, dtypes):
+    """Returns what a function of arrays makes of tensors: at once, or in the graph being made."""
+    if tf.executing_eagerly():
+        # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
+        return [tf.convert_to_tensor(array) for array in function(*(x.numpy() for x in arguments))]
+    return tf.numpy_function(function, arguments, dtypes, stateful=False)
 
 
 def _plain(array):

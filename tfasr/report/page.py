@@ -162,33 +162,17 @@ def _configurations(report: Report) -> str:
         f"<details><summary>{escape(run.name)}</summary><pre>{escape(run.config)}</pre></details>\n"
         for run in saved
     )
-    return f"<h2>Configurations</h2>
-{shown}{_list(notes, 'notes')}"
+    return f"<h2>Configurations</h2>\n{shown}{_list(notes, 'notes')}"
 
 
 def plain_page(title: str, body: str) -> str:
     """Returns a page of the report's style around HTML that has no figure."""
     return (
-        '<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-'
-        f"{content_policy([])}
-"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">
-'
-        '<link rel="icon" href="data:,">
-'
-        f"<title>{escape(title)}</title>
-<style>{style()}</style>
-</head>
-<body>
-"
-        f"<h1>{escape(title)}</h1>
-{body}"
-        f"<footer>tfasr {escape(__version__)}</footer>
-</body>
-</html>
-"
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{content_policy([])}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{body}"
+        f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
     )
