@@ -50,6 +50,40 @@ class ClippedReLUCell(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
+class ClippedRNN(keras.layers.RNN):
+    """A `keras.layers.RNN` of a `ClippedReLUCell`, with compiled steps on CPUs under TensorFlow.
+
+    Attributes:
+        last_kernel: what the latest call really used: "fused CPU" or "generic loop"; None before.
+    """
+
+    last_kernel: str | None = None
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
+        if not self._fused() or keras.tree.flatten(mask)[0] is not None:
+            self.last_kernel = "generic loop"
+            return super().inner_loop(sequences, initial_state, mask, training)
+        from tfasr.layers.recurrent_kernel import recurrent_steps
+
+        self.last_kernel = "fused CPU"
+        cell = self.cell
+        if self.go_backwards:
+            sequences = keras.ops.flip(sequences, axis=1)
+        state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
+        weights = (keras.ops.convert_to_tensor(w) for w in (cell.recurrent_kernel, cell.bias))
+        outputs, last = recurrent_steps(sequences, *weights, state, ceiling=cell.clip)
+        return last, outputs, [last]
+
+    def _fused(self) -> bool:
+        if keras.backend.backend() != "tensorflow":
+            return False
+        from tfasr.layers.recurrent_kernel import runs_here
+
+        return runs_here(self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
 class BidirectionalClippedRNN(keras.layers.Layer):
     """A projection, batch-normalised and shared by both directions, whose outputs are summed.
 
@@ -76,7 +110,7 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         )
         self.normalisation = keras.layers.BatchNormalization(dtype=policy, name="normalisation")
         self.forwards, self.backwards = (
-            keras.layers.RNN(
+            ClippedRNN(
                 ClippedReLUCell(units, clip, 3 * seed + 1 + reverse, dtype=policy),
                 return_sequences=True,
                 go_backwards=bool(reverse),

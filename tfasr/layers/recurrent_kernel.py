@@ -2,7 +2,7 @@
 
 Everything that does not depend on the previous step stays outside of the steps: the projection of
 all inputs before them, the weights' gradients after them, as large matmuls of TensorFlow. The steps
-themselves run in a compiled core, the weights packed once for all of them.
+themselves run in a compiled core (``_recurrent/``), the weights packed once for all of them.
 """
 
 import math
@@ -23,8 +23,24 @@ DTYPES = ("float32", "bfloat16")
 
 
 def recurrent_sequence(
-    inputs: tf.Tensor,
-    kernel: tf.Tensor,
+    inputs: tf.Tensor, kernel: tf.Tensor, *recurrence, **options
+) -> tuple[tf.Tensor, ...]:
+    """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
+
+    Args:
+        inputs: ``(batch, time, features)`` in the dtype of the matmuls, one of `DTYPES`.
+        kernel: ``(features, gates * units)``, in the same dtype.
+        *recurrence: what `recurrent_steps` takes after the projected inputs.
+        **options: likewise.
+
+    Returns:
+        What `recurrent_steps` returns.
+    """
+    return recurrent_steps(_like(tf.matmul(_rows(inputs), kernel), inputs), *recurrence, **options)
+
+
+def recurrent_steps(
+    projected: tf.Tensor,
     recurrent_kernel: tf.Tensor,
     bias: tf.Tensor,
     initial_h: tf.Tensor,
@@ -32,12 +48,12 @@ def recurrent_sequence(
     mask: tf.Tensor | None = None,
     ceiling: float = math.inf,
 ) -> tuple[tf.Tensor, ...]:
-    """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
+    """Runs the steps of a recurrent layer whose inputs are projected already.
 
     Args:
-        inputs: ``(batch, time, features)`` in the dtype of the matmuls, one of `DTYPES`.
-        kernel: ``(features, gates * units)``, in the same dtype. Four gates make an LSTM, in
-            Keras's order (input, forget, candidate, output); one makes a vanilla layer.
+        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, one of `DTYPES`.
+            Four gates make an LSTM, in Keras's order (input, forget, candidate, output); one makes
+            a vanilla layer.
         recurrent_kernel: ``(units, gates * units)``, in the same dtype.
         bias: ``(gates * units,)``.
         initial_h: float32 ``(batch, units)``: the output before the first step.
@@ -56,9 +72,8 @@ def recurrent_sequence(
 
     @tf.custom_gradient
     def run(*differentiable):
-        x, w, r, b, *h_c = (tf.stop_gradient(tensor) for tensor in differentiable)
-        projected = _like(tf.matmul(_rows(x), w), x)
-        gates, c, outputs = _forward(projected, b, r, h_c, mask, ceiling)
+        x, r, b, *h_c = (tf.stop_gradient(tensor) for tensor in differentiable)
+        gates, c, outputs = _forward(x, b, r, h_c, mask, ceiling)
         results = [outputs, *(states[:, -1] for states in (outputs, c)[: len(h_c)])]
 
         @tf.custom_gradient
@@ -66,13 +81,12 @@ def recurrent_sequence(
             upstream = [tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]]
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
-            d_x = _like(tf.matmul(_rows(dz), w, transpose_b=True), dz)
-            gradients = [d_x, _outer(x, dz), _outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
+            gradients = [dz, _outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
             return gradients + d_states[: len(h_c)], refuse_second_derivatives
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 
-    return run(inputs, kernel, recurrent_kernel, bias, *states)
+    return run(projected, recurrent_kernel, bias, *states)
 
 
 def runs_here(dtype: str) -> bool:
