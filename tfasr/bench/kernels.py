@@ -9,12 +9,12 @@ from typing import Any
 
 # "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
-# A whole compiled program, whose parts have names of their own. Only LSTM loops are compiled.
+# A whole program of XLA, whose parts have names of their own.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
     ("convolution", re.compile("conv", re.IGNORECASE)),
-    ("recurrence", re.compile("xla|rnn|lstm", re.IGNORECASE)),
+    ("recurrence", re.compile("pyfunc|rnn|lstm", re.IGNORECASE)),
     ("matmul", re.compile("matmul|gemm|einsum", re.IGNORECASE)),
 )
 

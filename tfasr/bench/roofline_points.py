@@ -168,7 +168,7 @@ def _most_used(
     for kernel in kernels:
         seconds[kernel["kind"]] += kernel["seconds"]
     flops, moved = dict(whole.flops), dict(whole.moved)
-    if not any("XLA" in name or "cuDNN" in name for name in lstm_kernels):
+    if not any(name in ("fused CPU", "cuDNN") for name in lstm_kernels):
         # The loop is no kernel of its own: its matmuls are among all others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")

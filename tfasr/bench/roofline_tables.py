@@ -111,7 +111,7 @@ def _kernels(model: ModelPoints) -> Table:
         rows.append([f"{len(rest)} others", "", f"{calls:.0f}", milliseconds(rest_s), share])
     notes = [
         "From TensorFlow's profiler, whose recording slows a step; seconds are summed over what "
-        "runs at the same time. On a processor an XLA program is the LSTM's loop over time."
+        "runs at the same time. On a processor PyFuncStateless is the LSTM's compiled loop."
     ]
     return Table(title, columns, rows, notes)
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.ceiling import matmul_ceiling
+from tfasr.bench.computed import after
 from tfasr.bench.step_timing import WARM_UPS, StepTiming
 from tfasr.data.pipeline import Batch
 from tfasr.models.flops import training_flops
@@ -109,9 +110,7 @@ class _Parts:
         @tf.function(input_signature=[spec])
         def forward_backward(batch):
             losses, gradients = model.loss_gradients(batch)
-            # What nothing depends on would be left out of the graph.
-            with tf.control_dependencies(gradients):
-                return tf.identity(losses)
+            return after(losses, gradients)
 
         self.step = model.global_step(spec)
         self._data = data

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfasr.bench.computed import after
 from tfasr.bench.stepper import Batch, Loss
 from tfasr.errors import UsageError
 
@@ -94,9 +95,7 @@ class TensorflowStepper:
             if self._strategy is not None:
                 context = tf.distribute.get_replica_context()
                 gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
-            # The loss must depend on the gradients, or a graph would leave them out.
-            with tf.control_dependencies(gradients):
-                return tf.identity(loss)
+            return after(loss, gradients)
 
         return self._everywhere(step, inputs, targets)
 
