@@ -62,7 +62,8 @@ py::array_t<T> make(std::vector<py::ssize_t> shape) {
 }
 
 template <class T>
-void expect(const py::array_t<T, kContiguous>& array, std::vector<py::ssize_t> shape, const char* name) {
+void expect(const py::array_t<T, kContiguous>& array, std::vector<py::ssize_t> shape,
+            const char* name) {
   const std::vector<py::ssize_t> received(array.shape(), array.shape() + array.ndim());
   if (received != shape) throw std::invalid_argument(std::string(name) + " has a wrong shape.");
 }
@@ -89,10 +90,11 @@ void run(const Steps& steps, Cell cell, const Backward<Bfloat16>& problem, int t
 template <class Stored, class Number>
 py::tuple forward(const py::array_t<Stored, kContiguous>& projected, const Floats& bias,
                   const py::array_t<Stored, kContiguous>& recurrent_kernel, const Floats& h,
-                  const Floats& c, const Mask& mask, int threads, const std::string& instruction_set,
-                  float ceiling) {
+                  const Floats& c, const Mask& mask, int threads,
+                  const std::string& instruction_set, float ceiling) {
   if (projected.ndim() != 3 || recurrent_kernel.ndim() != 2 || threads < 1) {
-    throw std::invalid_argument("projected must be (batch, time, gates * units), threads at least 1.");
+    throw std::invalid_argument(
+        "projected must be (batch, time, gates * units), threads at least 1.");
   }
   const py::ssize_t batch = projected.shape(0), time = projected.shape(1);
   const py::ssize_t units = recurrent_kernel.shape(0), width = recurrent_kernel.shape(1);
@@ -122,8 +124,9 @@ py::tuple forward(const py::array_t<Stored, kContiguous>& projected, const Float
 
 template <class Stored, class Number>
 py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
-                   const py::array_t<Stored, kContiguous>& recurrent_kernel, const Floats& initial_h,
-                   const Floats& initial_c, const Mask& mask, const Floats& d_outputs,
+                   const py::array_t<Stored, kContiguous>& recurrent_kernel,
+                   const Floats& initial_h, const Floats& initial_c, const Mask& mask,
+                   const Floats& d_outputs,
                    const Floats& d_last_h, const Floats& d_last_c, int threads,
                    const std::string& instruction_set, float ceiling) {
   if (gates.ndim() != 3 || recurrent_kernel.ndim() != 2 || threads < 1) {
@@ -187,7 +190,8 @@ PYBIND11_MODULE(_recurrent_core, module) {
     module.def(name, function, py::arg("gates"), py::arg("c"), py::arg("outputs"),
                py::arg("recurrent_kernel").noconvert(), py::arg("h"), py::arg("c0"),
                py::arg("mask").none(true), py::arg("d_outputs"), py::arg("d_h"), py::arg("d_c"),
-               py::arg("threads"), py::arg("instruction_set") = "", py::arg("ceiling") = no_ceiling);
+               py::arg("threads"), py::arg("instruction_set") = "",
+               py::arg("ceiling") = no_ceiling);
   };
   define_backward("backward_float32", backward<float, float>);
   define_backward("backward_bfloat16", backward<std::uint16_t, Bfloat16>);

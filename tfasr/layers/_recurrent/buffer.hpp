@@ -7,8 +7,8 @@
 namespace recurrent {
 
 // Layers of one model ask for the same sizes in every step, and fresh pages cost as much as the
-// arithmetic of a narrow layer: released memory is kept and given out again. What is in use and what
-// is kept never exceed together what was once in use at one time. Any thread may call these.
+// arithmetic of a narrow layer: released memory is kept and given out again. What is in use and
+// what is kept never exceed together what was once in use at one time. Any thread may call these.
 void* allocate(std::size_t bytes);
 void release(void* memory);
 

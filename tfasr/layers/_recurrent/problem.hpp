@@ -11,9 +11,9 @@ struct Bfloat16 {
   std::uint16_t bits;
 };
 
-// All arrays are batch-major and contiguous: (batch, time, columns), (batch, units). `Number` is the
-// type that is multiplied: float or Bfloat16; states, gates and sums are floats. A problem has one
-// kind of cell: an LSTM with 4 gates in Keras's order, or a vanilla cell with 1 (see cells.inc).
+// All arrays are batch-major and contiguous: (batch, time, columns), (batch, units). `Number` is
+// the type that is multiplied: float or Bfloat16; states, gates and sums are floats. A problem has
+// one kind of cell: an LSTM with 4 gates in Keras's order, or a vanilla cell with 1 (cells.inc).
 template <class Number>
 struct Forward {
   std::size_t batch, time, units;

@@ -40,8 +40,8 @@ struct Sharing {
   int members;
 };
 
-// Weights that fit a core's cache are best read by each core for its own utterances; more are split,
-// so that each core reads only its part in every step.
+// Weights that fit a core's cache are best read by each core for its own utterances; more are
+// split, so that each core reads only its part in every step.
 inline Sharing share(int threads, std::size_t batch, std::size_t blocks, std::size_t weight_bytes) {
   constexpr std::size_t kCache = 5 << 18;
   const auto wanted = static_cast<int>((weight_bytes + kCache - 1) / kCache);
