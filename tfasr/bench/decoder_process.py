@@ -17,6 +17,7 @@ from tfasr.bench.log_probs import LogProbs
 from tfasr.config import to_json
 from tfasr.decoding.choice import DecoderConfig, make_decoder
 from tfasr.errors import RunError, UsageError
+from tfasr.telemetry.memory import peak_memory_mib
 
 
 def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> DecoderRow:
@@ -51,21 +52,6 @@ def measure_apart(path: Path, config: DecoderConfig, num_threads: int) -> Decode
     if "run_error" in answer:
         raise RunError(answer["run_error"])
     return DecoderRow(config, DecoderMeasurement.from_json(answer))
-
-
-def peak_memory_mib() -> float | None:
-    """Returns the most memory that this process ever held, or None where that cannot be told.
-
-    Linux's own mark, not ``getrusage``: the latter's is inherited from the process that started
-    this one, whose memory may be larger.
-    """
-    status = Path("/proc/self/status")
-    if not status.is_file():
-        return None
-    for line in status.read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    return None
 
 
 def main(path: str, settings: str) -> dict[str, Any]:

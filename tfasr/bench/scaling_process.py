@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.decoder_process import peak_memory_mib
 from tfasr.bench.devices import peak_device_bytes, use_devices, watched_gpus
 from tfasr.bench.module_timing import module_seconds
 from tfasr.bench.noise import noise_batch, write_noise_split
@@ -16,6 +15,7 @@ from tfasr.bench.replica_timing import all_reduce_seconds, replica_seconds
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import Batch, BatchSource, PipelineConfig
 from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 

@@ -11,12 +11,12 @@ import psutil
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.decoder_process import peak_memory_mib
 from tfasr.bench.litert import convert, convertible, runner
 from tfasr.bench.noise import noise_batch
 from tfasr.bench.sweep_rows import expected_bytes
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
 

@@ -27,6 +27,12 @@ def peak_bytes() -> int | None:
     return None
 
 
+def peak_memory_mib() -> float | None:
+    """Returns `peak_bytes` in MiB."""
+    peak = peak_bytes()
+    return None if peak is None else peak / 2**20
+
+
 def available_bytes() -> int:
     """Returns how much more memory this process may take before something ends it.
 
