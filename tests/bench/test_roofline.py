@@ -163,6 +163,7 @@ def test_kernels_are_summed_over_threads_without_what_ran_within_them():
                 ("a/matmul:MatMul", 1 * second, 2 * second),
                 (LOOP, 4 * second, 3 * second),
                 ("b/matmul:MatMul", 20 * second, second),
+                ("b/lstm/PyFuncStateless:PyFuncStateless", 22 * second, second),
             ],
             "tf_Compute/2": [("c/matmul:MatMul", 0, second), ("EagerExecute: f", 0, 9 * second)],
         }
@@ -173,7 +174,8 @@ def test_kernels_are_summed_over_threads_without_what_ran_within_them():
     assert found == {
         "PartitionedCall": (1, 5.0, "elementwise"),
         "MatMul": (3, 4.0, "matmul"),
-        PROGRAM_NAME: (1, 3.0, "recurrence"),
+        PROGRAM_NAME: (1, 3.0, "convolution"),
+        "PyFuncStateless": (1, 1.0, "recurrence"),
     }
 
 

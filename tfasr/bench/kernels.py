@@ -9,11 +9,12 @@ from typing import Any
 
 # "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
 _OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
-# A whole program of XLA, whose parts have names of their own.
+# A whole program of XLA, whose parts have names of their own. In these models TensorFlow 2.21 runs
+# convolutions so on processors, nothing else.
 _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
-    ("convolution", re.compile("conv", re.IGNORECASE)),
+    ("convolution", re.compile("conv|xla", re.IGNORECASE)),
     ("recurrence", re.compile("pyfunc|rnn|lstm", re.IGNORECASE)),
     ("matmul", re.compile("matmul|gemm|einsum", re.IGNORECASE)),
 )

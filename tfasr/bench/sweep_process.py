@@ -80,13 +80,13 @@ def measure_training(request: dict[str, Any]) -> dict[str, Any]:
     for size in sorted(request["batches"]):
         reason = _too_much(sizes, peaks, size, request["memory_share"])
         if not reason:
-            noise = _noise(request, size, features.num_features)
-            batch = {name: tf.constant(value) for name, value in noise.items()}
             try:
+                noise = _noise(request, size, features.num_features)
+                batch = {name: tf.constant(value) for name, value in noise.items()}
                 measured = _measured(
                     size, lambda batch=batch: step(batch), request["calls"], request["warmup"]
                 )
-            except tf.errors.ResourceExhaustedError:
+            except (tf.errors.ResourceExhaustedError, MemoryError):
                 reason = "out of memory"
             else:
                 found.append(measured)

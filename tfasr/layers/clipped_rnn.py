@@ -2,6 +2,8 @@
 
 import keras
 
+from tfasr.layers.fused_call import value_of
+
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedReLUCell(keras.layers.Layer):
@@ -71,7 +73,7 @@ class ClippedRNN(keras.layers.RNN):
         if self.go_backwards:
             sequences = keras.ops.flip(sequences, axis=1)
         state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
-        weights = (keras.ops.convert_to_tensor(w) for w in (cell.recurrent_kernel, cell.bias))
+        weights = value_of(cell.recurrent_kernel), value_of(cell.bias)
         outputs, last = recurrent_steps(sequences, *weights, state, ceiling=cell.clip)
         return last, outputs, [last]
 

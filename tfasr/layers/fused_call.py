@@ -36,9 +36,9 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     if layer.go_backwards:
         sequences = tf.reverse(sequences, axis=[1])
         mask = None if mask is None else tf.reverse(mask, axis=[1])
-    weights = [_value(cell.kernel), _value(cell.recurrent_kernel)]
+    weights = [value_of(cell.kernel), value_of(cell.recurrent_kernel)]
     no_bias = tf.zeros((gates * cell.units,), weights[0].dtype)
-    bias = _value(cell.bias) if cell.use_bias else no_bias
+    bias = value_of(cell.bias) if cell.use_bias else no_bias
     initial = keras.tree.flatten(initial_state)
     states = [tf.cast(state, _state_dtype(state.dtype)) for state in initial]
     outputs, *states = run(sequences, *weights, bias, states, mask)
@@ -50,7 +50,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     return outputs[:, -1], outputs, states
 
 
-def _value(variable):
+def value_of(variable):
     """Returns a weight in the compute dtype as a plain tensor, not as a variable."""
     import tensorflow as tf
 
