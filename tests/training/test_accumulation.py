@@ -14,7 +14,6 @@ from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
 from tfasr.ledger import read_events
 from tfasr.models.acoustic_model import AcousticModelConfig
-from tfasr.training.accumulation import part_sizes
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -110,12 +109,6 @@ def test_each_part_drops_other_activations_and_updates_batch_statistics():
 def experiment_of_one_part(config):
     training = TrainingConfig(optimizer=config.training.optimizer)
     return Experiment(model=config.model, training=training)
-
-
-def test_part_sizes_differ_by_one_at_most():
-    assert part_sizes(16, 4) == {4}
-    assert part_sizes(17, 4) == {4, 5}
-    assert part_sizes(3, 8) == {1}
 
 
 def test_keras_own_accumulation_is_refused():

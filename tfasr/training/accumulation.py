@@ -9,17 +9,6 @@ from tfasr.data.pipeline import Batch
 Compute = Callable[[Batch, tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]]
 
 
-def part_sizes(utterances: int, parts: int) -> set[int]:
-    """Returns the numbers of utterances in the parts of a batch; they differ by one at most.
-
-    Args:
-        utterances: of the batch.
-        parts: how many there are, as far as there are so many utterances.
-    """
-    parts = max(min(parts, utterances), 1)
-    return {utterances // parts, -(-utterances // parts)}
-
-
 def accumulate(
     batch: Batch,
     parts: int,
