@@ -62,8 +62,9 @@ class Worker:
 
     def turn(self, least_s: float) -> dict[str, Any]:
         """Lets it train for at least so many seconds; returns its answer, see `_take_turn`."""
-        self._process.stdin.write(f"{least_s}\n".encode())
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has died: the answer says so
+            self._process.stdin.write(f"{least_s}\n".encode())
+            self._process.stdin.flush()
         return self._answer()
 
     def cpu_s(self) -> float:
@@ -86,8 +87,12 @@ class Worker:
         self._process.wait()
         self._messages.seek(0)
         end = self._messages.read()[-2000:].decode(errors="replace")
+        status = self._process.returncode
         self.close()
-        raise RuntimeError(f"{self._task} must give an answer. It ended with:\n{end}")
+        remedy = " Name fewer --systems or one --precision: memory ran out." if status == -9 else ""
+        raise RuntimeError(
+            f"{self._task} must give an answer. It ended with status {status}.{remedy}\n{end}"
+        )
 
 
 def _seconds(step) -> float:
