@@ -22,8 +22,8 @@ pytorch.org names, is a tenth of the download of the default one, which
 ``pip install 'tfasr[peers]'`` takes. Everything runs on the CPU, also where there
 is a GPU. The machine must be idle otherwise: PyTorch's threads wait for one another by spinning,
 and beside other work its steps took ten times as long. Half a minute a round with the default
-sizes on two cores, and two minutes before the first. At the paper's size stock Keras's process alone
-takes 17 GB: with 24 GB in all, ask for one --precision at a time.
+sizes on two cores, and two minutes before the first. At the paper's size stock Keras's process
+alone takes 17 GB: with 24 GB in all, ask for one --precision at a time.
 """
 
 import argparse
