@@ -92,8 +92,7 @@ def _run_torch(model, batch, training: bool) -> tuple[np.ndarray, np.ndarray]:
 def _run_stock_keras(model, batch) -> tuple[np.ndarray, np.ndarray]:
     import tensorflow as tf
 
-    from twin.stock_keras import StockModel
-    from twin.weights import copy_to_stock_keras
+    from twin.stock_keras import StockModel, copy_to_stock_keras
 
     stock = StockModel(model.acoustic_model.config, NUM_CLASSES, NUM_FEATURES)
     copy_to_stock_keras(model.acoustic_model, stock.network)

@@ -3,6 +3,8 @@
 import keras
 import tensorflow as tf
 
+from tfasr.models.acoustic_model import AcousticModel
+
 
 def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
     """Returns a functional model from features to logits, built of stock layers.
@@ -73,3 +75,12 @@ class StockModel(keras.Model):
         variables = self.trainable_variables
         self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
         return {"loss": loss}
+
+
+def copy_to_stock_keras(model: AcousticModel, network: keras.Model) -> None:
+    """Gives a network of `stock_network` the weights of a built model."""
+    ours = [model.convolution, *model.recurrent, *model.normalisations, model.classifier]
+    by_name = {layer.name: layer for layer in ours}
+    for layer in network.layers:
+        if layer.name in by_name:
+            layer.set_weights(by_name[layer.name].get_weights())

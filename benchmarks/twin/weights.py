@@ -1,6 +1,5 @@
-"""One model's weights in another: tfasr's in the PyTorch twin, and in the stock Keras model."""
+"""One model's weights in another: tfasr's in the PyTorch twin."""
 
-import keras
 import numpy as np
 import torch
 
@@ -50,12 +49,3 @@ def _assign(parameter: torch.Tensor, value: np.ndarray) -> None:
         )
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(value)))
-
-
-def copy_to_stock_keras(model: AcousticModel, network: keras.Model) -> None:
-    """Gives a network of `twin.stock_keras.stock_network` the weights of a built model."""
-    ours = [model.convolution, *model.recurrent, *model.normalisations, model.classifier]
-    by_name = {layer.name: layer for layer in ours}
-    for layer in network.layers:
-        if layer.name in by_name:
-            layer.set_weights(by_name[layer.name].get_weights())
