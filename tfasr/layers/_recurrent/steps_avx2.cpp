@@ -25,6 +25,7 @@ namespace {
 #define LANES 8
 #define FORWARD_ROWS 2
 #define BACKWARD_ROWS 4
+#define BACKWARD_PANELS 2
 #include "steps.inc"
 
 #ifdef __clang__

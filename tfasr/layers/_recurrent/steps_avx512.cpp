@@ -24,7 +24,8 @@ namespace {
 
 #define LANES 16
 #define FORWARD_ROWS 6
-#define BACKWARD_ROWS 8
+#define BACKWARD_ROWS 6
+#define BACKWARD_PANELS 4
 #include "steps.inc"
 
 #ifdef __clang__

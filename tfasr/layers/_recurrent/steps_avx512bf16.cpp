@@ -25,7 +25,8 @@ namespace {
 
 #define LANES 16
 #define FORWARD_ROWS 6
-#define BACKWARD_ROWS 8
+#define BACKWARD_ROWS 6
+#define BACKWARD_PANELS 4
 #define PAIRS
 #include "steps.inc"
 

@@ -14,6 +14,7 @@ namespace {
 #define LANES 4
 #define FORWARD_ROWS 2
 #define BACKWARD_ROWS 4
+#define BACKWARD_PANELS 2
 #include "steps.inc"
 
 bool runs_here() { return true; }
