@@ -1,0 +1,103 @@
+"""The fused updates are Keras's."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.training.build import build_model
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.fused_update import fuse_update
+from tfasr.training.synthetic_batch import batch_spec
+
+Adadelta, Adam, AdamW = keras.optimizers.Adadelta, keras.optimizers.Adam, keras.optimizers.AdamW
+SHAPES = [(3, 5), (7,), (1, 1)]
+
+
+def decay():
+    return keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=2, decay_rate=0.5)
+
+
+def after_updates(optimizer, dtype="float32"):
+    """All weights and states after five updates in a graph, the gradients of several sizes."""
+    rng = np.random.default_rng(1)
+    weights = [keras.Variable(rng.normal(size=shape), dtype=dtype) for shape in SHAPES]
+    optimizer.build(weights)
+    apply = tf.function(lambda *gradients: optimizer.apply(list(gradients), weights))
+    for scale in (1e-6, 1.0, 0.0, 30.0, 1e-3):
+        apply(*[tf.constant(rng.normal(size=shape) * scale, dtype) for shape in SHAPES])
+    return [np.asarray(v) for v in [*weights, *optimizer.variables]]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Adadelta(1.0),
+        lambda: Adadelta(decay(), rho=0.9, epsilon=1e-4, global_clipnorm=0.5),
+        lambda: Adadelta(0.5, weight_decay=0.01, use_ema=True, ema_momentum=0.5),
+        lambda: Adam(0.01),
+        lambda: Adam(decay(), beta_1=0.8, beta_2=0.9, epsilon=1e-3, clipvalue=0.2),
+        lambda: AdamW(0.01, weight_decay=0.1, clipnorm=1.0),
+    ],
+)
+def test_the_fused_update_is_keras_update(make):
+    fused, stock = make(), make()
+    config = fused.get_config()
+    assert fuse_update(fused)
+    assert fused.get_config() == config
+    for ours, theirs in zip(after_updates(fused), after_updates(stock), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-7)
+
+
+def test_float64_is_not_rounded_on_the_way():
+    fused, stock = Adadelta(0.3, rho=0.91), Adadelta(0.3, rho=0.91)
+    fuse_update(fused)
+    ours, theirs = after_updates(fused, "float64"), after_updates(stock, "float64")
+    for our, their in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our, their, rtol=1e-12)
+
+
+def test_other_steps_are_kept():
+    class OwnStep(Adadelta):
+        def update_step(self, gradient, variable, learning_rate):
+            self.assign(variable, variable - learning_rate)
+
+    for optimizer in (keras.optimizers.SGD(0.1), Adam(0.1, amsgrad=True), OwnStep(0.25)):
+        assert not fuse_update(optimizer)
+    weights = [keras.Variable([1.0])]
+    own = OwnStep(0.25)
+    fuse_update(own)
+    own.apply([tf.constant([5.0])], weights)
+    assert np.asarray(weights[0]) == pytest.approx([0.75])
+
+
+def test_gradients_of_some_rows_update_those_rows():
+    weights = [keras.Variable(np.ones((4, 2), "float32"))]
+    optimizer = Adam(0.1)
+    fuse_update(optimizer)
+    rows = tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 3]), dense_shape=tf.constant([4, 2]))
+    optimizer.apply([rows], weights)
+    np.testing.assert_allclose(np.asarray(weights[0])[:, 0], [1.0, 0.9, 1.0, 0.9], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("precision", "optimizer", "operation"),
+    [
+        ("float32", Adadelta, "ResourceApplyAdadelta"),
+        ("mixed_bfloat16", Adam, "ResourceApplyAdam"),
+        ("mixed_float16", Adadelta, "ResourceApplyAdadelta"),
+    ],
+)
+def test_training_updates_each_weight_by_one_operation(precision, optimizer, operation):
+    config = Experiment(
+        model=AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4),
+        training=TrainingConfig(optimizer=optimizer, precision=precision),
+    )
+    model = build_model(config, Alphabet(), compiled=True)
+    graph = model.global_step(batch_spec(config)).get_concrete_function(batch_spec(config)).graph
+    names = [op.type for op in graph.get_operations()]
+    functions = graph.as_graph_def().library.function  # mixed_float16 updates under a condition
+    names += [node.op for function in functions for node in function.node_def]
+    assert names.count(operation) >= len(model.trainable_variables)
