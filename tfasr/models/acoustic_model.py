@@ -6,6 +6,7 @@ import keras
 
 from tfasr.config import config_class, require
 from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.dropout import Dropout
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 
@@ -88,9 +89,7 @@ class AcousticModel(keras.Model):
             if config.batch_normalisation
         ]
         self.dropouts = [
-            keras.layers.Dropout(
-                config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}"
-            )
+            Dropout(config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}")
             for i in blocks
         ]
         # float32 even under mixed precision: the loss is computed from these.
