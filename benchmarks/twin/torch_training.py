@@ -129,10 +129,13 @@ class _TwinRun:
         ledger.stop("init")
         ledger.event("run_start", event_type="INTERVAL_START")
         self._book_facts()
+        self._batches = self._begin_epoch(1)
         for epoch in range(1, self._training.epochs + 1):
             ledger.start("epoch", epoch_num=epoch)
             self._train_epoch(epoch)
             self._save_checkpoint(epoch)
+            if epoch < self._training.epochs:  # read beside the evaluation, as tfasr's are
+                self._batches = self._begin_epoch(epoch + 1)
             self._evaluate(epoch)
             ledger.stop("epoch", epoch_num=epoch)
             if self._reached():
@@ -155,12 +158,14 @@ class _TwinRun:
         self._optimizer_name = wanted.name
         self._evaluator = TwinEvaluator(self._validation, self._alphabet)
 
+    def _begin_epoch(self, epoch: int):
+        return iter(self._train_source.training(self._training.seed, epoch))
+
     def _train_epoch(self, epoch: int) -> None:
         self._model.train()
-        batches = iter(self._train_source.training(self._training.seed, epoch))
         while True:
             began = time.perf_counter()
-            batch = next(batches, None)
+            batch = next(self._batches, None)
             if batch is None:
                 return
             arrays = as_arrays(batch)

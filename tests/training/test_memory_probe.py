@@ -97,14 +97,13 @@ def test_a_batch_that_fits_is_tried_once_and_one_that_never_does_is_said_so():
 def test_the_step_on_a_device_leaves_no_trace(monkeypatch):
     """The GPU's way, taken on a CPU: the run after it is the run without it."""
     losses = {}
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: ["GPU:0"])
     for tried in (False, True):
         config = experiment()
         model = built(config)
         if tried:
             before = state(model)
-            with monkeypatch.context() as patch:
-                patch.setattr(tf.config, "list_logical_devices", lambda _: ["GPU:0"])
-                check_memory(config, model, source(), Alphabet(), lambda: batch_spec(experiment()))
+            check_memory(config, model, source(), Alphabet(), lambda: batch_spec(experiment()))
             after = state(model)
             assert before.keys() == after.keys()
             for name in before:

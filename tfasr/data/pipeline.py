@@ -19,14 +19,18 @@ from tfasr.errors import UsageError
 Batch = dict[str, tf.Tensor]
 
 
-def _options() -> tf.data.Options:
+def _options(warm_start: bool = False) -> tf.data.Options:
     """Returns options without tf.data's tuning thread.
 
     All parallelism is given, and now and then the end of an iterator waited for that thread to wake
     from its sleep of up to a minute.
+
+    Args:
+        warm_start: whether an iterator reads from when it is made, not only from its first element.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
+    options.experimental_warm_start = warm_start
     return options
 
 
@@ -147,7 +151,7 @@ class BatchSource:
         if replicas > 1:
             batches = _cut_for_replicas(batches, replicas)
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
-        return batches.with_options(_options())
+        return batches.with_options(_options(warm_start=True))
 
     @functools.cached_property
     def _epoch(self) -> Callable[..., tf.data.Dataset]:

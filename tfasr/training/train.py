@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
@@ -39,6 +38,7 @@ from tfasr.training.checkpoint import (
 )
 from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
+from tfasr.training.epoch_batches import EpochBatches
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.memory_probe import check_memory
@@ -154,6 +154,9 @@ class _Run:
         self._strategy = make_strategy(self._training.num_replicas)
         with self._strategy.scope():
             model, progress = self._build(checkpoint)
+        self._batches = EpochBatches(
+            self._sources["train"], self._training, self._strategy, progress
+        )
         callbacks = self._callbacks(model, progress, checkpoint)
         if memory_probe:
             check_memory(
@@ -161,7 +164,7 @@ class _Run:
                 model,
                 self._sources["train"],
                 self._alphabet,
-                lambda: self._dataset(progress.state).element_spec,
+                lambda: self._batches.of(progress.state).element_spec,
             )
         ledger.stop("init")
         ledger.event("run_start", event_type="INTERVAL_START")
@@ -216,23 +219,13 @@ class _Run:
             # How many batches bucketing makes is only known at the end: no reason to warn.
             warnings.filterwarnings("ignore", "Your input ran out of data")
             model.fit(
-                self._dataset(state),
+                self._batches.of(state),
                 initial_epoch=state.epoch - 1,
                 epochs=state.epoch,
                 callbacks=callbacks,
                 shuffle=False,  # the dataset is, already
                 verbose=0,
             )
-
-    def _dataset(self, state: TrainingState) -> tf.data.Dataset:
-        """Returns the batches that remain of an epoch, distributed where there are replicas."""
-        training = self._training
-        batches = self._sources["train"].training(
-            training.seed, state.epoch, state.step_in_epoch, training.num_replicas
-        )
-        if training.num_replicas == 1:
-            return batches
-        return self._strategy.distribute_datasets_from_function(lambda _: batches)
 
     def _callbacks(
         self, model: CtcModel, progress: RunProgress, checkpoint: Path | None
@@ -258,6 +251,7 @@ class _Run:
             BookSteps(ledger, progress, self._splits["train"]),
             PrintSentences(sampler, training.sentences_every_steps, ledger, progress),
             checkpoints,
+            self._batches,  # before the evaluation
             evaluation,
             ScalarLog(self._log_to, self._run_dir, progress),
         ]
