@@ -1,5 +1,8 @@
 """The fused updates are Keras's."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -101,3 +104,38 @@ def test_training_updates_each_weight_by_one_operation(precision, optimizer, ope
     functions = graph.as_graph_def().library.function  # mixed_float16 updates under a condition
     names += [node.op for function in functions for node in function.node_def]
     assert names.count(operation) >= len(model.trainable_variables)
+
+
+REPLICAS = """
+import keras, numpy as np, tensorflow as tf
+from tfasr.training.fused_update import fuse_update
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+for make in (lambda: keras.optimizers.Adadelta(1.0), lambda: keras.optimizers.Adam(0.1)):
+    alone = keras.Variable(np.ones((2, 3), "float32"))
+    single = make()
+    gradient = np.arange(6, dtype="float32").reshape(2, 3)
+    for _ in range(3):
+        single.apply([tf.constant(gradient)], [alone])
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        shared = keras.Variable(np.ones((2, 3), "float32"))
+        optimizer = make()
+        assert fuse_update(optimizer)
+        optimizer.build([shared])
+
+    @tf.function
+    def step():
+        strategy.run(lambda: optimizer.apply([tf.constant(gradient / 2)], [shared]))
+
+    for _ in range(3):
+        step()
+    for replica in strategy.experimental_local_results(shared.value):
+        np.testing.assert_allclose(replica.numpy(), alone.numpy(), rtol=1e-5)
+"""
+
+
+def test_replicas_update_their_copies_alike():
+    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
