@@ -173,3 +173,12 @@ def test_there_is_lost_work_only_where_there_are_lost_events_or_a_silence(ledger
     kept_stats = [e["value"] for e in useful_events(ledger.events) if e["key"] == "train_step"]
     claimed = sum(stats["train_s"] for stats in kept_stats)
     assert interval_seconds(ledger.events)["train"] <= claimed + 1e-3
+
+
+def test_a_lost_step_takes_no_time_from_before_the_checkpoint_it_was_lost_after():
+    ledger = LedgerBuilder().begin(1.0).step(0.0).wait(1.0).checkpoint(0.0)
+    ledger.event("decode_start", step=1)  # never ended: it has the step's time
+    ledger.step(1.0).resume(down_s=1.0, from_step=1)
+    found = interval_seconds(ledger.end().events)
+    assert found["train"] == 0
+    assert found["lost_work"] == pytest.approx(1.0, abs=1e-3)

@@ -20,6 +20,8 @@ INTERVALS = (
 """The names of all intervals, in the order in which tables and figures show them."""
 
 _BRACKETED = {"init", "eval_forward", "decode", "checkpoint", "sentences"}
+# Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
+_STEP_BOUNDS = {"init_stop", "checkpoint_start", "checkpoint_stop"}
 # Backwards from a step's event: first the step itself, before it the wait for its batch.
 _STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
 
@@ -165,6 +167,8 @@ def _session_pieces(events: Sequence[Event], clock: Sequence[int], session: rang
             opened.append(name)
         elif name in opened and edge == "stop":
             opened.remove(name)
+        if key in _STEP_BOUNDS:
+            since_step = len(pieces)
         # The time up to the next session's first event is still this session's.
         start, stop = clock[index], clock[index + 1 if index < last else last]
         if stop > start:
