@@ -178,7 +178,7 @@ def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
             )
             pipeline = PipelineConfig(global_batch_size=16, num_buckets=2, padding="bucketed")
             training = TrainingConfig(
-                epochs=1, num_replicas=replicas, optimizer=lambda: keras.optimizers.SGD(1e-4)
+                epochs=2, num_replicas=replicas, optimizer=lambda: keras.optimizers.SGD(1e-4)
             )
             train(
                 Experiment(model=model, pipeline=pipeline, training=training),
