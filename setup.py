@@ -46,7 +46,7 @@ setup(
     package_dir=preset_folders,
     package_data={
         **dict.fromkeys(preset_folders, ["*.gin"]),
-        "tfasr.report": ["page.css", "page.js"],
+        "tfasr.report.page": ["page.css", "page.js"],
     },
     # Vector types are GCC's and Clang's; elsewhere the layers use loops in TensorFlow.
     ext_modules=[word_beam_core, *([] if sys.platform == "win32" else [recurrent_core])],

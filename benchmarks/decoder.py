@@ -26,7 +26,8 @@ import numpy as np
 from decoder_load import Load, read_corpus, write_bigram_arpa
 
 from tfasr import Alphabet
-from tfasr.decoding import BigramCounts, WordBeamSearch
+from tfasr.decoding.bigram_counts import BigramCounts
+from tfasr.decoding.word_beam_search import WordBeamSearch
 
 Decode = Callable[[], list[str]]
 

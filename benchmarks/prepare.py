@@ -16,7 +16,7 @@ from pathlib import Path
 
 import soundfile
 
-from tfasr.commands.prepare import prepare
+from tfasr.data.prepare_corpus import prepare
 
 
 def link_corpus(audio_dir: Path, folder: Path, copies: int) -> tuple[list[Path], float]:

@@ -29,9 +29,9 @@ from twin import results
 from twin.tta_tables import tta_tables
 from twin.worker import environment
 
+from tfasr.analysis.names import Target, parse_target
 from tfasr.errors import UsageError
 from tfasr.ledger import EVENTS_FILE, read_events
-from tfasr.report.naming import Target, parse_target
 
 MODULES = {"tfasr": ["tfasr.cli", "train"], "torch": ["twin.torch_training"]}
 SETTINGS_FILE = "benchmark.json"

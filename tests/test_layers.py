@@ -1,6 +1,8 @@
-"""The shape of the house: imports point down, modules stay small."""
+"""The shape of the house: imports point down, none go in circles, nothing grows long."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,49 +10,152 @@ import pytest
 import tfasr
 
 PACKAGE = Path(tfasr.__file__).parent
-MODULES = sorted(PACKAGE.rglob("*.py"))
 
-RANKS = {
-    **dict.fromkeys(["alphabet", "metrics", "ledger", "errors", "config", "losses", "_version"], 0),
-    "presets_folder": 0,
-    **dict.fromkeys(["corpora", "layers", "scoring"], 1),
-    **dict.fromkeys(["models", "data", "decoding", "tta", "telemetry"], 2),
-    **dict.fromkeys(["training", "bench", "report"], 3),
-    "gin_config": 4,
-    "commands": 5,
-    "cli": 6,
-    "__init__": 7,
-}
-
-
-def imported(path: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return {name.split(".")[1] for name in names if name.startswith("tfasr.")}
+# From the ground up. A module imports from its own package and from the lines above its own.
+LAYERS = [
+    ["_version", "errors"],
+    ["alphabet", "config", "ledger", "losses", "metrics", "run_files"],
+    ["corpora", "display", "gin_files", "layers", "scoring"],
+    ["decoding", "models", "tta"],
+    ["analysis", "data", "telemetry"],
+    ["report", "training"],
+    ["bench"],
+    ["api"],
+    ["__init__"],
+    ["commands"],
+    ["cli"],
+]
+RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+MOST_LINES = 400
+MOST_FUNCTION_LINES = 60
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_point_down(path):
-    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    above = {name for name in imported(path) if RANKS[name] > RANKS[room]}
-    assert not above, f"{path} imports from above: {above}"
+def modules(package: Path) -> dict[str, Path]:
+    """The files of a package by their dotted names; a package stands for its ``__init__.py``."""
+    names = {}
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def imports(files: dict[str, Path]) -> dict[str, set[str]]:
+    """Which modules each module imports, wherever in its file it does."""
+    found: dict[str, set[str]] = {name: set() for name in files}
+    for name, path in files.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names if alias.name in files}
+            elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+                for alias in node.names:
+                    submodule = f"{node.module}.{alias.name}"
+                    found[name].add(submodule if submodule in files else node.module)
+        found[name] &= files.keys()
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules that can each be reached from each other, and what imports itself."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, waiting = set(), list(graph[start])
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting.extend(graph[name])
+        reached[start] = seen
+    found = {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in graph
+        if name in reached[name]
+    }
+    return [list(circle) for circle in sorted(found)]
+
+
+def room(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def arrows_up(graph: dict[str, set[str]]) -> list[str]:
+    return [
+        f"{name} imports {other}"
+        for name, others in graph.items()
+        for other in sorted(others)
+        if room(name) != room(other) and RANKS[room(name)] <= RANKS[room(other)]
+    ]
+
+
+FILES = modules(PACKAGE)
+
+
+def test_no_module_imports_itself_however_far_around():
+    assert circles(imports(FILES)) == []
+
+
+def test_imports_point_down():
+    unknown = {room(name) for name in FILES} - RANKS.keys()
+    assert not unknown, f"give these a place in LAYERS: {unknown}"
+    assert arrows_up(imports(FILES)) == []
 
 
 def test_modules_are_small():
-    lengths = {path: len(path.read_text().splitlines()) for path in MODULES}
-    assert {str(path): n for path, n in lengths.items() if n > 300} == {}
+    lengths = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
     rooms = {"utils.py", "helpers.py", "common.py", "misc.py"}
-    assert not [path for path in MODULES if path.name in rooms]
+    assert not [path for path in FILES.values() if path.name in rooms]
+
+
+def test_functions_are_short():
+    long = {}
+    for name, path in FILES.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = node.end_lineno - node.lineno + 1 - docstring_lines(node)
+                if lines > MOST_FUNCTION_LINES:
+                    long[f"{name}.{node.name}"] = lines
+    assert long == {}
+
+
+def docstring_lines(node) -> int:
+    """What a description takes is not what makes a function long."""
+    first = node.body[0]
+    if ast.get_docstring(node) is None:
+        return 0
+    return first.end_lineno - first.lineno + 1
+
+
+def write_package(folder: Path, **sources: str) -> dict[str, Path]:
+    package = folder / "tfasr"
+    for name, source in sources.items():
+        path = package.joinpath(*name.split("__in__")[::-1]).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+    return modules(package)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "import tfasr.metrics",
+        "from tfasr import metrics",
+        "from tfasr.metrics import x",
+        "def f():\n    from tfasr import metrics",
+    ],
+)
+def test_a_circle_is_seen_however_it_is_imported(tmp_path, second):
+    files = write_package(tmp_path, metrics="import tfasr.alphabet", alphabet=second)
+    assert circles(imports(files)) == [["tfasr.alphabet", "tfasr.metrics"]]
+
+
+def test_an_arrow_up_is_seen(tmp_path):
+    files = write_package(tmp_path, metrics="from tfasr import cli", cli="", alphabet="")
+    assert arrows_up(imports(files)) == ["tfasr.metrics imports tfasr.cli"]
+    assert circles(imports(files)) == []
 
 
 def test_importing_tfasr_loads_no_tensorflow_and_every_public_name_exists():
-    import subprocess
-    import sys
-
     script = "import sys, tfasr; tfasr.Alphabet(); assert 'tensorflow' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
     for name in tfasr.__all__:

@@ -4,9 +4,9 @@ import pytest
 
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
-from tfasr.gin_config import load_config
-from tfasr.presets_folder import presets_folder
+from tfasr.gin_files.preset import presets_folder
 from tfasr.training.build import build_model, check_batch_size
+from tfasr.training.from_gin import load_config
 
 PRESETS = sorted(path.name for path in presets_folder().glob("*.gin"))
 

@@ -67,8 +67,8 @@ def config_class(cls: _Class) -> _Class:
     """Makes a class a frozen, keyword-only dataclass with checked types, known to gin by its name.
 
     A plain Python call behaves as written whatever gin has parsed: gin's bindings reach only
-    instances that `tfasr.gin_config` makes. A method ``check`` may raise ValueError for values
-    that make no sense.
+    instances that `tfasr.gin_files.bindings` makes. A method ``check`` may raise ValueError for
+    values that make no sense.
 
     Raises:
         TypeError: by the class, when a value is not of its field's annotated type.

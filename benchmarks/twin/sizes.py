@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.presets_folder import find_preset, read_preset
+from tfasr.gin_files.preset import find_preset, read_preset
 
 STEP_S = 0.01
 LABELS_PER_FRAME = 0.3  # 180 labels in 600 frames

@@ -23,12 +23,12 @@ from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.errors import RunError, UsageError
-from tfasr.gin_config import load_config
 from tfasr.ledger import Ledger
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.build import check_splits
 from tfasr.training.comparability import comparability
 from tfasr.training.experiment import Experiment
+from tfasr.training.from_gin import load_config
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
 from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors
 from twin.torch_model import TorchTwin

@@ -10,7 +10,8 @@ from typing import Any
 from tfasr.commands.report import report
 from tfasr.ledger import Ledger
 from tfasr.tta.decomposition import FACTORS
-from tfasr.tta.run import Run, load_run
+from tfasr.tta.load import load_run
+from tfasr.tta.run import Run
 
 _SHARES = {
     "startup_pct": ("init", "compile"),

@@ -8,9 +8,10 @@ import numpy as np
 
 def probe(_request=None):
     """Returns what every backend must agree on."""
-    from tfasr.bench.ctc import ctc_losses
-    from tfasr.bench.keyword_training import word_losses
-    from tfasr.bench.stepper import Batch, make_stepper
+    from tfasr.bench.keywords.training import word_losses
+    from tfasr.bench.probes.ctc import ctc_losses
+    from tfasr.bench.probes.make_stepper import make_stepper
+    from tfasr.bench.probes.step import Batch
     from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config
     from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
 
@@ -55,7 +56,8 @@ def probe(_request=None):
 
 def probe_devices(_request=None):
     """Returns the losses of the same updates on one device and on two."""
-    from tfasr.bench.stepper import Batch, make_stepper, make_strategy
+    from tfasr.bench.probes.make_stepper import make_stepper, make_strategy
+    from tfasr.bench.probes.step import Batch
 
     both = make_strategy(2)
     random = np.random.default_rng(0)

@@ -2,10 +2,12 @@
 
 import pytest
 
-from tfasr.bench import backends
-from tfasr.bench.backend import check_backend
-from tfasr.bench.backends import BackendsConfig, BackendTimes
-from tfasr.bench.backends_figure import backends_figure
+from tfasr.bench.backends import workload as backends
+from tfasr.bench.backends.config import BackendsConfig
+from tfasr.bench.backends.figure import backends_figure
+from tfasr.bench.backends.table import backends_table
+from tfasr.bench.backends.times import BackendTimes
+from tfasr.bench.child import check_backend
 from tfasr.bench.workload import Context
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
@@ -51,7 +53,7 @@ def test_ratios_are_to_the_fastest_backend_of_the_same_model():
     described = [
         {"name": name, "devices": ["cpu"], "versions": versions} for name in ("tensorflow", "jax")
     ]
-    slow, fast = backends.backends_table(times, CONFIG, described, []).rows
+    slow, fast = backends_table(times, CONFIG, described, []).rows
     assert slow[2:] == ["1.5", "8.0", "7.0–9.0", "500.0", "2.00", "2.0"]
     assert fast[6] == "1.00"
     assert len(backends_figure(times).axes) == 1

@@ -7,14 +7,14 @@ import time
 import numpy as np
 import pytest
 
-from tfasr.bench.decoder import DecoderMeasurement, DecoderRow, decoder_configs, measure
-from tfasr.bench.decoder_figure import decoder_figure
-from tfasr.bench.decoder_process import measure_apart
-from tfasr.bench.decoder_table import DecoderComparison
-from tfasr.decoding import WordBeamSearch
+from tfasr.bench.decoder.figure import decoder_figure
+from tfasr.bench.decoder.measure import measure_apart
+from tfasr.bench.decoder.table import DecoderComparison
+from tfasr.bench.decoder.workload import DecoderMeasurement, DecoderRow, decoder_configs, measure
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.decoding.decoder import Hypothesis
 from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.word_beam_search import WordBeamSearch
 from tfasr.errors import UsageError
 from tfasr.metrics import ErrorCounts, count_errors
 
@@ -135,7 +135,7 @@ def test_the_figure_has_a_curve_a_decoder_and_a_line_where_there_is_no_beam():
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
 def test_a_figure_of_one_row_can_be_drawn(name, tmp_path):
-    from tfasr.report.drawing import write_png
+    from tfasr.display.style import write_png
 
     perfect = ErrorCounts(utterances=1, words=9)
     write_png(decoder_figure([row(name, 4, counts=perfect)]), tmp_path / "figure.png")

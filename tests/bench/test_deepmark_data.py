@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.deepmark_data import (
+from tfasr.bench.ds2.data import (
     LABEL_LENGTHS,
     RandomBlock,
     epoch_batches,

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfasr.bench.keyword_data import WORDS, synthetic_keywords
-from tfasr.bench.keyword_spotting import run
-from tfasr.bench.keyword_table import confusion_table
-from tfasr.bench.keyword_training import KeywordTrainingConfig
+from tfasr.bench.keywords.data import WORDS, synthetic_keywords
+from tfasr.bench.keywords.tables import confusion_table
+from tfasr.bench.keywords.training import KeywordTrainingConfig
+from tfasr.bench.keywords.workload import run
 from tfasr.bench.workload import Context
 from tfasr.errors import UsageError
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.tta.run import load_run
+from tfasr.tta.load import load_run
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "speech_commands"
 SMALL = KeywordSpotterConfig(num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4)

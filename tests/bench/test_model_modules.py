@@ -5,10 +5,10 @@ import pytest
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.model_modules import modules_of, step_through
-from tfasr.bench.module_timing import module_seconds, time_in_turns
-from tfasr.bench.noise import noise_batch, write_noise_split
-from tfasr.bench.replica_timing import replica_seconds, straggling
+from tfasr.bench.probes.model_modules import modules_of, step_through
+from tfasr.bench.probes.module_timing import module_seconds, time_in_turns
+from tfasr.bench.probes.noise import noise_batch, write_noise_split
+from tfasr.bench.scaling.replicas import replica_seconds, straggling
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.models.acoustic_model import AcousticModelConfig

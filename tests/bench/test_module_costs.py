@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.module_costs import KINDS, model_costs, num_weights, total_cost
+from tfasr.bench.roofline.costs import KINDS, model_costs, num_weights, total_cost
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 
 CONFIGS = st.builds(

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.bandwidth import cache_bytes, cpu_bandwidth
-from tfasr.bench.kernels import PROGRAM_NAME, kernels_of
-from tfasr.bench.module_costs import model_costs
-from tfasr.bench.roofline import RooflineConfig
-from tfasr.bench.roofline_figure import roofline_figure
-from tfasr.bench.roofline_points import ModelPoints, RooflineAnalysis
-from tfasr.bench.roofline_process import measure_model
-from tfasr.bench.roofline_tables import roofline_tables
+from tfasr.bench.roofline.bandwidth import cache_bytes, cpu_bandwidth
+from tfasr.bench.roofline.config import RooflineConfig
+from tfasr.bench.roofline.costs import model_costs
+from tfasr.bench.roofline.figure import roofline_figure
+from tfasr.bench.roofline.kernels import PROGRAM_NAME, kernels_of
+from tfasr.bench.roofline.measure import measure_model
+from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
+from tfasr.bench.roofline.tables import roofline_tables
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -127,7 +127,7 @@ def test_no_label_of_the_figure_lies_over_another():
 
 
 def test_a_figure_without_kernels_or_with_one_ceiling_can_be_drawn(tmp_path):
-    from tfasr.report.drawing import write_png
+    from tfasr.display.style import write_png
 
     found = [measured("model", 64, kernels=[])]
     alone = RooflineAnalysis.of([ceiling(8, "GPU")], found, RooflineConfig(**SIZES))

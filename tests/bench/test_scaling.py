@@ -5,15 +5,16 @@ import math
 import pytest
 
 from tfasr.bench.child import run_in_child
-from tfasr.bench.scaling import ScalingConfig, default_counts
-from tfasr.bench.scaling_analysis import ScalingAnalysis
-from tfasr.bench.scaling_figure import scaling_figure
-from tfasr.bench.scaling_tables import scaling_tables
+from tfasr.bench.from_gin import load_bench
+from tfasr.bench.scaling.analysis import ScalingAnalysis
+from tfasr.bench.scaling.config import ScalingConfig
+from tfasr.bench.scaling.figure import scaling_figure
+from tfasr.bench.scaling.tables import scaling_tables
+from tfasr.bench.scaling.workload import default_counts
 from tfasr.bench.workload import Context, find_workload, load
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
-from tfasr.gin_config import load_bench
 from tfasr.models.acoustic_model import AcousticModelConfig
 
 CONFIG = ScalingConfig(
@@ -181,7 +182,7 @@ def test_the_full_preset_has_the_papers_numbers():
 def test_two_slices_of_a_processor_train_together():
     sizes = {"conv_filters": 4, "num_lstm_layers": 1, "lstm_units": 4}
     found = run_in_child(
-        "tfasr.bench.scaling_process:measure",
+        "tfasr.bench.scaling.measure:measure",
         {
             "devices": 2,
             "model": to_json(AcousticModelConfig(**sizes, lstm_kernel="generic")),

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from tfasr.bench.ceiling import matmul_ceiling
-from tfasr.bench.step import measure_step
-from tfasr.bench.step_table import step_table
-from tfasr.bench.step_timing import StepTiming
+from tfasr.bench.probes.ceiling import matmul_ceiling
+from tfasr.bench.step.measure import measure_step
+from tfasr.bench.step.table import step_table
+from tfasr.bench.step.timing import StepTiming
 from tfasr.commands.bench_step import bench_step
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig

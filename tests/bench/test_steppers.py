@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.bench.backend_probe import probe
-from tfasr.bench.backend import installed_backends
-from tfasr.bench.child import run_in_child
+from tfasr.bench.child import installed_backends, run_in_child
 from tfasr.errors import RunError, UsageError
 
 

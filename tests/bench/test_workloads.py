@@ -2,11 +2,12 @@
 
 import pytest
 
+from tfasr.bench.from_gin import load_bench
 from tfasr.bench.workload import WORKLOADS, load
 from tfasr.commands.bench_workload import bench_workload
 from tfasr.errors import UsageError
-from tfasr.gin_config import load_bench, load_config
-from tfasr.presets_folder import presets_folder
+from tfasr.gin_files.preset import presets_folder
+from tfasr.training.from_gin import load_config
 
 FOLDER = presets_folder() / "bench"
 PRESETS = sorted(path.name for path in FOLDER.glob("*.gin"))

@@ -97,7 +97,7 @@ def test_unknown_sizes_are_named():
 def test_the_size_an4_is_the_preset():
     from twin.sizes import parse_size
 
-    from tfasr.gin_config import load_config
+    from tfasr.training.from_gin import load_config
 
     assert parse_size("an4").model_config() == load_config("an4.gin").experiment.model
     assert parse_size("paper").model_config() == load_config().experiment.model

@@ -54,8 +54,8 @@ def test_a_dictionary_of_ones_own_takes_the_files_place(file, tmp_path):
 
 def test_a_run_is_scored_as_evaluate_scores_it(shard_dir, tmp_path):
     from tests.training.test_train import experiment
-    from tfasr.commands.evaluate import evaluate
     from tfasr.training.train import train
+    from tfasr.training.trained import evaluate
 
     train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run")
     options = {"beam_widths": [16], "output_format": "json"}

@@ -23,7 +23,9 @@ def asked(monkeypatch):
         return types.SimpleNamespace(returncode=1 if "fail" in str(words) else 0)
 
     monkeypatch.setattr(module, "subprocess", types.SimpleNamespace(run=run))
-    monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
+    monkeypatch.setattr(
+        "tfasr.corpora.synthetic.synthetic.make_synthetic_corpus", lambda folder: None
+    )
     return commands
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.tta.hardware_files import load_hardware
+from tfasr.tta.costs.hardware_files import load_hardware
 
 
 @pytest.fixture

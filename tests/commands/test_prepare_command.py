@@ -13,9 +13,10 @@ import soundfile
 
 from tests.data.made_corpus import contents, make_utterances, noise, write_tsv
 from tfasr import cli
-from tfasr.commands.prepare import CORPORA, prepare
+from tfasr.commands.prepare import CORPORA
 from tfasr.corpora import registry
 from tfasr.data.features import FeatureConfig
+from tfasr.data.prepare_corpus import prepare
 from tfasr.data.shards import ShardConfig, open_split
 from tfasr.errors import RunError, UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig

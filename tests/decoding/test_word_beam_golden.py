@@ -8,7 +8,7 @@ import pytest
 
 from tests.decoding.word_beam_reference import Problem
 from tfasr import Alphabet
-from tfasr.decoding import WordBeamSearch
+from tfasr.decoding.word_beam_search import WordBeamSearch
 
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data" / "decoding"
 MODES = {

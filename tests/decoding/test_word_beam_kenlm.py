@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr import Alphabet
-from tfasr.decoding import WordBeamSearch
+from tfasr.decoding.word_beam_search import WordBeamSearch
 
 kenlm = pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
 

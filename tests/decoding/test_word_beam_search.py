@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tfasr import Alphabet
-from tfasr.decoding import BigramCounts, Hypothesis, WordBeamSearch, lexicon_from_transcripts
+from tfasr.decoding.bigram_counts import BigramCounts
+from tfasr.decoding.decoder import Hypothesis
+from tfasr.decoding.lexicon import lexicon_from_transcripts
+from tfasr.decoding.word_beam_search import WordBeamSearch
 from tfasr.errors import RunError
 
 ALPHABET = Alphabet(" abcol_", separator="_")

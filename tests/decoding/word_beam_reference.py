@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tfasr import Alphabet
-from tfasr.decoding import BigramCounts, WordBeamSearch, lexicon_from_transcripts
-from tfasr.decoding.lexicon import split_words
+from tfasr.decoding.bigram_counts import BigramCounts
+from tfasr.decoding.lexicon import lexicon_from_transcripts, split_words
+from tfasr.decoding.word_beam_search import WordBeamSearch
 
 FORECAST_MODES = ("ngrams_forecast", "ngrams_forecast_sample")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
+from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 TINY = DeepSpeech2Config(units=4, num_recurrent_layers=1, conv_filters=2)

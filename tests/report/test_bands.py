@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 from tests.report.conftest import ledger_of
 from tests.report.test_groups import seeds
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.report.analysis import analyse_run, compare
-from tfasr.report.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
-from tfasr.report.chart import labelled_together
-from tfasr.report.charts import curve_charts
-from tfasr.report.grouping import configuration, named_groups
-from tfasr.report.naming import merged_targets
-from tfasr.tta.run import load_run
+from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
+from tfasr.analysis.groups import configuration, named_groups
+from tfasr.analysis.names import merged_targets
+from tfasr.analysis.report import analyse_run, compare
+from tfasr.report.figures.chart import labelled_together
+from tfasr.report.figures.curves import curve_charts
+from tfasr.tta.load import load_run
 
 
 def analysed(*run_dirs):

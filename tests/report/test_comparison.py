@@ -1,4 +1,4 @@
-from tfasr.report.comparison import difference_text, differences
+from tfasr.analysis.comparable import difference_text, differences
 
 
 def test_equal_runs_do_not_differ():

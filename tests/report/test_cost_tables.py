@@ -7,8 +7,8 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.config import to_json
 from tfasr.errors import UsageError
-from tfasr.tta.energy import ENERGY_COLUMNS
-from tfasr.tta.hardware import HardwareConfig
+from tfasr.tta.costs.energy import ENERGY_COLUMNS
+from tfasr.tta.costs.hardware import HardwareConfig
 
 
 def hardware_file(folder, name="machine.gin", **values):

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from tests.report.conftest import ledger_of
 from tfasr.commands.report import report
-from tfasr.report.csv_text import table_to_csv, to_csv
-from tfasr.report.latex import escape, table_to_latex, to_latex
-from tfasr.report.naming import file_names
-from tfasr.report.records import Records
-from tfasr.report.tables import Table
+from tfasr.display.csv_text import table_to_csv, to_csv
+from tfasr.display.files import file_names
+from tfasr.display.latex import escape, table_to_latex, to_latex
+from tfasr.display.table import Records, Table
 
 AWKWARD = ["under_score", "100 %", "a & b", "#1", "$x^2$", r"c:\new{}", "~tilde", "名前", "[1]"]
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)

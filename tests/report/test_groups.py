@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tests.report.conftest import ledger_of
+from tfasr.analysis.groups import group_name
 from tfasr.commands.report import report
-from tfasr.report.grouping import group_name
 
 PUBLISHED = Path(__file__).parents[2] / ".." / "shared" / "data" / "published"
 published = pytest.mark.skipif(

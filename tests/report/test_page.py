@@ -11,7 +11,7 @@ import pytest
 from tests.report.conftest import ledger_of
 from tests.report.test_groups import seeds
 from tfasr.commands.report import report
-from tfasr.report.drawing import shortened
+from tfasr.display.style import shortened
 
 VOID = {"meta", "link", "br", "input", "rect", "path", "use"}
 FIGURES = ["brackets", "cer", "intervals", "throughput", "train_loss", "wer", "why_1"]

@@ -2,12 +2,12 @@ import json
 
 from tests.report.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.analysis.facts import epoch_seconds, mean_utilisation
+from tfasr.analysis.groups import group_results
+from tfasr.analysis.report import analyse_run, compare
 from tfasr.commands.report import report
-from tfasr.report.analysis import analyse_run, compare
-from tfasr.report.grouping import group_results
-from tfasr.report.paper_tables import paper_tables
-from tfasr.report.run_facts import epoch_seconds, mean_utilisation
-from tfasr.tta.run import load_run
+from tfasr.report.tables.paper import paper_tables
+from tfasr.tta.load import load_run
 
 SYSTEM = {
     "processor": "Some CPU",

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.analysis.utilisation import steady_window
 from tfasr.commands.report import report
-from tfasr.report.utilisation_window import steady_window
-from tfasr.tta.run import load_run
+from tfasr.tta.load import load_run
 
 
 def long_run(*, evaluation_s=4.0, steps=60):

@@ -17,7 +17,7 @@ from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
 from tfasr.training.train import train
 
 
@@ -131,7 +131,7 @@ REPLICAS = """
     from tfasr.models.acoustic_model import AcousticModelConfig
     from tfasr.training.build import build_model, make_strategy
     from tfasr.training.experiment import Experiment, TrainingConfig
-    from tfasr.training.synthetic_batch import synthetic_batch
+    from tfasr.training.memory.synthetic_batch import synthetic_batch
 
     def losses(replicas, parts, clipnorm):
         model = AcousticModelConfig(

@@ -12,8 +12,8 @@ from tfasr.alphabet import Alphabet
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.fused_update import fuse_update
-from tfasr.training.synthetic_batch import batch_spec
+from tfasr.training.memory.synthetic_batch import batch_spec
+from tfasr.training.optimizer.fused_update import fuse_update
 
 Adadelta, Adam, AdamW = keras.optimizers.Adadelta, keras.optimizers.Adam, keras.optimizers.AdamW
 SHAPES = [(3, 5), (7,), (1, 1)]
@@ -108,7 +108,7 @@ def test_training_updates_each_weight_by_one_operation(precision, optimizer, ope
 
 REPLICAS = """
 import keras, numpy as np, tensorflow as tf
-from tfasr.training.fused_update import fuse_update
+from tfasr.training.optimizer.fused_update import fuse_update
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

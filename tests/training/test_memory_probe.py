@@ -16,12 +16,12 @@ from tfasr.errors import RunError
 from tfasr.ledger import read_events
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.telemetry.memory import available_bytes, peak_bytes
-from tfasr.training import memory_probe
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array, state_variables
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory_probe import LongestBatch, check_memory, longest_batch, try_on_device
-from tfasr.training.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.memory import probe as memory_probe
+from tfasr.training.memory.probe import LongestBatch, check_memory, longest_batch, try_on_device
+from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
 from tfasr.training.train import train
 
 GIB = 2**30

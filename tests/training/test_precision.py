@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.gin_config import load_config
+from tfasr.gin_files.preset import presets_folder
 from tfasr.models.acoustic_model import AcousticModelConfig
-from tfasr.presets_folder import presets_folder
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import TrainingState, plain_array, restore, save_checkpoint
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.from_gin import load_config
+from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 

@@ -15,11 +15,11 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
 from tfasr.ledger import read_events
-from tfasr.training import tensorboard_log
-from tfasr.training.scalar_log import LOGS
-from tfasr.training.tensorboard_log import TensorBoardLog
+from tfasr.training.logs import tensorboard as tensorboard_log
+from tfasr.training.logs.scalar import LOGS
+from tfasr.training.logs.tensorboard import TensorBoardLog
 from tfasr.training.train import train
-from tfasr.tta.run import load_run
+from tfasr.tta.load import load_run
 
 SLEEP_S = 0.02
 

@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 
-from tfasr.commands.evaluate import evaluate
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.pipeline import PipelineConfig
 from tfasr.data.shards import open_split
@@ -21,7 +20,8 @@ from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.dry_run import dry_run
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.train import train
-from tfasr.tta.run import load_run
+from tfasr.training.trained import evaluate
+from tfasr.tta.load import load_run
 
 MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
 PIPELINE = PipelineConfig(global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2)

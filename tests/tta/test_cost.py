@@ -1,8 +1,8 @@
 import pytest
 
-from tfasr.tta.cost import cost_of, relative_cost
-from tfasr.tta.energy import EnergyUse
-from tfasr.tta.hardware import HardwareConfig
+from tfasr.tta.costs.cost import cost_of, relative_cost
+from tfasr.tta.costs.energy import EnergyUse
+from tfasr.tta.costs.hardware import HardwareConfig
 
 KWH = 3.6e6
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.energy import (
+from tfasr.tta.costs.energy import (
     ENERGY_COLUMNS,
     MAX_GAP_S,
     EnergySample,

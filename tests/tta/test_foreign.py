@@ -5,8 +5,8 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.errors import UsageError
-from tfasr.tta.foreign import algoperf, dawnbench, find_logs, load_log, mlperf
 from tfasr.tta.policies import POLICIES, policy_time_to_accuracy
+from tfasr.tta.published import algoperf, dawnbench, find_logs, load_log, mlperf
 
 PUBLISHED = Path(__file__).parents[2] / ".." / "shared" / "data" / "published"
 published = pytest.mark.skipif(

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.foreign import load_log, mlperf
+from tfasr.tta.published import load_log, mlperf
 
 EPOCH_KEYS = {"epoch_start", "epoch_stop", "eval_start", "eval_stop", "eval_accuracy"}
 TYPES = {"INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"}

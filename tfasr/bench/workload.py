@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfasr.config import config_class, require
+from tfasr.display.table import Table
 from tfasr.errors import UsageError
-from tfasr.report.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -103,9 +103,9 @@ _MODEL = ("tfasr.models.acoustic_model:AcousticModelConfig", "tfasr.data.feature
 WORKLOADS: dict[str, Workload] = {
     "backends": Workload(
         "the same training steps on TensorFlow, JAX and PyTorch",
-        "tfasr.bench.backends:run",
+        "tfasr.bench.backends.workload:run",
         (
-            "tfasr.bench.backends:BackendsConfig",
+            "tfasr.bench.backends.config:BackendsConfig",
             "tfasr.models.keyword_spotter:KeywordSpotterConfig",
             "tfasr.models.acoustic_model:AcousticModelConfig",
             "tfasr.data.features:FeatureConfig",
@@ -114,33 +114,33 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "keyword_spotting": Workload(
         "a network of 8504 parameters on single words",
-        "tfasr.bench.keyword_spotting:run",
+        "tfasr.bench.keywords.workload:run",
         (
             "tfasr.models.keyword_spotter:KeywordSpotterConfig",
-            "tfasr.bench.keyword_training:KeywordTrainingConfig",
+            "tfasr.bench.keywords.training:KeywordTrainingConfig",
         ),
     ),
     "ds2": Workload(
         "DeepMark's Deep Speech 2, forward and backward",
-        "tfasr.bench.ds2:run",
-        ("tfasr.models.deep_speech_2:DeepSpeech2Config", "tfasr.bench.ds2:DeepMarkConfig"),
+        "tfasr.bench.ds2.workload:run",
+        ("tfasr.models.deep_speech_2:DeepSpeech2Config", "tfasr.bench.ds2.workload:DeepMarkConfig"),
     ),
     "scaling": Workload(
         "weak and strong scaling of data parallelism",
-        "tfasr.bench.scaling:run",
-        ("tfasr.bench.scaling:ScalingConfig", *_MODEL),
+        "tfasr.bench.scaling.workload:run",
+        ("tfasr.bench.scaling.config:ScalingConfig", *_MODEL),
         in_child=False,
     ),
     "hardware_sweep": Workload(
         "batch sizes and precisions: speed, memory, and what a precision costs in errors",
-        "tfasr.bench.hardware_sweep:run",
-        ("tfasr.bench.hardware_sweep:SweepConfig", *_MODEL),
+        "tfasr.bench.sweep.workload:run",
+        ("tfasr.bench.sweep.workload:SweepConfig", *_MODEL),
         in_child=False,
     ),
     "roofline": Workload(
         "this machine's ceilings, and the model's layers, steps and kernels below them",
-        "tfasr.bench.roofline:run",
-        ("tfasr.bench.roofline:RooflineConfig", *_MODEL),
+        "tfasr.bench.roofline.workload:run",
+        ("tfasr.bench.roofline.config:RooflineConfig", *_MODEL),
         in_child=False,
     ),
 }

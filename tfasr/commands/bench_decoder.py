@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfasr.bench.decoder import DecoderRow
-    from tfasr.bench.log_probs import LogProbs
+    from tfasr.bench.decoder.log_probs import LogProbs
+    from tfasr.bench.decoder.workload import DecoderRow
     from tfasr.decoding.choice import DecoderConfig
 
 BEAM_WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -65,9 +65,8 @@ def bench_decoder(
         RunError: if a measurement fails; those before it are in ``out``.
         OSError: if a file cannot be written.
     """
-    from tfasr.bench.decoder_output import to_format, write_comparison
-    from tfasr.bench.decoder_process import measure_apart
-    from tfasr.bench.decoder_table import DecoderComparison
+    from tfasr.bench.decoder.measure import measure_apart
+    from tfasr.bench.decoder.table import DecoderComparison, to_format, write_comparison
 
     _check(run_dir, split, shard_dir, log_probs, num_threads, output_format)
     configs = _configs(decoders, beam_widths, recombine)
@@ -177,7 +176,7 @@ def _check(
 def _configs(
     decoders: Sequence[str], beam_widths: Sequence[int], recombine: bool
 ) -> "list[DecoderConfig]":
-    from tfasr.bench.decoder import decoder_configs
+    from tfasr.bench.decoder.workload import decoder_configs
 
     try:
         configs = decoder_configs(decoders, beam_widths, recombine=recombine)
@@ -189,7 +188,7 @@ def _configs(
 
 
 def _from_file(path: Path, lexicon: str | Path | None) -> "LogProbs":
-    from tfasr.bench.log_probs import LogProbs
+    from tfasr.bench.decoder.log_probs import LogProbs
 
     load = LogProbs.load(path)
     return load if lexicon is None else dataclasses.replace(load, lexicon=_read_words(lexicon))
@@ -203,7 +202,7 @@ def _from_run(
     lexicon: str | Path | None,
     configs: "Sequence[DecoderConfig]",
 ) -> "LogProbs":
-    from tfasr.bench.run_log_probs import run_log_probs
+    from tfasr.bench.decoder.run_log_probs import run_log_probs
     from tfasr.decoding.choice import LEXICON_FILE, load_lexicon
 
     words: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfasr.errors import RunError, UsageError
 
 if TYPE_CHECKING:
-    from tfasr.bench.step_timing import StepTiming
+    from tfasr.bench.step.timing import StepTiming
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 FORMATS = ("table", "markdown", "json")
@@ -141,7 +141,7 @@ def _check(
 
 def _measure_apart(settings: dict[str, Any]) -> "StepTiming":
     """Measures in a new process: the one that asks has no memory of the device's in use."""
-    from tfasr.bench.step_timing import StepTiming
+    from tfasr.bench.step.timing import StepTiming
 
     command = [sys.executable, "-m", "tfasr.commands.bench_step", json.dumps(settings)]
     environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ}
@@ -161,8 +161,8 @@ def _measure_apart(settings: dict[str, Any]) -> "StepTiming":
 
 def _measure_here(settings: dict[str, Any]) -> dict[str, Any]:
     """Returns this process's answer as JSON values."""
-    from tfasr.bench.step import measure_step
-    from tfasr.gin_config import load_config
+    from tfasr.bench.step.measure import measure_step
+    from tfasr.training.from_gin import load_config
 
     sizes = {name: settings[name] for name in settings if not name.startswith("gin_")}
     try:
@@ -173,7 +173,7 @@ def _measure_here(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_format(timings, source, output_format: str) -> str:
-    from tfasr.bench.step_table import steps_to_format
+    from tfasr.bench.step.table import steps_to_format
 
     return steps_to_format(timings, source, output_format)
 

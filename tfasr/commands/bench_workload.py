@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.backend import check_backend
-from tfasr.bench.child import run_in_child
+from tfasr.bench.child import check_backend, run_in_child
+from tfasr.bench.perform import perform
 from tfasr.bench.workload import Context, find_workload
-from tfasr.bench.workload_process import perform
 from tfasr.config import to_json
+from tfasr.display.table import Table
 from tfasr.errors import UsageError
-from tfasr.report.tables import Table
 
 
 def bench_workload(
@@ -48,7 +47,7 @@ def bench_workload(
         RunError: if the workload fails.
         OSError: if a file cannot be written.
     """
-    from tfasr.gin_config import load_bench
+    from tfasr.bench.from_gin import load_bench
 
     loaded = load_bench(gin_file, bindings)
     workload = find_workload(loaded.bench.workload)
@@ -77,7 +76,7 @@ def bench_workload(
         "context": _plain(context),
     }
     if workload.in_child:
-        function = "tfasr.bench.workload_process:perform"
+        function = "tfasr.bench.perform:perform"
         answer = run_in_child(function, request, backend=bench.backend)
     else:
         answer = perform(request)
@@ -100,7 +99,7 @@ def _plain(context: Context) -> dict[str, Any]:
 def _written(
     answer: dict[str, Any], out: str | Path | None, folder: Path | None, output_format: str
 ) -> str:
-    from tfasr.report.formats import to_markdown, to_text
+    from tfasr.display.text import to_markdown, to_text
 
     tables = [Table(**values) for values in answer["tables"]]
     text = json.dumps(answer["values"], indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -38,7 +38,7 @@ def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 1) -> Pat
     folder = Path(demo_dir)
     corpus, shards, report = folder / "corpus", folder / "shards", folder / "report"
     groups = [next_free(folder / "runs", f"batch_{size}") for size in BATCH_SIZES]
-    from tfasr.corpora.synthetic import make_synthetic_corpus
+    from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
 
     make_synthetic_corpus(corpus)
     _tfasr("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards)

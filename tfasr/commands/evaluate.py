@@ -6,50 +6,6 @@ from pathlib import Path
 from typing import Any
 
 
-def evaluate(
-    *,
-    run_dir: str | Path,
-    split: str,
-    shard_dir: str | Path | None = None,
-    decoder: str | None = None,
-    beam_width: int | None = None,
-    recombine: bool | None = None,
-    checkpoint: str = "best",
-):
-    """Scores a run's model on a split.
-
-    Args:
-        run_dir: a folder that `tfasr train` wrote.
-        split: a prepared split.
-        shard_dir: where it is; the run's own by default.
-        decoder: "greedy", "beam" or "word_beam"; the run's own by default.
-        beam_width: of the decoder; the run's own by default.
-        recombine: of word beam search; the run's own by default.
-        checkpoint: "best" (by validation CER), "last", or a file.
-
-    Returns:
-        An `tfasr.training.evaluation.EvaluationResult`.
-
-    Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit.
-        RunError: if not every utterance was scored.
-    """
-    import dataclasses
-
-    from tfasr.decoding.choice import load_lexicon, make_decoder
-    from tfasr.training.evaluation import Evaluator
-    from tfasr.training.trained import open_trained
-
-    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
-    changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
-    chosen = dataclasses.replace(
-        trained.experiment.decoder, **{k: v for k, v in changes.items() if v is not None}
-    )
-    lexicon = load_lexicon(Path(run_dir)) if chosen.name == "word_beam" else []
-    written_by = make_decoder(chosen, trained.alphabet, lexicon)
-    return Evaluator(trained.model, trained.source, written_by).evaluate()
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
     parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
@@ -71,6 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
     from tfasr.metrics import count_errors, kaldi_line
     from tfasr.scoring.summary import summarise
+    from tfasr.training.trained import evaluate
 
     result = evaluate(
         run_dir=arguments.run_dir,

@@ -6,21 +6,23 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tfasr.analysis.charges import Machines
+from tfasr.analysis.groups import GroupResult, group_results
+from tfasr.analysis.load import load_report
+from tfasr.analysis.names import Target, check_target, parse_target
+from tfasr.analysis.report import Report
 from tfasr.commands.report_errors import add_error_arguments, errors_alone, errors_text, logs_among
+from tfasr.display.csv_text import to_csv
+from tfasr.display.latex import to_latex
+from tfasr.display.table import Table
+from tfasr.display.text import to_markdown, to_text
 from tfasr.errors import RunError, UsageError
-from tfasr.report.analysis import Report
-from tfasr.report.charges import Machines
-from tfasr.report.cost_tables import cost_tables
-from tfasr.report.csv_text import to_csv
 from tfasr.report.exports import write_tables
-from tfasr.report.formats import groups_to_json, to_json, to_markdown, to_text
-from tfasr.report.grouping import GroupResult, group_results
-from tfasr.report.latex import to_latex
-from tfasr.report.loading import load_report
-from tfasr.report.naming import Target, check_target, parse_target
-from tfasr.report.paper_tables import paper_tables
-from tfasr.report.science_tables import factor_tables, group_tables, policy_tables
-from tfasr.report.tables import Table, tables
+from tfasr.report.json_text import groups_to_json, to_json
+from tfasr.report.tables.costs import cost_tables
+from tfasr.report.tables.groups import factor_tables, group_tables, policy_tables
+from tfasr.report.tables.paper import paper_tables
+from tfasr.report.tables.runs import tables
 from tfasr.tta.policies import POLICIES
 
 WRITERS = {"table": to_text, "markdown": to_markdown, "latex": to_latex, "csv": to_csv}
@@ -64,10 +66,10 @@ def report(
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
-        errors: return what the runs' hypotheses get wrong instead, see `tfasr.report.errors`;
+        errors: return what the runs' hypotheses get wrong instead, see `tfasr.analysis.errors`;
             ``run_dirs`` may then hold files of hypotheses too.
         worst: of how many utterances to show the alignment then.
-        many: read many runs in several processes, see `tfasr.report.many`.
+        many: read many runs in several processes, see `tfasr.analysis.workers`.
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
@@ -197,7 +199,7 @@ def _write(
     analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool, appendix: str
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.report.page import write_page
+    from tfasr.report.page.page import write_page
 
     shown = _tables(analysed, results, full=True, power=power)
     try:

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfasr.analysis.report import RunAnalysis
 from tfasr.errors import RunError, UsageError
-from tfasr.report.analysis import RunAnalysis
 
 PathLike = str | Path
 FORMATS = ("table", "markdown", "json")
@@ -30,7 +30,7 @@ def add_error_arguments(parser: argparse.ArgumentParser) -> None:
 
 def logs_among(paths: Sequence[PathLike]) -> list[PathLike]:
     """Returns the paths that are no files of hypotheses."""
-    from tfasr.report.errors import is_hypotheses
+    from tfasr.analysis.errors import is_hypotheses
 
     return [path for path in paths if not is_hypotheses(path)]
 
@@ -56,8 +56,8 @@ def errors_text(
         RunError: if ``out`` cannot be written.
     """
     # Imported here: a report on times alone does without jiwer and SciPy.
-    from tfasr.report import error_formats as formats
-    from tfasr.report.errors import error_report
+    from tfasr.analysis.errors import error_report
+    from tfasr.report import errors_text as formats
 
     if output_format not in FORMATS:
         raise UsageError(
@@ -90,7 +90,7 @@ def errors_alone(
     """Returns the error report on files of hypotheses, without any run."""
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
-        from tfasr.report.page import plain_page
+        from tfasr.report.page.page import plain_page
 
         (Path(out) / "report.html").write_text(plain_page("Errors", section), encoding="utf-8")
     return text
@@ -98,7 +98,7 @@ def errors_alone(
 
 def _in_order(paths: Sequence[PathLike], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:
     """Returns runs and files in the order given; a folder of runs is all of its runs."""
-    from tfasr.report.errors import is_hypotheses
+    from tfasr.analysis.errors import is_hypotheses
 
     left = list(runs)
     sources: dict[Path, RunAnalysis | Path] = {}

@@ -6,9 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tfasr.corpora.assembly import Entry, assemble
-from tfasr.corpora.folders import require_folder
-from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
+from tfasr.corpora.reading.assembly import Entry, assemble
+from tfasr.corpora.reading.folders import require_folder
+from tfasr.corpora.reading.text_lines import (
+    MalformedLineError,
+    decode_line,
+    malformed,
+    numbered_lines,
+)
 from tfasr.corpora.tsv import id_of
 from tfasr.corpora.utterance import CorpusSplit
 

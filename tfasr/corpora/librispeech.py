@@ -3,11 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.corpora.assembly import AUDIO_WITHOUT_TRANSCRIPT, DUPLICATE_ID, Entry, assemble
-from tfasr.corpora.audio_header import AUDIO_SUFFIXES
-from tfasr.corpora.folders import found_in, require_folder, subfolders, walk
+from tfasr.corpora.reading.assembly import AUDIO_WITHOUT_TRANSCRIPT, DUPLICATE_ID, Entry, assemble
+from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
+from tfasr.corpora.reading.folders import found_in, require_folder, subfolders, walk
+from tfasr.corpora.reading.text_lines import (
+    MalformedLineError,
+    decode_line,
+    malformed,
+    numbered_lines,
+)
 from tfasr.corpora.splits import SPLITS, check_split
-from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 

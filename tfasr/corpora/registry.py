@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.corpora.folders import found_in, require_folder
 from tfasr.corpora.json_manifest import read_json_manifest
 from tfasr.corpora.librispeech import librispeech_splits, read_librispeech
+from tfasr.corpora.reading.folders import found_in, require_folder
 from tfasr.corpora.speech_commands import read_speech_commands, speech_commands_splits
 from tfasr.corpora.splits import SPLITS, check_split
-from tfasr.corpora.synthetic import read_synthetic, synthetic_splits
+from tfasr.corpora.synthetic.synthetic import read_synthetic, synthetic_splits
 from tfasr.corpora.tsv import read_tsv
 from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError

@@ -3,11 +3,16 @@
 import hashlib
 from pathlib import Path
 
-from tfasr.corpora.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
-from tfasr.corpora.audio_header import AUDIO_SUFFIXES
-from tfasr.corpora.folders import found_in, require_folder, subfolders
+from tfasr.corpora.reading.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
+from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
+from tfasr.corpora.reading.folders import found_in, require_folder, subfolders
+from tfasr.corpora.reading.text_lines import (
+    MalformedLineError,
+    decode_line,
+    malformed,
+    numbered_lines,
+)
 from tfasr.corpora.splits import SPLITS, check_split
-from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 

@@ -4,9 +4,14 @@ import math
 import os
 from pathlib import Path, PurePath
 
-from tfasr.corpora.assembly import Entry, assemble
-from tfasr.corpora.folders import require_folder
-from tfasr.corpora.text_lines import MalformedLineError, decode_line, malformed, numbered_lines
+from tfasr.corpora.reading.assembly import Entry, assemble
+from tfasr.corpora.reading.folders import require_folder
+from tfasr.corpora.reading.text_lines import (
+    MalformedLineError,
+    decode_line,
+    malformed,
+    numbered_lines,
+)
 from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from tfasr.corpora.audio_header import audio_duration_s, opened_audio, unreadable
+from tfasr.corpora.reading.audio_header import audio_duration_s, opened_audio, unreadable
 from tfasr.errors import UsageError
 
 __all__ = ["AUDIO_READERS", "audio_duration_s", "check_audio_reader", "read_audio"]

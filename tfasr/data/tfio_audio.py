@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.corpora.audio_header import unreadable
+from tfasr.corpora.reading.audio_header import unreadable
 from tfasr.errors import UsageError
 
 _REMEDY = (

@@ -2,7 +2,7 @@
 
 import keras
 
-from tfasr.layers.fused_call import has_gpu
+from tfasr.layers.recurrent.fused_call import has_gpu
 
 _LEVELS = 1 << 16
 

@@ -8,7 +8,7 @@ from tfasr.config import config_class, require
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.dropout import Dropout
 from tfasr.layers.geometry import conv_output_frames
-from tfasr.layers.lstm import LSTM
+from tfasr.layers.recurrent.lstm import LSTM
 
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -30,7 +30,7 @@ class AcousticModelConfig:
         dropout: share of activations dropped between layers in training.
         batch_normalisation: whether layers are batch-normalised, padded frames left out.
         recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
-        lstm_kernel: demands an implementation, see `tfasr.layers.lstm.LSTM`.
+        lstm_kernel: demands an implementation, see `tfasr.layers.recurrent.lstm.LSTM`.
 
     Source: the paper, section 3.1.
     """
@@ -128,7 +128,7 @@ class AcousticModel(keras.Model):
 
     @property
     def lstm_kernels(self) -> set[str]:
-        """What computes the recurrence, see `tfasr.layers.lstm.LSTM`; empty before any call."""
+        """What computes the recurrence, see `recurrent.lstm.LSTM`; empty before any call."""
         layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
         return {layer.last_kernel for layer in layers if layer.last_kernel}
 

@@ -3,8 +3,8 @@
 import keras
 
 from tfasr.config import config_class, require
-from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
 from tfasr.layers.geometry import conv_output_frames
+from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
 
 # Frequency x time: kernels and strides of the two convolutions.
 CONVOLUTIONS = (((5, 20), (2, 2)), ((5, 10), (1, 2)))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.report.csv_text import table_to_csv
-from tfasr.report.latex import PREAMBLE, table_to_latex
-from tfasr.report.naming import file_names
-from tfasr.report.tables import Table
+from tfasr.display.csv_text import table_to_csv
+from tfasr.display.files import file_names
+from tfasr.display.latex import PREAMBLE, table_to_latex
+from tfasr.display.table import Table
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.telemetry.nvml import nvml
-from tfasr.tta.energy import ENERGY_COLUMNS, ENERGY_FILE
+from tfasr.tta.costs.energy import ENERGY_COLUMNS, ENERGY_FILE
 
 ENERGY_INTERVAL_S = 0.5
 POWERCAP = Path("/sys/class/powercap")

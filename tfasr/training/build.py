@@ -10,7 +10,7 @@ from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModel
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
-from tfasr.training.optimizers import make_optimizer
+from tfasr.training.optimizer.make import make_optimizer
 
 
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:

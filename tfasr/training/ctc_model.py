@@ -11,8 +11,8 @@ import tensorflow as tf
 from tfasr.data.pipeline import Batch
 from tfasr.losses import ctc_loss
 from tfasr.models.acoustic_model import AcousticModel
-from tfasr.training.accumulation import accumulate
-from tfasr.training.optimizers import summed_gradients
+from tfasr.training.optimizer.accumulation import accumulate
+from tfasr.training.optimizer.make import summed_gradients
 from tfasr.training.traces import StepTraces
 
 

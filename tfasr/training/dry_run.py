@@ -11,7 +11,7 @@ from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedUtterance, open_split
 from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
 from tfasr.training.experiment import Experiment
-from tfasr.training.memory_probe import MemoryNeed, check_memory
+from tfasr.training.memory.probe import MemoryNeed, check_memory
 
 _STEPS = 3
 

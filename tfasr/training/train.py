@@ -41,13 +41,13 @@ from tfasr.training.ctc_model import CtcModel
 from tfasr.training.epoch_batches import EpochBatches
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
-from tfasr.training.memory_probe import check_memory
-from tfasr.training.optimizers import inner_optimizer
+from tfasr.training.logs.scalar import ScalarLog, check_logs
+from tfasr.training.memory.probe import check_memory
+from tfasr.training.optimizer.make import inner_optimizer
 from tfasr.training.run_folder import booked, claim_run_folder, record_sources
-from tfasr.training.scalar_log import ScalarLog, check_logs
 from tfasr.training.sentences import SentenceSampler
 from tfasr.training.traces import book_traces
-from tfasr.tta.hardware import HardwareConfig
+from tfasr.tta.costs.hardware import HardwareConfig
 
 log = logging.getLogger("tfasr")
 
@@ -75,7 +75,7 @@ def train(
         gin_texts: files to write beside them, by name: the config as given and as used.
         hardware: what the machine costs, for the ledger.
         memory_probe: whether the longest batch is tried or estimated first, see
-            `tfasr.training.memory_probe.check_memory`.
+            `tfasr.training.memory.probe.check_memory`.
         log_to: of "tensorboard", "mlflow", "wandb": also write scalars there as they come.
 
     Returns:

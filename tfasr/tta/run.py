@@ -6,21 +6,27 @@ import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, ends_cut, last_value, read_events
+from tfasr.display.notebook import dataframe, html_table
 from tfasr.tta.decomposition import Parts, parts_of
-from tfasr.tta.frames import RunFrames
 from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.policies import POLICIES, Policy, times_on
 from tfasr.tta.policies import policy as policy_named
 from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput_of
 from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, curve_on, first_sustained
 from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
-from tfasr.tta.writers import second_writer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_METRICS = ("cer", "wer", "cer_reference", "loss", "top1_error", "top5_error", "f1_error")
+_STEP_FIELDS = (
+    "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
+    "train_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class LossCurve:
 
 
 @dataclass(frozen=True, eq=False)
-class Run(RunFrames):
+class Run:
     """A run's ledger and what lies beside it.
 
     Attributes:
@@ -234,48 +240,69 @@ class Run(RunFrames):
             for name, column in zip(names, columns, strict=True)
         }
 
+    def to_dataframe(self, policy: str = "paper") -> "pd.DataFrame":
+        """Returns the accuracy curve: a row for each evaluation that counts.
 
-def read_targets(path: str | Path) -> list[tuple[str, float]]:
-    """Returns the targets that a run's ledger states last, without reading the rest of it."""
-    stated = last_value(path, "targets")
-    return [(str(metric), float(value)) for metric, value in stated or []]
+        Args:
+            policy: the clock of ``elapsed_s``, see `tfasr.tta.policies`.
 
+        Returns:
+            Columns ``epoch``, ``elapsed_s`` and the metrics that were evaluated, rates as
+            fractions.
 
-def load_run(path: str | Path, name: str | None = None) -> Run:
-    """Reads a run's folder; only its ``events.jsonl`` is required.
+        Raises:
+            UsageError: if pandas is not installed.
+            ValueError: if there is no such policy.
+        """
+        from tfasr.tta.policies import policy as policy_named
 
-    Args:
-        path: the folder that was given to ``tfasr train`` as ``--run_dir``.
-        name: how reports call the run; by default the folder's name.
+        clock = policy_named(policy)
+        rows: dict[int, dict[str, float]] = {}
+        for metric in _METRICS:
+            for point in self.accuracy_curve(metric, clock):
+                row = rows.setdefault(point.epoch, {"epoch": point.epoch})
+                row |= {"elapsed_s": point.elapsed_s, metric: point.value}
+        return dataframe(list(rows.values()), ["epoch", "elapsed_s"])
 
-    Raises:
-        UsageError: if there is no such folder, or it holds no ledger, an empty or a broken one.
-    """
-    path = Path(path)
-    if not path.is_dir():
-        raise UsageError(
-            f"A run must be a folder that tfasr train wrote. Received: {path}, which "
-            f"{'is a file' if path.exists() else 'does not exist'}."
-        )
-    try:
-        events = read_events(path)
-        if not events:
-            raise ValueError(
-                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
-                "begun."
-            )
-        run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
-        # An event without a usable time makes itself known here, not in the midst of a report.
-        _ = run.clock_us
-        twice = second_writer(events)
-        if twice is not None:
-            raise ValueError(
-                f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "
-                f"{twice}: its times say nothing of either. Train again into an empty folder."
-            )
-    except (FileNotFoundError, ValueError) as error:
-        raise UsageError(str(error)) from error
-    return run
+    def steps_to_dataframe(self) -> "pd.DataFrame":
+        """Returns the training steps that count, a row each.
+
+        Returns:
+            Columns ``step``, ``epoch``, ``elapsed_s`` (since the model's creation), and what
+            the ledger has of a step: ``loss``, ``utterances``, ``audio_s``, ``frames``,
+            ``padded_frames``, ``input_wait_s``, ``compile_s``, ``train_s``.
+
+        Raises:
+            UsageError: if pandas is not installed.
+        """
+        rows = []
+        for event, now, useful in zip(self.events, self.elapsed_s, self.useful, strict=True):
+            if event["key"] == "train_step" and useful:
+                where, value = metadata(event), event.get("value")
+                stats = value if isinstance(value, dict) else {}
+                rows.append(
+                    {"step": where.get("step"), "epoch": where.get("epoch_num"), "elapsed_s": now}
+                    | {field: stats.get(field) for field in _STEP_FIELDS}
+                )
+        return dataframe(rows, ["step", "epoch", "elapsed_s", *_STEP_FIELDS])
+
+    def _repr_html_(self) -> str:
+        spent = self.intervals
+        whole = math.fsum(spent.values())
+        about = {
+            "status": self.status,
+            "sessions": str(self.sessions),
+            "wall": f"{whole:.1f} s",
+            "targets": ", ".join(f"{metric} {value:g}" for metric, value in self.targets) or "none",
+        }
+        for metric, value in self.targets:
+            about[f"time to {metric} {value:g}"] = self.time_to_accuracy(**{metric: value}).summary
+        about |= {
+            name.replace("_", " "): f"{seconds:.1f} s, {100 * seconds / whole:.1f} %"
+            for name, seconds in spent.items()
+            if seconds
+        }
+        return html_table(["", ""], [[name, text] for name, text in about.items()], self.name)
 
 
 def _text(path: Path) -> str | None:

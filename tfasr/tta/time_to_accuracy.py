@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfasr.tta.html_table import html_table
+from tfasr.display.notebook import html_table
 from tfasr.tta.intervals import useful_mask
 from tfasr.tta.timeline import Event, elapsed_s, metadata
 

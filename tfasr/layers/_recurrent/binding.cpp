@@ -171,7 +171,7 @@ py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
 }  // namespace
 
 PYBIND11_MODULE(_recurrent_core, module) {
-  module.doc() = "The compiled core of tfasr.layers.recurrent_kernel.";
+  module.doc() = "The compiled core of tfasr.layers.recurrent.recurrent_kernel.";
   const float no_ceiling = std::numeric_limits<float>::infinity();
   module.def("instruction_sets", [] {
     py::list names;

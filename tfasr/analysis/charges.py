@@ -1,0 +1,167 @@
+"""What each run of a report is charged: which machine it ran on, its cost and its energy."""
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.tta.costs.cost import Cost, cost_of
+from tfasr.tta.costs.energy import EnergySample, EnergySpan, EnergyUse, energy_spans, energy_use
+from tfasr.tta.costs.energy import read_samples as read_energy
+from tfasr.tta.costs.hardware import HardwareConfig
+from tfasr.tta.costs.hardware_files import load_hardware
+from tfasr.tta.run import Run
+
+
+@dataclass(frozen=True)
+class TargetCharge:
+    """Cost and energy from the run's first event until a target was met."""
+
+    cost: Cost
+    energy: EnergyUse | None
+
+
+@dataclass(frozen=True)
+class RunCharges:
+    """What a run is charged.
+
+    Attributes:
+        hardware: its machine, None where it is not known.
+        targets: one for each of the report's targets; None where it was never met.
+        counters: the energy counters that were sampled.
+        notes: what a reader has to know.
+    """
+
+    hardware: HardwareConfig | None
+    targets: list[TargetCharge | None]
+    counters: list[str]
+    notes: list[str]
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to show."""
+        return self.hardware is not None or bool(self.counters or self.notes)
+
+
+class Machines:
+    """Says on which machine a run ran: what was asked for, else what the run recorded.
+
+    Args:
+        asked: "FILE" for all runs, or "NAME=FILE" for the run or the folder of runs of that name;
+            a name goes before the file for all.
+        price_usd_per_hour: replaces the rent of all machines.
+
+    Raises:
+        UsageError: if a description cannot be read, or one is given twice.
+    """
+
+    def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
+        self._price = price_usd_per_hour
+        self._by_name: dict[str, HardwareConfig] = {}
+        for one in asked:
+            name, _, file = one.rpartition("=") if not Path(one).is_file() else ("", "", one)
+            if name in self._by_name:
+                of = f"the run {name!r}" if name else "all runs"
+                raise UsageError(f"--hardware must name one machine for {of}. Received: two.")
+            self._by_name[name] = load_hardware(file, price_usd_per_hour=price_usd_per_hour)
+
+    def of(self, run: Run, folder: str) -> tuple[HardwareConfig | None, list[str]]:
+        """Returns a run's machine, or None, and what has to be said about it.
+
+        Args:
+            run: the run.
+            folder: the name of the folder that was given to the report.
+        """
+        names = [name for name in (run.name, folder) if name in self._by_name]
+        if names:
+            return self._by_name[names[0]], []
+        if "" in self._by_name:
+            return self._by_name[""], []
+        return self._recorded(run)
+
+    def check_all_used(self, names: Collection[str]) -> None:
+        """Raises UsageError if a machine was named for a run or folder that is not among these."""
+        unused = sorted(self._by_name.keys() - set(names) - {""})
+        if unused:
+            raise UsageError(
+                f"--hardware NAME=FILE must name a run of the report. Received: {unused[0]!r}. "
+                f"Runs and folders: {', '.join(sorted(set(names)))}"
+            )
+
+    def _recorded(self, run: Run) -> tuple[HardwareConfig | None, list[str]]:
+        stated = [event.get("value") for event in run.events if event["key"] == "hardware"]
+        price = {} if self._price is None else {"price_usd_per_hour": self._price}
+        if not stated and not price:
+            return None, []
+        if any(other != stated[0] for other in stated):
+            return None, ["sessions state different machines: choose with --hardware"]
+        return _from_ledger(stated[0] if stated else {}, price, run.name), []
+
+
+def charges_of(
+    run: Run,
+    machine: tuple[HardwareConfig | None, list[str]],
+    untils: Sequence[Mapping[str, float] | None],
+) -> RunCharges:
+    """Returns the cost and energy of a run.
+
+    Args:
+        run: the run.
+        machine: of `Machines.of`.
+        untils: for each target seconds by interval from the run's first event until it was met;
+            None where it never was.
+    """
+    hardware, notes = machine
+    samples = read_energy(run.path) if run.path.is_dir() else []
+    spans = energy_spans(samples, run.events, run.clock_us) if samples else []
+    counters = sorted({sample.counter for sample in samples})
+    charges = [
+        None if until is None else _charge(run, hardware, samples, spans, until) for until in untils
+    ]
+    return RunCharges(hardware, charges, counters, [*notes, *_notes(hardware, charges, counters)])
+
+
+def _charge(
+    run: Run,
+    hardware: HardwareConfig | None,
+    samples: Sequence[EnergySample],
+    spans: Sequence[EnergySpan],
+    until: Mapping[str, float],
+) -> TargetCharge:
+    charged_s = math.fsum(until.values())
+    names = {sample.counter for sample in samples}
+    energy = None
+    if spans:
+        energy = energy_use(spans, run.pieces, names, until_us=round(charged_s * 1e6))
+    return TargetCharge(cost_of(hardware, charged_s, energy), energy)
+
+
+def _notes(
+    hardware: HardwareConfig | None,
+    charges: Iterable[TargetCharge | None],
+    counters: Sequence[str],
+) -> list[str]:
+    notes = []
+    if hardware is not None and hardware.hourly_usd is None:
+        notes.append("no price in dollars: --price_usd_per_hour gives one")
+    if counters:
+        notes.append(f"energy of {', '.join(counters)}, and of nothing else")
+    for charge in charges:
+        energy = charge.energy if charge else None
+        if energy is not None and energy.total_unknown_s:
+            notes.append(f"the energy of {energy.total_unknown_s:.1f} s is unknown, and not in it")
+            break
+    if any(charge and charge.cost.kwh_is == "estimate" for charge in charges):
+        notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
+    return notes
+
+
+def _from_ledger(value: object, price: dict[str, float], name: str) -> HardwareConfig:
+    known = {field.name for field in fields(HardwareConfig)}
+    stated: dict[str, Any] = dict(value) if isinstance(value, dict) else {}
+    try:
+        return HardwareConfig(**{k: v for k, v in stated.items() if k in known} | price)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"The run {name} must describe its machine: {error}") from error

@@ -1,0 +1,157 @@
+"""Which runs belong together: runs of one configuration, whatever their seeds."""
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tfasr.analysis.names import Target
+from tfasr.analysis.report import Report, RunAnalysis
+from tfasr.tta.brackets import Bracket
+from tfasr.tta.decomposition import Decomposition, decompose
+from tfasr.tta.groups import GroupComparison, GroupStatistics, compare_groups, group_statistics
+from tfasr.tta.run import Run
+
+# What names of runs end in before their number.
+_TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
+_SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """A group of runs and one target.
+
+    Attributes:
+        group: the group's name.
+        target: metric and value.
+        members: indices of the group's runs in the report.
+        brackets: one for each of them.
+        statistics: what they say together.
+        comparison: with the first group; None for the first, and where that is refused.
+        decomposition: of the ratio to the first group, by each group's middle run; None as above,
+            and where a log has no steps or a target was never reached.
+    """
+
+    group: str
+    target: Target
+    members: list[int]
+    brackets: list[Bracket]
+    statistics: GroupStatistics
+    comparison: GroupComparison | None
+    decomposition: Decomposition | None
+
+
+def configuration(run: Run) -> str | None:
+    """Returns what runs of one group have in common, or None where the run does not say.
+
+    That is the configuration as used without its seeds, what makes results comparable, and the
+    batch size and optimizer that the ledger states. A run that was started from Python has no
+    gin text: its experiment's values serve.
+    """
+    experiment = run.path / "experiment.json"
+    text = run.operative_config or run.config
+    if text is None and not experiment.is_file():
+        return None
+    text = text or experiment.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
+    facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
+    return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
+
+
+def group_name(names: Sequence[str]) -> str:
+    """Returns what a group of runs is called: what its runs' names begin with."""
+    if len(names) == 1:
+        return names[0]
+    common = os.path.commonprefix(list(names)).rstrip("-_./ ")
+    common = _TAIL.sub("", common) or common
+    return common or f"{names[0]} and {len(names) - 1} more"
+
+
+def named_groups(
+    runs: Sequence[RunAnalysis], configurations: Sequence[str | None]
+) -> list[RunAnalysis]:
+    """Returns the runs with their groups' names.
+
+    Args:
+        runs: analysed runs.
+        configurations: for each run what it shares with its group; None stands alone.
+    """
+    members: dict[str, list[int]] = {}
+    for index, shared in enumerate(configurations):
+        members.setdefault(shared or f"alone {index}", []).append(index)
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    for own in members.values():
+        name = group_name([runs[index].name for index in own])
+        while name in taken:
+            name += "'"
+        taken.add(name)
+        names |= dict.fromkeys(own, name)
+    return [replace(run, group=names[index]) for index, run in enumerate(runs)]
+
+
+def group_members(runs: Sequence[RunAnalysis]) -> dict[str, list[int]]:
+    """Returns the indices of each group's runs, groups in the order of their first runs."""
+    members: dict[str, list[int]] = {}
+    for index, run in enumerate(runs):
+        members.setdefault(run.group, []).append(index)
+    return members
+
+
+def colours(report: Report) -> list[int]:
+    """Returns for each run the number of its colour: one for each group."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(run.group, len(numbers)) for run in report.runs]
+
+
+def group_results(report: Report) -> list[list[GroupResult]]:
+    """Returns for each target what each group says of it, groups in the report's order."""
+    # A page asks several times; kept with the report, as a cached property would be.
+    kept = vars(report)
+    if "_group_results" not in kept:
+        members = group_members(report.runs)
+        kept["_group_results"] = [
+            _results(report, members, index, target) for index, target in enumerate(report.targets)
+        ]
+    return kept["_group_results"]
+
+
+def _results(
+    report: Report, members: dict[str, list[int]], index: int, target: Target
+) -> list[GroupResult]:
+    results: list[GroupResult] = []
+    first: list[int] = next(iter(members.values()))
+    for group, own in members.items():
+        brackets = [report.runs[run].results[index].bracket for run in own]
+        comparable = own is not first and not any(report.refused(run) for run in own)
+        reference = [report.runs[run].results[index].bracket for run in first]
+        results.append(
+            GroupResult(
+                group,
+                target,
+                own,
+                brackets,
+                group_statistics(brackets),
+                compare_groups(reference, brackets) if comparable else None,
+                _decomposition(report, first, own, index) if comparable else None,
+            )
+        )
+    return results
+
+
+def _decomposition(
+    report: Report, first: Sequence[int], own: Sequence[int], target: int
+) -> Decomposition | None:
+    middles = [_middle(report, group, target) for group in (first, own)]
+    if None in middles:
+        return None
+    parts = [report.runs[run].results[target].parts for run in middles]
+    return None if None in parts else decompose(*parts)
+
+
+def _middle(report: Report, group: Sequence[int], target: int) -> int | None:
+    """Returns the run with the (lower) median time of those that reached the target."""
+    times = [(report.runs[run].results[target].tta.seconds, run) for run in group]
+    reached = sorted((time, run) for time, run in times if time is not None)
+    return reached[(len(reached) - 1) // 2][1] if reached else None

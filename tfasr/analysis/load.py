@@ -1,0 +1,120 @@
+"""From paths to a report: which runs lie there, which of them form a group, what they say."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfasr.analysis.charges import Machines
+from tfasr.analysis.groups import named_groups
+from tfasr.analysis.names import Target, distinct_names, merged_targets
+from tfasr.analysis.report import Report, compare
+from tfasr.analysis.workers import Task, analyse_all, processes_for
+from tfasr.errors import UsageError
+from tfasr.tta.load import read_targets
+from tfasr.tta.policies import POLICIES
+from tfasr.tta.published import find_logs
+from tfasr.tta.run import Run
+
+_log = logging.getLogger(__name__)
+
+
+def load_report(
+    sources: Sequence[str | Path | Run],
+    asked: Sequence[Target],
+    *,
+    force: bool,
+    policy: str = "paper",
+    window: int | None = None,
+    machines: Machines | None = None,
+    many: bool = False,
+    all_policies: bool = False,
+    with_loss: bool = False,
+) -> Report:
+    """Returns the report on runs; those that come as paths are let go one by one.
+
+    Args:
+        sources: run folders, published logs, folders of either, each of which is a group, and
+            runs that are loaded already.
+        asked: metrics and values; by default those that the runs set themselves.
+        force: see `tfasr.analysis.report.compare`.
+        policy: the name of the clock and the rule.
+        window: see `tfasr.analysis.report.analyse_run`, also for what follows.
+        machines: what the runs are charged for; None to charge nothing.
+        many: read many runs in several processes, see `tfasr.analysis.workers`.
+        all_policies: also measure them under every other policy.
+        with_loss: also keep what figures over time are made of.
+
+    Raises:
+        UsageError: if there is no run, a path holds none, or a machine is named for none of them.
+    """
+    loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
+    found, notes = _logs(sources)
+    # Targets have to be known before any run is analysed.
+    wanted = list(asked) or merged_targets(
+        loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
+        for log, _ in found
+    )
+    wanted = list(dict.fromkeys(wanted))
+    tasks = [
+        Task(
+            path=log,
+            name=name,
+            folder=given.resolve().name,
+            machines=machines,
+            targets=wanted,
+            policy=policy,
+            window=window,
+            all_policies=all_policies,
+            with_loss=with_loss,
+            optional=log != given,
+            loaded=loaded.get(log.resolve()),
+        )
+        for (log, given), name in zip(found, _names(found, loaded), strict=True)
+    ]
+    if machines is not None:
+        machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
+    analysed, configurations = [], []
+    processes = processes_for(len(tasks)) if many else 1
+    for (log, given), one in zip(found, analyse_all(tasks, processes), strict=True):
+        if one.run is None:
+            notes.append(f"{log} is left out. {one.error}")
+            continue
+        analysed.append(one.run)
+        # A folder of runs is a group by being one, single runs by their configuration.
+        configurations.append(str(given.resolve()) if log != given else one.configuration)
+    if not analysed:
+        raise UsageError(" ".join(notes))
+    grouped = named_groups(analysed, configurations)
+    clock = POLICIES[policy]
+    return compare(grouped, wanted, policy=clock, window=window, force=force, notes=notes)
+
+
+def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
+    """Returns each log with the path it was given by, and what has to be said about them."""
+    logs = [
+        (log, given)
+        for source in sources
+        for given in [source.path if isinstance(source, Run) else Path(source)]
+        for log in ([given] if isinstance(source, Run) else find_logs(given))
+    ]
+    found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
+    if not found:
+        raise UsageError("A report must be given at least one run folder. Received: none.")
+    notes = []
+    if len(found) < len(logs):
+        notes.append(f"{len(logs) - len(found)} run folders were named twice and stand here once.")
+        _log.warning(notes[0])
+    return found, notes
+
+
+def _names(found: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
+    """Returns the runs' names: those of a folder of runs carry the folder's."""
+    paths = [log.with_suffix("") if log.is_file() else log for log, _ in found]
+    own = []
+    for path, (log, given) in zip(paths, found, strict=True):
+        if log.resolve() in loaded:
+            own.append(loaded[log.resolve()].name)
+        else:
+            name = path.resolve().name
+            own.append(name if log == given else f"{given.resolve().name}/{path.name}")
+    return own if len(set(own)) == len(own) else distinct_names(paths)

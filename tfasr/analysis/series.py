@@ -1,0 +1,138 @@
+"""What a run's steps look like over time: smoothed loss and speed, on three horizontal axes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfasr.analysis.smoothing import gaussian_smooth, thin
+from tfasr.tta.policies import Policy
+from tfasr.tta.run import Run
+from tfasr.tta.timeline import metadata
+
+AXES = ("minutes", "epochs", "utterances")
+"""What a curve can be drawn over; the first is the policy's clock."""
+
+CURVE_POINTS = 400
+_ROLLING_SHARE = 0.02
+_STATED = {"audio_s": "audio_s_per_s", "utterances": "utterances_per_s"}
+_SECONDS = ("input_wait_s", "compile_s", "train_s")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values over each of `AXES` that the run's log knows; arrays of one length."""
+
+    x: dict[str, np.ndarray]
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When an evaluation ran, in minutes of the policy's clock, and what it evaluated."""
+
+    epoch: int
+    start_min: float
+    stop_min: float
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """What a run's steps say over time.
+
+    Attributes:
+        loss: smoothed and thinned.
+        throughput: ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all,
+            input wait and compilation counted; what the log does not state is left out.
+        evaluations: in the order of their time.
+        utterances_by_epoch: trained on until the end of each epoch; {} where not stated.
+    """
+
+    loss: Series
+    throughput: dict[str, Series]
+    evaluations: list[Evaluation]
+    utterances_by_epoch: dict[int, float]
+
+
+def run_series(run: Run, policy: Policy) -> RunSeries:
+    """Returns what a run's steps say over time on a policy's clock; lost work is left out."""
+    minutes = np.array(run.policy_times_s(policy)) / 60
+    kept = [
+        index
+        for index, event in enumerate(run.events)
+        if run.useful[index] and event["key"] == "train_step"
+    ]
+    values = [run.events[index].get("value") for index in kept]
+    stats = [value if isinstance(value, dict) else {} for value in values]
+    epochs = [metadata(run.events[index]).get("epoch_num") for index in kept]
+    utterances = _column(stats, "utterances")
+    x = {"minutes": minutes[kept]}
+    if None not in epochs and epochs == sorted(epochs):
+        x["epochs"] = _progress(epochs)
+    if np.isfinite(utterances).all():
+        x["utterances"] = np.cumsum(utterances)
+    done = dict(zip(epochs, x["utterances"], strict=True)) if "utterances" in x else {}
+    done.pop(None, None)
+    return RunSeries(_loss(x, stats), _throughput(x, stats), _evaluations(run, minutes), done)
+
+
+def _loss(x: dict[str, np.ndarray], stats: Sequence[dict]) -> Series:
+    loss = _column(stats, "loss")
+    # A logarithmic axis has no place for anything else.
+    shown = np.isfinite(loss) & (loss > 0)
+    return _thinned({name: own[shown] for name, own in x.items()}, gaussian_smooth(loss[shown]))
+
+
+def _throughput(x: dict[str, np.ndarray], stats: Sequence[dict]) -> dict[str, Series]:
+    seconds = sum(np.nan_to_num(_column(stats, name)) for name in _SECONDS)
+    window = max(1, round(len(stats) * _ROLLING_SHARE))
+    found = {}
+    for name, rate in _STATED.items():
+        amount = _column(stats, name)
+        if len(stats) and np.isfinite(amount).all():
+            passed = _rolling_sum(seconds, window)
+            shown = passed > 0
+            speed = _rolling_sum(amount, window)[shown] / passed[shown]
+            found[rate] = _thinned({axis: own[shown] for axis, own in x.items()}, speed)
+    return found
+
+
+def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
+    """Returns sums over the last ``window`` values, at the beginning over as many as there are."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    last = np.arange(1, total.size)
+    return total[last] - total[np.maximum(last - window, 0)]
+
+
+def _progress(epochs: Sequence[int]) -> np.ndarray:
+    """Returns how many epochs are done after each step; an unfinished one is as long as others."""
+    numbers = np.array(epochs, dtype=float)
+    _, own, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    if not counts.size:
+        return numbers
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])[own]
+    counts[-1] = counts.max()
+    return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[own]
+
+
+def _evaluations(run: Run, minutes: np.ndarray) -> list[Evaluation]:
+    found, started = [], {}
+    for index, event in enumerate(run.events):
+        epoch = metadata(event).get("epoch_num")
+        if not run.useful[index] or epoch is None:
+            continue
+        if event["key"] == "eval_start":
+            started[epoch] = minutes[index]
+        elif event["key"] == "eval_stop" and epoch in started:
+            found.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
+    return found
+
+
+def _column(stats: Sequence[dict], name: str) -> np.ndarray:
+    values = (value.get(name) for value in stats)
+    return np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
+
+
+def _thinned(x: dict[str, np.ndarray], y: np.ndarray) -> Series:
+    kept = thin(y.size, CURVE_POINTS)
+    return Series({name: own[kept] for name, own in x.items()}, y[kept])

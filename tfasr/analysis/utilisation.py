@@ -1,0 +1,178 @@
+"""Some seconds in the midst of a run: how busy processors were, and what the run was doing."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.analysis.groups import group_members
+from tfasr.analysis.report import Report
+from tfasr.errors import UsageError
+from tfasr.tta.intervals import INTERVALS
+from tfasr.tta.load import load_run
+from tfasr.tta.run import Run
+from tfasr.tta.throughput import WARMUP_STEPS
+from tfasr.tta.timeline import session_ranges
+
+WINDOW_S = 25.0
+"""The paper's, Figure 9."""
+
+MEAN_OVER_S = 0.25
+_PHASE_BIN_S = 0.1
+_SHORTEST_S = 2.0
+_MOST_WINDOWS = 3
+
+
+@dataclass(frozen=True)
+class UtilisationWindow:
+    """A window of a run.
+
+    Attributes:
+        run: its name.
+        start_s: seconds from the run's first event to the window's beginning.
+        length_s: of the window.
+        devices: percent busy by device, as ``(seconds into the window, percent)``.
+        edges_s: of the bins of ``phases``, seconds into the window; one more than bins.
+        phases: the share of each bin by interval, of those that occur; together 1.
+    """
+
+    run: str
+    start_s: float
+    length_s: float
+    devices: dict[str, tuple[np.ndarray, np.ndarray]]
+    edges_s: np.ndarray
+    phases: dict[str, np.ndarray]
+
+
+def utilisation_windows(report: Report) -> list[UtilisationWindow]:
+    """Returns windows of the first runs that were sampled, of no two runs of one group."""
+    windows: list[UtilisationWindow] = []
+    for own in group_members(report.runs).values():
+        for run in (report.runs[index] for index in own):
+            sampled = [f"{device}.csv" for device in ("cpu", "gpu")]
+            if not any((Path(run.path) / name).is_file() for name in sampled):
+                continue
+            try:
+                window = steady_window(load_run(run.path, run.name))
+            except UsageError:
+                # It went away since the report's tables were made.
+                continue
+            if window is not None:
+                windows.append(window)
+                break
+        if len(windows) == _MOST_WINDOWS:
+            break
+    return windows
+
+
+def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | None:
+    """Returns the first window after warm-up, with an evaluation in it where there is one.
+
+    It begins at the end of a step and lies within one session; it is shorter than ``length_s``
+    where the run is.
+
+    Args:
+        run: the run, beside whose ledger samples may lie.
+        length_s: of the window.
+
+    Returns:
+        None where there are no steps after warm-up, or no samples of them.
+    """
+    for session in session_ranges(run.events):
+        found = _bounds(run, session, round(length_s * 1e6))
+        if found is None:
+            continue
+        start_us, stop_us = found
+        devices = _devices(run, session, start_us, stop_us)
+        if devices:
+            edges_s, phases = _phases(run, start_us, stop_us)
+            length = (stop_us - start_us) / 1e6
+            return UtilisationWindow(run.name, start_us / 1e6, length, devices, edges_s, phases)
+    return None
+
+
+def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
+    """Returns where on the run's clock the session's window begins and ends."""
+    clock = run.clock_us
+    ends = [clock[i] for i in session if run.events[i]["key"] == "train_step"][WARMUP_STEPS - 1 :]
+    last = clock[session.stop - 1]
+    if not ends or last - ends[0] < _SHORTEST_S * 1e6:
+        return None
+    start = ends[0]
+    evaluation = _first_evaluation(run, session, start)
+    if evaluation is not None:
+        began, stopped = evaluation
+        before = max(length_us // 4, (length_us - (stopped - began)) // 2)
+        # Steps on both sides of the evaluation, and no seconds after the run's end.
+        wanted = min(began - before, last - length_us)
+        start = max([start, *(end for end in ends if end <= wanted)])
+    return start, min(start + length_us, last)
+
+
+def _first_evaluation(run: Run, session: range, after: int) -> tuple[int, int] | None:
+    began = None
+    for index in session:
+        key, now = run.events[index]["key"], run.clock_us[index]
+        if key == "eval_start" and now >= after:
+            began = now
+        elif key == "eval_stop" and began is not None:
+            return began, now
+    return None
+
+
+def _devices(
+    run: Run, session: range, start_us: int, stop_us: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    found = {}
+    cpu = run.utilisation("cpu")
+    if "cpu_percent" in cpu:
+        found["CPU"] = (cpu["time_ms"], cpu["cpu_percent"])
+    gpu = run.utilisation("gpu")
+    if "utilisation_percent" in gpu:
+        count = np.unique(gpu["gpu"]).size
+        name = "GPU" if count == 1 else f"GPUs, mean of {count}"
+        found[name] = (gpu["time_ms"], gpu["utilisation_percent"])
+    # Samples have the wall clock, which the session's events lead to the run's.
+    walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
+    clock = np.array([run.clock_us[i] for i in session], dtype=float)
+    devices = {}
+    for name, (time_ms, percent) in found.items():
+        inside = (time_ms >= walls[0]) & (time_ms <= walls[-1]) & np.isfinite(percent)
+        at_us = np.interp(time_ms[inside], walls, clock)
+        seconds, mean = _means(
+            (at_us - start_us) / 1e6, percent[inside], (stop_us - start_us) / 1e6
+        )
+        if seconds.size > 1:
+            devices[name] = (seconds, mean)
+    return devices
+
+
+def _means(
+    seconds: np.ndarray, values: np.ndarray, length_s: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns means over bins of `MEAN_OVER_S`: a sample of 30 ms counts few ticks of a clock."""
+    bins = max(1, int(length_s / MEAN_OVER_S))
+    own = np.floor(seconds / MEAN_OVER_S)
+    inside = (own >= 0) & (own < bins)
+    index = own[inside].astype(int)
+    counts = np.bincount(index, minlength=bins)
+    sums = np.bincount(index, values[inside], minlength=bins)
+    known = counts > 0
+    return (np.flatnonzero(known) + 0.5) * MEAN_OVER_S, sums[known] / counts[known]
+
+
+def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    bins = max(1, round((stop_us - start_us) / 1e6 / _PHASE_BIN_S))
+    edges = np.linspace(start_us, stop_us, bins + 1)
+    shares = {}
+    for name in INTERVALS:
+        pieces = [
+            (a, b) for own, a, b in run.pieces if own == name and b > start_us and a < stop_us
+        ]
+        if pieces:
+            # Time spent in the phase up to each edge grows within pieces and rests between.
+            times = np.array(pieces, dtype=float).ravel()
+            spent = np.repeat(np.cumsum([b - a for a, b in pieces]), 2).astype(float)
+            spent[::2] -= [b - a for a, b in pieces]
+            shares[name] = np.diff(np.interp(edges, times, spent)) / np.diff(edges)
+    return (edges - start_us) / 1e6, shares

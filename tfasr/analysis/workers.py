@@ -1,0 +1,133 @@
+"""Many runs analysed at once: in one process, or in several where there are many."""
+
+import gc
+import logging
+import os
+from collections.abc import Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+
+from tfasr.analysis.charges import Machines, charges_of
+from tfasr.analysis.groups import configuration
+from tfasr.analysis.names import Target
+from tfasr.analysis.report import RunAnalysis, analyse_run
+from tfasr.errors import UsageError
+from tfasr.tta.policies import POLICIES
+from tfasr.tta.published import load_log
+from tfasr.tta.run import Run
+
+_FEWEST_FOR_PROCESSES = 64
+_MOST_PROCESSES = 8
+_RUNS_AT_ONCE = 8
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A log to be analysed, with what a report asks of it.
+
+    Attributes:
+        path: the log.
+        name: how the report calls the run.
+        folder: the name of what was given to the report: the log, or a folder of logs.
+        machines: what the runs are charged for; None to charge nothing.
+        targets: metrics and values.
+        policy: the name of the clock and the rule.
+        window: replaces the policy's own.
+        all_policies: also measure it under every other policy.
+        with_loss: also keep what figures over time are made of.
+        optional: whether a log that cannot be read is left out, rather than ending the report.
+        loaded: the run, where it is loaded already.
+    """
+
+    path: Path
+    name: str
+    folder: str
+    machines: Machines | None
+    targets: Sequence[Target]
+    policy: str
+    window: int | None
+    all_policies: bool
+    with_loss: bool
+    optional: bool
+    loaded: Run | None = None
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """What became of a task.
+
+    Attributes:
+        run: the analysis; None where the log could not be read.
+        configuration: what runs of one group share, see `tfasr.analysis.groups.configuration`.
+        error: why it could not be read.
+    """
+
+    run: RunAnalysis | None
+    configuration: str | None = None
+    error: str = ""
+
+
+def analyse(task: Task) -> Analysed:
+    """Reads a log and analyses it; the events are let go.
+
+    Raises:
+        UsageError: if the log cannot be read and is not optional.
+    """
+    try:
+        run = task.loaded or load_log(task.path, task.name)
+    except UsageError as error:
+        if not task.optional:
+            raise
+        return Analysed(None, error=str(error))
+    found = analyse_run(
+        run,
+        task.targets,
+        policy=POLICIES[task.policy],
+        window=task.window,
+        all_policies=task.all_policies,
+        with_loss=task.with_loss,
+    )
+    charges = None
+    if task.machines is not None:
+        machine = task.machines.of(run, task.folder)
+        charges = charges_of(run, machine, [result.until_s for result in found.results])
+    return Analysed(replace(found, name=task.name, charges=charges), configuration(run))
+
+
+def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
+    """Returns what became of each task, in their order.
+
+    Args:
+        tasks: what to do.
+        processes: how many may work at once. More than one start Python anew, and the program's
+            main module with it, which therefore has to be one that can be imported.
+
+    Raises:
+        UsageError: if a log cannot be read and is not optional.
+    """
+    if processes < 2:
+        return [analyse(task) for task in tasks]
+    try:
+        context = get_context("spawn")  # a fork would take the parent's threads' locks with it
+        with ProcessPoolExecutor(processes, context, _collect_rarely) as pool:
+            return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
+    except BrokenExecutor:
+        _log.warning("The processes that read the runs were ended; reading on in this one.")
+        return [analyse(task) for task in tasks]
+
+
+def _collect_rarely() -> None:
+    # A ledger is a hundred thousand objects without a cycle: to search them for one is in vain.
+    gc.set_threshold(200_000, 20, 20)
+
+
+def processes_for(runs: int) -> int:
+    """Returns how many processes are worth their start for that many runs."""
+    if runs < _FEWEST_FOR_PROCESSES:
+        return 1
+    usable = getattr(os, "sched_getaffinity", None)  # not every system has it
+    return min(_MOST_PROCESSES, len(usable(0)) if usable else os.cpu_count() or 1)

@@ -1,0 +1,89 @@
+"""Measures the training steps of two models on one backend, in a process of its own."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfasr.bench.child import describe_backend
+from tfasr.bench.keywords.training import word_losses
+from tfasr.bench.probes.ctc import ctc_losses
+from tfasr.bench.probes.make_stepper import make_stepper
+from tfasr.bench.probes.step import Batch, Stepper
+from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
+
+NUM_CLASSES = 29
+FRAMES_PER_LABEL = 8
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """Measures each model's step.
+
+    Args:
+        request: ``keyword`` and ``acoustic`` (fields of the models' configs), ``num_features``,
+            ``keyword_batch_size``, ``acoustic_batch_size``, ``acoustic_frames``,
+            ``warmup_steps``, ``steps``.
+
+    Returns:
+        ``backend``, and by model ``first_s`` (the first step, which compiles), ``forward_ms`` and
+        ``step_ms`` (of each step that counts).
+    """
+    return {
+        "backend": describe_backend(),
+        "models": {
+            "keyword spotter": _times(*_keyword_spotter(request), request),
+            "acoustic model": _times(*_acoustic_model(request), request),
+        },
+    }
+
+
+def _keyword_spotter(request: dict[str, Any]) -> tuple[Stepper, Batch]:
+    config = KeywordSpotterConfig(**request["keyword"])
+    model = KeywordSpotter(config)
+    model.build()
+    random = np.random.default_rng(0)
+    size = request["keyword_batch_size"]
+    features = random.standard_normal((size, config.num_frames, config.num_bins), np.float32)
+    words = random.integers(0, config.num_words, size, np.int32)
+    stepper = make_stepper(model, word_losses, keras.optimizers.Adam())
+    return stepper, Batch((features,), (words,))
+
+
+def _acoustic_model(request: dict[str, Any]) -> tuple[Stepper, Batch]:
+    model = AcousticModel(AcousticModelConfig(**request["acoustic"]), NUM_CLASSES)
+    model.build((None, None, request["num_features"]))
+    random = np.random.default_rng(0)
+    size, frames = request["acoustic_batch_size"], request["acoustic_frames"]
+    features = random.standard_normal((size, frames, request["num_features"]), np.float32)
+    lengths = np.full(size, frames, np.int32)
+    num_labels = max(1, frames // FRAMES_PER_LABEL)
+    targets = (
+        np.asarray(model.output_lengths(lengths), np.int32),
+        random.integers(0, NUM_CLASSES - 1, (size, num_labels), np.int32),
+        np.full(size, num_labels, np.int32),
+    )
+    stepper = make_stepper(model, ctc_losses, keras.optimizers.Adadelta(1.0))
+    return stepper, Batch((features, lengths), targets)
+
+
+def _times(stepper: Stepper, batch: Batch, request: dict[str, Any]) -> dict[str, Any]:
+    placed = stepper.place(batch)
+    first_s = _seconds(stepper.update, placed)
+    for _ in range(request["warmup_steps"] - 1):
+        stepper.update(placed)
+    for _ in range(request["warmup_steps"]):
+        stepper.forward(placed)
+    forward_ms, step_ms = [], []
+    for _ in range(request["steps"]):
+        forward_ms.append(1000 * _seconds(stepper.forward, placed))
+        step_ms.append(1000 * _seconds(stepper.update, placed))
+    return {"first_s": first_s, "forward_ms": forward_ms, "step_ms": step_ms}
+
+
+def _seconds(step: Callable[[Batch], float], batch: Batch) -> float:
+    began = time.perf_counter()
+    step(batch)
+    return time.perf_counter() - began

@@ -1,0 +1,73 @@
+"""One model definition on Keras's backends: training steps side by side, in alternation."""
+
+import logging
+from typing import Any
+
+from tfasr.bench.backends.config import BackendsConfig
+from tfasr.bench.backends.figure import backends_figure
+from tfasr.bench.backends.table import backends_table
+from tfasr.bench.backends.times import _collected
+from tfasr.bench.child import installed_backends, run_in_child
+from tfasr.bench.workload import Context, Result
+from tfasr.config import to_json
+from tfasr.data.features import FeatureConfig
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.keyword_spotter import KeywordSpotterConfig
+
+_log = logging.getLogger(__name__)
+
+
+def run(
+    config: BackendsConfig,
+    keyword: KeywordSpotterConfig,
+    acoustic: AcousticModelConfig,
+    features: FeatureConfig,
+    context: Context,
+) -> Result:
+    """Measures every installed backend, each in processes of its own."""
+    present = [name for name in config.backends if name in installed_backends()]
+    absent = [name for name in config.backends if name not in present]
+    if not present:
+        raise UsageError(
+            f"Of BackendsConfig.backends one must be installed. Received: {config.backends}."
+        )
+    request = {
+        "keyword": to_json(keyword),
+        "acoustic": to_json(acoustic),
+        "num_features": features.num_features,
+        "keyword_batch_size": config.keyword_batch_size,
+        "acoustic_batch_size": config.acoustic_batch_size,
+        "acoustic_frames": config.acoustic_frames,
+        "warmup_steps": config.warmup_steps,
+        "steps": config.steps,
+    }
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in present}
+    for number in range(config.rounds):
+        # Another one begins each round, so that none always finds the machine warm or cold.
+        for name in present[number % len(present) :] + present[: number % len(present)]:
+            _log.info("round %d of %d: %s", number + 1, config.rounds, name)
+            answers[name].append(
+                run_in_child("tfasr.bench.backends.measure:measure", request, backend=name)
+            )
+    sizes = {
+        "keyword spotter": config.keyword_batch_size,
+        "acoustic model": config.acoustic_batch_size,
+    }
+    times = [
+        _collected(model, name, size, answers[name])
+        for model, size in sizes.items()
+        for name in present
+    ]
+    backends = [answers[name][0]["backend"] for name in present]
+    return Result(
+        tables=[backends_table(times, config, backends, absent)],
+        values={
+            "backends": backends,
+            "not_installed": absent,
+            "rows": [row.to_json() for row in times],
+        },
+        # In each process both models, forward and whole.
+        warmup_steps=2 * 2 * config.warmup_steps * config.rounds * len(present),
+        figures={"backends": lambda: backends_figure(times)},
+    )

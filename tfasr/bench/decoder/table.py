@@ -1,0 +1,141 @@
+"""The comparison of decoders as a table and as JSON."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.bench.decoder.log_probs import LogProbs
+from tfasr.bench.decoder.workload import DecoderRow
+from tfasr.display.table import UNKNOWN, Table
+from tfasr.display.text import to_markdown, to_text
+from tfasr.telemetry.system import describe_system
+
+_COLUMNS = [
+    "decoder",
+    "beam width",
+    "CPU s per audio-hour",
+    "wall s per audio-hour",
+    "WER, %",
+    "CER, %",
+    "peak memory, MiB",
+]
+
+
+@dataclass(frozen=True)
+class DecoderComparison:
+    """What was measured, and on what.
+
+    Attributes:
+        rows: decoders and beam widths in the order of the table.
+        load: the log-probabilities.
+        source: names where they came from, as JSON values.
+        num_threads: threads of the decoders.
+    """
+
+    rows: list[DecoderRow]
+    load: LogProbs
+    source: dict[str, Any]
+    num_threads: int
+
+    def table(self) -> Table:
+        """Returns a row for each decoder and width.
+
+        Source: the paper, Table 3, for the user's own model.
+        """
+        return Table(
+            title="Decoders over beam widths",
+            columns=_COLUMNS,
+            rows=[_cells(row) for row in self.rows],
+            notes=self._notes(),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns JSON values; rates are fractions, what could not be told is null."""
+        return {
+            "workload": "decoder",
+            "system": describe_system(),
+            "source": self.source,
+            "utterances": len(self.load.references),
+            "audio_s": float(self.load.audio_s.sum()),
+            "lexicon_words": len(set(self.load.lexicon)),
+            "num_threads": self.num_threads,
+            "rows": [row.to_json() for row in self.rows],
+        }
+
+    def _notes(self) -> list[str]:
+        load, threads = self.load, self.num_threads
+        notes = [
+            f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
+            f"{'thread' if threads == 1 else 'threads'}. Seconds are those of decoding alone; CPU "
+            "seconds are summed over threads.",
+            "CER is over the longer of reference and hypothesis, as in the paper.",
+        ]
+        if any(row.config.name == "word_beam" for row in self.rows):
+            notes.append(_dictionary_note(load))
+        before = [row.measured.memory_before_mib for row in self.rows]
+        if None not in before:
+            taken = dict.fromkeys(f"{mib:.0f}" for mib in (min(before), max(before)))
+            notes.append(
+                "Each row is measured in a process of its own, and its peak memory is that "
+                f"process's, the making of the dictionary included. {' to '.join(taken)} MiB of it "
+                "were taken before the decoder was made, by Python, the log-probabilities and, "
+                "for prefix beam search, TensorFlow."
+            )
+        return notes
+
+
+def _cells(row: DecoderRow) -> list[str]:
+    measured = row.measured
+    memory = measured.peak_memory_mib
+    return [
+        row.label,
+        "none" if row.beam_width is None else str(row.beam_width),
+        _seconds(measured.cpu_s_per_audio_hour),
+        _seconds(measured.wall_s_per_audio_hour),
+        f"{measured.counts.wer:.2%}".removesuffix("%"),
+        f"{measured.counts.cer:.2%}".removesuffix("%"),
+        UNKNOWN if memory is None else f"{memory:.0f}",
+    ]
+
+
+def _seconds(seconds: float) -> str:
+    decimals = 3 if seconds < 1 else 2 if seconds < 100 else 0
+    return f"{seconds:.{decimals}f}"
+
+
+def _dictionary_note(load: LogProbs) -> str:
+    known = set(load.lexicon)
+    spoken = [word for reference in load.references for word in reference.split()]
+    foreign = sum(word not in known for word in spoken) / max(len(spoken), 1)
+    return (
+        f"The dictionary holds {len(known)} words; {foreign:.2%} of the spoken words are not among "
+        "them and cannot be heard by word beam search."
+    )
+
+
+FORMATS = ("table", "markdown", "json")
+
+
+def to_format(comparison: DecoderComparison, output_format: str) -> str:
+    """Returns a comparison as a terminal's table, as Markdown or as JSON."""
+    if output_format == "json":
+        return json.dumps(comparison.to_json(), indent=1, ensure_ascii=False) + "\n"
+    write = to_markdown if output_format == "markdown" else to_text
+    return write([comparison.table()])
+
+
+def write_comparison(comparison: DecoderComparison, folder: Path) -> None:
+    """Writes ``decoder.png``, ``results.json`` and ``table.md``; makes the folder where missing.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    # Imported here: drawing is the slowest thing to load, and text does without.
+    from tfasr.bench.decoder.figure import decoder_figure
+    from tfasr.display.style import write_png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(to_format(comparison, "json"), encoding="utf-8")
+    (folder / "table.md").write_text(to_format(comparison, "markdown"), encoding="utf-8")
+    write_png(decoder_figure(comparison.rows), folder / "decoder.png")

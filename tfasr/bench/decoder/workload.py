@@ -1,0 +1,183 @@
+"""What decoding costs and what it hears, on log-probabilities that are there already."""
+
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfasr.bench.decoder.log_probs import LogProbs
+from tfasr.decoding.choice import DECODERS, DecoderConfig
+from tfasr.decoding.decoder import Decoder
+from tfasr.metrics import ErrorCounts, count_errors
+
+BATCH_SIZE = 64
+_ENOUGH_S = 0.5
+_MOST_PASSES = 10
+
+
+@dataclass(frozen=True)
+class DecoderMeasurement:
+    """One decoder at one beam width.
+
+    Attributes:
+        build_s: wall-clock seconds to make the decoder, its dictionary included.
+        cpu_s: processor seconds of one pass over all utterances, of all threads together.
+        wall_s: wall-clock seconds of the same.
+        passes: how many were measured; the seconds are their medians.
+        audio_hours: hours of audio of all utterances.
+        counts: errors and rates.
+        peak_memory_mib: the most that the measuring process ever held; None where it cannot be
+            told.
+        memory_before_mib: the most that it held before the decoder was made.
+    """
+
+    build_s: float
+    cpu_s: float
+    wall_s: float
+    passes: int
+    audio_hours: float
+    counts: ErrorCounts
+    peak_memory_mib: float | None = None
+    memory_before_mib: float | None = None
+
+    @property
+    def cpu_s_per_audio_hour(self) -> float:
+        """Processor seconds for an hour of audio."""
+        return self.cpu_s / self.audio_hours
+
+    @property
+    def wall_s_per_audio_hour(self) -> float:
+        """Wall-clock seconds for an hour of audio."""
+        return self.wall_s / self.audio_hours
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns JSON values, from which `from_json` makes the same again."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> "DecoderMeasurement":
+        """Returns what `to_json` was asked of."""
+        return cls(**{**content, "counts": ErrorCounts(**content["counts"])})
+
+
+@dataclass(frozen=True)
+class DecoderRow:
+    """A decoder of the comparison, and what was measured."""
+
+    config: DecoderConfig
+    measured: DecoderMeasurement
+
+    @property
+    def label(self) -> str:
+        """The decoder's name, for readers."""
+        return decoder_label(self.config)
+
+    @property
+    def beam_width(self) -> int | None:
+        """Hypotheses kept per frame; None of greedy decoding, which has no beam."""
+        return None if self.config.name == "greedy" else self.config.beam_width
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns one flat JSON object; rates as fractions, null for what could not be told."""
+        measured = self.measured
+        return {
+            "decoder": self.config.name,
+            "beam_width": self.beam_width,
+            "recombine": self.config.recombine,
+            "cpu_s_per_audio_hour": measured.cpu_s_per_audio_hour,
+            "wall_s_per_audio_hour": measured.wall_s_per_audio_hour,
+            **measured.counts.to_json(),
+            "peak_memory_mib": measured.peak_memory_mib,
+            "memory_before_mib": measured.memory_before_mib,
+            "build_s": measured.build_s,
+            "cpu_s": measured.cpu_s,
+            "wall_s": measured.wall_s,
+            "passes": measured.passes,
+        }
+
+
+def decoder_label(config: DecoderConfig) -> str:
+    """Returns what tables and figures call a decoder, beam width aside."""
+    if config.name == "word_beam":
+        return "word beam, recombined" if config.recombine else "word beam"
+    return {"greedy": "greedy", "beam": "prefix beam"}[config.name]
+
+
+def decoder_configs(
+    decoders: Sequence[str], beam_widths: Sequence[int], *, recombine: bool = False
+) -> list[DecoderConfig]:
+    """Returns all decoders to be measured: greedy decoding once, others at each beam width.
+
+    Args:
+        decoders: "greedy", "beam" and "word_beam", in the order of the table.
+        beam_widths: each at least 1.
+        recombine: whether word beam search with recombination follows the published one.
+
+    Raises:
+        ValueError: if a name or a beam width is none.
+    """
+    strange = [name for name in decoders if name not in DECODERS]
+    if strange:
+        raise ValueError(f"Decoders must be some of {DECODERS}. Received: {strange}.")
+    configs = []
+    for name in dict.fromkeys(decoders):
+        widths = sorted(set(beam_widths)) if name != "greedy" else [1]
+        ways = (False, True) if name == "word_beam" and recombine else (False,)
+        configs += [
+            DecoderConfig(name=name, beam_width=width, recombine=way)
+            for way in ways
+            for width in widths
+        ]
+    return configs
+
+
+def measure(
+    load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = BATCH_SIZE
+) -> DecoderMeasurement:
+    """Decodes all utterances and counts seconds and errors; does not look at memory.
+
+    Only the calls of `decode` are timed. A pass is repeated until half a second was measured, at
+    most ten times, so that a few milliseconds do not stand alone.
+
+    Args:
+        load: what is decoded.
+        make: makes the decoder.
+        batch_size: utterances that `decode` is given at a time.
+    """
+    began = time.perf_counter()
+    decoder = make()
+    build_s = time.perf_counter() - began
+    first, lengths = next(load.batches(1))
+    decoder.decode(first[:, :1], lengths.clip(max=1))  # what is loaded at the first call, is now
+    cpu_s: list[float] = []
+    wall_s: list[float] = []
+    texts: list[str] = []
+    while not wall_s or (sum(wall_s) < _ENOUGH_S and len(wall_s) < _MOST_PASSES):
+        texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
+        cpu_s.append(pass_cpu_s)
+        wall_s.append(pass_wall_s)
+    return DecoderMeasurement(
+        build_s=build_s,
+        cpu_s=statistics.median(cpu_s),
+        wall_s=statistics.median(wall_s),
+        passes=len(wall_s),
+        audio_hours=load.audio_hours,
+        counts=count_errors(load.references, texts),
+    )
+
+
+def _decode_all(
+    decoder: Decoder, load: LogProbs, batch_size: int
+) -> tuple[list[str], float, float]:
+    """Returns the texts, processor seconds and wall-clock seconds of one pass."""
+    texts: list[str] = []
+    cpu_s = wall_s = 0.0
+    for log_probs, lengths in load.batches(batch_size):
+        cpu_began, wall_began = time.process_time(), time.perf_counter()
+        hypotheses = decoder.decode(log_probs, lengths)
+        cpu_s += time.process_time() - cpu_began
+        wall_s += time.perf_counter() - wall_began
+        texts += [hypothesis.text for hypothesis in hypotheses]
+    return texts, cpu_s, wall_s

@@ -1,0 +1,44 @@
+"""What a stepper offers: parts of a training step, each waited for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+Loss = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch; arrays, or tensors on the device once `Stepper.place` has moved them.
+
+    Attributes:
+        inputs: what the model is called with, each ``(batch, ...)``.
+        targets: what the loss is given after the model's outputs, each ``(batch, ...)``.
+    """
+
+    inputs: tuple[Any, ...]
+    targets: tuple[Any, ...]
+
+
+class Stepper(Protocol):
+    """Runs parts of a training step; every method returns when its work is done.
+
+    Made by `make_stepper`.
+    """
+
+    def place(self, batch: Batch) -> Batch:
+        """Returns a batch whose arrays are on the device, or split over the devices."""
+
+    def forward(self, batch: Batch) -> float:
+        """Computes the mean loss in training mode, without gradients."""
+
+    def gradients(self, batch: Batch) -> float:
+        """Computes the mean loss and all gradients."""
+
+    def update(self, batch: Batch) -> float:
+        """Computes the mean loss and the gradients, and updates the weights."""
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        """Returns the model's outputs in inference mode."""

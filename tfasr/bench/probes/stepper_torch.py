@@ -1,0 +1,72 @@
+"""Steps on Keras's PyTorch backend, eager, as Keras runs it."""
+
+import keras
+import numpy as np
+import torch
+
+from tfasr.bench.probes.step import Batch, Loss
+
+
+class TorchStepper:
+    """See `tfasr.bench.probes.step.Stepper`."""
+
+    def __init__(
+        self,
+        model: keras.Model,
+        loss: Loss,
+        optimizer: keras.optimizers.Optimizer | None = None,
+    ):
+        self._model = model
+        self._loss = loss
+        self._optimizer = optimizer
+        if optimizer is not None:
+            optimizer.build(model.trainable_variables)
+
+    def place(self, batch: Batch) -> Batch:
+        """See `Stepper.place`."""
+        inputs, targets = (
+            tuple(map(keras.ops.convert_to_tensor, part)) for part in (batch.inputs, batch.targets)
+        )
+        _wait()
+        return Batch(inputs, targets)
+
+    def forward(self, batch: Batch) -> float:
+        """See `Stepper.forward`; what the gradients would need is kept, as in training."""
+        return _finished(self._mean_loss(batch))
+
+    def gradients(self, batch: Batch) -> float:
+        """See `Stepper.gradients`."""
+        self._model.zero_grad()
+        loss = self._mean_loss(batch)
+        loss.backward()
+        return _finished(loss)
+
+    def update(self, batch: Batch) -> float:
+        """See `Stepper.update`."""
+        self._model.zero_grad()
+        loss = self._mean_loss(batch)
+        loss.backward()
+        variables = self._model.trainable_variables
+        with torch.no_grad():
+            self._optimizer.apply([variable.value.grad for variable in variables], variables)
+        return _finished(loss)
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        """See `Stepper.predict`."""
+        with torch.no_grad():
+            outputs = self._model(*batch.inputs, training=False)
+        return keras.ops.convert_to_numpy(outputs)
+
+    def _mean_loss(self, batch: Batch) -> torch.Tensor:
+        outputs = self._model(*batch.inputs, training=True)
+        return self._loss(outputs, *batch.targets).mean()
+
+
+def _finished(loss: torch.Tensor) -> float:
+    _wait()
+    return float(loss.detach())
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,149 @@
+"""Arithmetic and memory traffic of each module of the acoustic model in a training step."""
+
+from dataclasses import dataclass
+
+from tfasr.layers.geometry import conv_output_frames
+from tfasr.models.acoustic_model import AcousticModelConfig
+
+# Operations and elements moved for an element of an activation, forward and backward together:
+# batch normalisation reads its input twice and writes once, backwards it reads input and gradient
+# twice and writes once; dropout and the rectifier read one and write one each way.
+_NORMALISATION_FLOPS, _NORMALISATION_MOVES = 20, 13
+# Gates of the LSTM, per unit and step, transcendental functions counted as one operation.
+_GATE_FLOPS = 60
+# AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
+_UPDATE_FLOPS, _UPDATE_MOVES = 12, 7
+
+KINDS = ("convolution", "matmul", "recurrence", "elementwise")
+"""Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" is all
+other matmuls, "elementwise" the rest."""
+
+
+@dataclass(frozen=True)
+class ModuleCost:
+    """What a module must compute and move in one training step, forward and backward.
+
+    Attributes:
+        name: of the module.
+        flops: floating-point operations by kind, see `KINDS`.
+        moved: bytes by kind, if every tensor is read and written once wherever it is used, and
+            nothing stays in a cache from one use to the next.
+    """
+
+    name: str
+    flops: dict[str, float]
+    moved: dict[str, float]
+
+    @property
+    def total_flops(self) -> float:
+        """Floating-point operations of all kinds."""
+        return float(sum(self.flops.values()))
+
+    @property
+    def total_bytes(self) -> float:
+        """Bytes moved by all kinds."""
+        return float(sum(self.moved.values()))
+
+    @property
+    def intensity(self) -> float:
+        """Floating-point operations for each byte moved."""
+        return self.total_flops / self.total_bytes
+
+
+def model_costs(
+    config: AcousticModelConfig,
+    *,
+    num_features: int,
+    num_classes: int,
+    batch: int,
+    frames: int,
+    labels: int,
+    bytes_per_number: int = 4,
+) -> list[ModuleCost]:
+    """Returns the cost of every module in the order of `tfasr.bench.probes.model_modules`.
+
+    Multiplications and additions of convolutions and matmuls are exact; the element-wise rest is
+    counted by round numbers of operations per element.
+
+    Args:
+        config: sizes of the model.
+        num_features: features per frame.
+        num_classes: classes, blank included.
+        batch: utterances.
+        frames: padded feature frames of each.
+        labels: labels of each.
+        bytes_per_number: of activations and of weights as computed with; 4, or 2 in 16 bits. The
+            loss and the update always count 4.
+    """
+    steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
+    positions = batch * steps
+    costs = [_front_end(config, num_features, batch * frames, positions, bytes_per_number)]
+    width = config.conv_filters
+    for number in range(config.num_lstm_layers):
+        costs.append(_recurrent(config, number, width, positions, bytes_per_number))
+        width = config.lstm_units * (2 if config.bidirectional else 1)
+    head_flops = 3 * 2 * positions * width * num_classes
+    head_moves = 3 * (positions * (width + num_classes) + width * num_classes)
+    costs.append(ModuleCost("head", {"matmul": head_flops}, {"matmul": 4 * head_moves}))
+    lattice, scores = positions * (2 * labels + 1), positions * num_classes
+    costs.append(_elementwise("loss", 12 * lattice + 10 * scores, 4 * lattice + 6 * scores))
+    weights = num_weights(config, num_features, num_classes)
+    return [*costs, _elementwise("update", _UPDATE_FLOPS * weights, _UPDATE_MOVES * weights)]
+
+
+def num_weights(config: AcousticModelConfig, num_features: int, num_classes: int) -> int:
+    """Returns the trainable weights of the model."""
+    directions = 2 if config.bidirectional else 1
+    width, units = config.conv_filters, config.lstm_units
+    total = config.conv_kernel * num_features * width + width
+    normalised = [width]
+    for _ in range(config.num_lstm_layers):
+        total += directions * 4 * units * (width + units + 1)
+        width = directions * units
+        normalised.append(width)
+    total += width * num_classes + num_classes
+    return total + (2 * sum(normalised) if config.batch_normalisation else 0)
+
+
+def total_cost(name: str, costs: list[ModuleCost]) -> ModuleCost:
+    """Returns the sum of several modules."""
+    flops = {kind: sum(cost.flops.get(kind, 0.0) for cost in costs) for kind in KINDS}
+    moved = {kind: sum(cost.moved.get(kind, 0.0) for cost in costs) for kind in KINDS}
+    return ModuleCost(name, flops, moved)
+
+
+def _elementwise(name: str, flops: float, moves: float) -> ModuleCost:
+    return ModuleCost(name, {"elementwise": flops}, {"elementwise": 4 * moves})
+
+
+def _front_end(config, num_features: int, inputs: int, positions: int, size: int) -> ModuleCost:
+    weights = config.conv_kernel * num_features * config.conv_filters
+    outputs = positions * config.conv_filters
+    # Forward and the weights' gradient: the features need none.
+    moves = 2 * (inputs * num_features + outputs + weights)
+    return ModuleCost(
+        "front end",
+        {"convolution": 2 * 2 * positions * weights, "elementwise": _NORMALISATION_FLOPS * outputs},
+        {"convolution": size * moves, "elementwise": size * _NORMALISATION_MOVES * outputs},
+    )
+
+
+def _recurrent(config, number: int, width: int, positions: int, size: int) -> ModuleCost:
+    units, directions = config.lstm_units, 2 if config.bidirectional else 1
+    kernel, recurrent = width * 4 * units, units * 4 * units
+    outputs = positions * directions * units
+    flops = {
+        # Inputs times weights, both gradients of that, the recurrent weights' gradient.
+        "matmul": directions * 2 * positions * (3 * kernel + recurrent),
+        "recurrence": directions * 2 * 2 * positions * recurrent + _GATE_FLOPS * outputs,
+        "elementwise": _NORMALISATION_FLOPS * outputs,
+    }
+    matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
+    # Forward: projected inputs in, 6 saved numbers a unit and the output out; and back again.
+    loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * recurrent
+    moved = {
+        "matmul": directions * size * matmul_moves,
+        "recurrence": directions * size * loop_moves,
+        "elementwise": size * _NORMALISATION_MOVES * outputs,
+    }
+    return ModuleCost(f"recurrent {number + 1}", flops, moved)

@@ -1,0 +1,118 @@
+"""Roofline: what this machine can compute and move at most, and how near a model's parts come."""
+
+import os
+from typing import Any
+
+from tfasr.alphabet import Alphabet
+from tfasr.bench.child import run_in_child
+from tfasr.bench.roofline.config import RooflineConfig
+from tfasr.bench.roofline.costs import model_costs
+from tfasr.bench.roofline.points import RooflineAnalysis
+from tfasr.bench.workload import Context, Result
+from tfasr.config import to_json
+from tfasr.data.features import FeatureConfig
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+
+_NUM_CLASSES = Alphabet().num_classes
+
+
+def run(
+    config: RooflineConfig, model: AcousticModelConfig, features: FeatureConfig, context: Context
+) -> Result:
+    """Runs the workload: a process for each number of threads, one for each model.
+
+    Raises:
+        UsageError: if the backend is another than TensorFlow.
+    """
+    from tfasr.bench.probes.module_timing import WARMUP_CALLS
+    from tfasr.bench.roofline.figure import roofline_figure
+    from tfasr.bench.roofline.tables import roofline_tables
+
+    if context.backend != "tensorflow":
+        raise UsageError(
+            "The roofline is that of tfasr's own training step, which is TensorFlow's. "
+            f"Received: --backend {context.backend}. Leave it out."
+        )
+    ceilings = [
+        run_in_child(
+            "tfasr.bench.roofline.measure:measure_ceilings",
+            _ceiling_request(config, threads),
+            backend="tensorflow",
+        )
+        for threads in _thread_counts(config)
+    ]
+    models = [("model", model)]
+    if config.small_units:
+        models.append(("small model", _small(model, config.small_units)))
+    found = [_measure(name, one, config, features) for name, one in models]
+    analysis = RooflineAnalysis.of(ceilings, found, config)
+    return Result(
+        tables=roofline_tables(analysis),
+        values=analysis.to_json(),
+        warmup_steps=WARMUP_CALLS,
+        figures={"roofline": lambda: roofline_figure(analysis)},
+    )
+
+
+def _thread_counts(config: RooflineConfig) -> list[int]:
+    from tfasr.bench.probes.devices import num_gpus
+
+    if config.thread_counts:
+        return sorted(set(config.thread_counts))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if num_gpus():
+        return [cores]
+    powers = {2**power for power in range(cores.bit_length())} | {cores}
+    return sorted(n for n in powers if n <= cores)
+
+
+def _ceiling_request(config: RooflineConfig, threads: int) -> dict[str, Any]:
+    from tfasr.bench.probes.devices import num_gpus
+    from tfasr.bench.roofline.bandwidth import cache_bytes
+
+    caches = cache_bytes()
+    last = max(caches.values(), default=0)
+    memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
+    arrays = {"memory": memory}
+    if not num_gpus():
+        # Three arrays share a cache; half of it is left to whoever else uses it.
+        arrays |= {f"L{n}": caches[n] // 6 for n in (3,) if n in caches}
+        arrays |= {f"L{n}": caches[n] // 6 * threads for n in (2,) if n in caches}
+    return {
+        "threads": threads,
+        "precisions": list(config.precisions),
+        "seconds": config.ceiling_s,
+        "matmul_size": config.matmul_size,
+        "arrays": arrays,
+    }
+
+
+def _small(model: AcousticModelConfig, units: int) -> AcousticModelConfig:
+    sizes = {"conv_filters": units, "num_lstm_layers": 2, "lstm_units": units}
+    return AcousticModelConfig(**{**to_json(model), **sizes})
+
+
+def _measure(
+    name: str, model: AcousticModelConfig, config: RooflineConfig, features: FeatureConfig
+) -> dict[str, Any]:
+    sizes = {"batch": config.batch, "frames": config.frames, "labels": config.labels}
+    request = {
+        **sizes,
+        "model": to_json(model),
+        "features": to_json(features),
+        "precision": config.precision,
+        "rounds": config.rounds,
+        "profiled_steps": config.profiled_steps,
+    }
+    answer = run_in_child(
+        "tfasr.bench.roofline.measure:measure_model", request, backend="tensorflow"
+    )
+    costs = model_costs(
+        model,
+        num_features=features.num_features,
+        num_classes=_NUM_CLASSES,
+        bytes_per_number=4 if config.precision == "float32" else 2,
+        **sizes,
+    )
+    return {"name": name, "model": to_json(model), "costs": costs, **answer}

@@ -1,0 +1,59 @@
+"""What the scaling analysis runs."""
+
+from typing import Literal
+
+from tfasr.config import config_class, require
+
+
+@config_class
+class ScalingConfig:
+    """What is scaled, over what.
+
+    Attributes:
+        device_counts: numbers of devices, 1 among them; empty for 1, 2, 4 and so on up to all
+            GPUs, and for 1 and 2 slices of the processor where there is none.
+        weak_utterances: of the batch on each device in weak scaling.
+        strong_utterances: of the global batch in strong scaling; a multiple of each count.
+        steps: training steps of every measurement.
+        warmup_steps: the first of them, shown and left out of every figure.
+        frames: feature frames of each utterance.
+        labels: labels of each.
+        precision: Keras's dtype policy of the layers.
+        loader: whether weak scaling is also measured with batches read from shards.
+        module_rounds: repetitions of each module's time; 0 leaves modules out.
+        link_gigabytes_per_s: of each device's link, for the prediction; 0 to measure all-reduces
+            over the fewest devices above 1.
+        link_latency_us: of a message on it, where the bandwidth is given.
+        overlap: share of the all-reduce hidden behind the backward pass in the prediction.
+        predicted_devices: further numbers of devices to predict.
+    """
+
+    device_counts: tuple[int, ...] = ()
+    weak_utterances: int = 150
+    strong_utterances: int = 160
+    steps: int = 180
+    warmup_steps: int = 4
+    frames: int = 1670
+    labels: int = 200
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    loader: bool = True
+    module_rounds: int = 10
+    link_gigabytes_per_s: float = 0.0
+    link_latency_us: float = 0.0
+    overlap: float = 0.0
+    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+
+    def check(self) -> None:
+        """Raises ValueError for sizes that scale nothing."""
+        for field in ("weak_utterances", "strong_utterances", "frames", "labels"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
+        require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
+        counts = self.device_counts
+        fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
+        rule = "positive divisors of strong_utterances, 1 among them"
+        require(not counts or (fits and 1 in counts), self, "device_counts", rule)
+        require(all(n > 0 for n in self.predicted_devices), self, "predicted_devices", "positive")
+        require(0 <= self.overlap <= 1, self, "overlap", "in 0..1")
+        for field in ("module_rounds", "link_gigabytes_per_s", "link_latency_us"):
+            require(getattr(self, field) >= 0, self, field, "at least 0")

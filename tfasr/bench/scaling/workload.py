@@ -1,0 +1,94 @@
+"""Scaling of data parallelism: weak and strong, over devices, with a prediction beside it."""
+
+from typing import Any
+
+from tfasr.bench.child import run_in_child
+from tfasr.bench.scaling.analysis import ScalingAnalysis
+from tfasr.bench.scaling.config import ScalingConfig
+from tfasr.bench.workload import Context, Result
+from tfasr.config import to_json
+from tfasr.data.features import FeatureConfig
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+
+
+def run(
+    config: ScalingConfig,
+    model: AcousticModelConfig,
+    features: FeatureConfig,
+    context: Context,
+) -> Result:
+    """Runs the workload: a process for each number of devices.
+
+    Raises:
+        UsageError: if the backend is another than TensorFlow, or devices are too few.
+    """
+    from tfasr.bench.scaling.figure import scaling_figure
+    from tfasr.bench.scaling.tables import scaling_tables
+
+    if context.backend != "tensorflow":
+        raise UsageError(
+            "The scaling analysis runs tfasr's own training under tf.distribute, which is "
+            f"TensorFlow's. Received: --backend {context.backend}. Leave it out."
+        )
+    counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
+    answers = [
+        run_in_child(
+            "tfasr.bench.scaling.measure:measure",
+            _request(config, model, features, count, counts, context.fraction),
+            backend="tensorflow",
+        )
+        for count in counts
+    ]
+    analysis = ScalingAnalysis.of(answers, config)
+    return Result(
+        tables=scaling_tables(analysis),
+        values={**analysis.to_json(), "processes": answers},
+        warmup_steps=config.warmup_steps,
+        figures={"scaling": lambda: scaling_figure(analysis)},
+    )
+
+
+def default_counts(strong_utterances: int) -> list[int]:
+    """Returns 1, 2, 4 and so on up to all GPUs, as far as they divide the global batch."""
+    from tfasr.bench.probes.devices import num_gpus
+
+    most = num_gpus() or 2
+    powers = {2**power for power in range(most.bit_length())} | {most}
+    return sorted(n for n in powers if n <= most and strong_utterances % n == 0)
+
+
+def _request(
+    config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
+) -> dict[str, Any]:
+    steps = max(config.warmup_steps + 1, round(config.steps * fraction))
+    loads = [_load("weak", config.weak_utterances, steps)]
+    if config.loader:
+        loads.append(_load("weak", config.weak_utterances, steps, loader=True))
+    loads.append(_load("strong", config.strong_utterances // count, steps))
+    if count == 1:
+        # The prediction is made of one device's steps on the batches that it predicts for.
+        few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
+        loads += [_load("single", config.strong_utterances // n, few) for n in counts if n > 1]
+    timed = config.module_rounds and count in (counts[0], counts[-1])
+    return {
+        "devices": count,
+        "model": to_json(model),
+        "features": to_json(features),
+        "precision": config.precision,
+        "frames": config.frames,
+        "labels": config.labels,
+        "loads": loads,
+        "module_batch": config.weak_utterances if timed else 0,
+        "rounds": max(config.module_rounds, 5),
+        "all_reduce": not config.link_gigabytes_per_s,
+    }
+
+
+def _load(name: str, per_device_batch: int, steps: int, loader: bool = False) -> dict[str, Any]:
+    return {
+        "name": name,
+        "per_device_batch": per_device_batch,
+        "steps": steps,
+        "loader": loader,
+    }

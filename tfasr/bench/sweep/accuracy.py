@@ -1,0 +1,68 @@
+"""What each precision costs a trained run in errors."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from tfasr.bench.decoder.log_probs import log_softmax
+from tfasr.bench.sweep.litert import convert, convertible, runner
+from tfasr.bench.sweep.measure import LITERT, cores
+from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.metrics import count_errors
+from tfasr.models.acoustic_model import AcousticModel
+from tfasr.training.build import build_model
+from tfasr.training.evaluation import Evaluator
+from tfasr.training.trained import TrainedModel, open_trained
+
+
+def measure(request: dict[str, Any]) -> dict[str, Any]:
+    """Evaluates a run's model in one precision, decoding greedily.
+
+    Args:
+        request: ``run_dir``, ``split``, ``shard_dir`` (or None), ``checkpoint``, ``precision``.
+
+    Returns:
+        Counts and rates as fractions, see `tfasr.metrics.ErrorCounts.to_json`.
+    """
+    trained = open_trained(
+        request["run_dir"],
+        request["split"],
+        shard_dir=request["shard_dir"],
+        checkpoint=request["checkpoint"],
+    )
+    precision = request["precision"]
+    evaluate = _by_litert if precision in LITERT else _by_keras
+    return evaluate(trained, precision).to_json()
+
+
+def _by_keras(trained: TrainedModel, precision: str):
+    training = dataclasses.replace(trained.experiment.training, precision=precision)
+    experiment = dataclasses.replace(trained.experiment, training=training)
+    model = build_model(experiment, trained.alphabet, compiled=False)
+    model.acoustic_model.set_weights(trained.model.acoustic_model.get_weights())
+    return Evaluator(model, trained.source, GreedyDecoder(trained.alphabet)).evaluate().counts
+
+
+def _by_litert(trained: TrainedModel, precision: str):
+    config = convertible(trained.experiment.model)
+    model = AcousticModel(config, trained.alphabet.num_classes, dtype="float32")
+    model.build((None, None, trained.experiment.features.num_features))
+    model.set_weights(trained.model.acoustic_model.get_weights())
+    utterances = trained.source.split.utterances
+    frames = max(utterance.frames for utterance in utterances)
+    num_features = trained.experiment.features.num_features
+    # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
+    logits = runner(convert(model, 1, frames, num_features, quantised=LITERT[precision]), cores())
+    decoder, texts = GreedyDecoder(trained.alphabet), {}
+    for batch in trained.source.evaluation():
+        rows = (batch[name].numpy() for name in ("positions", "features", "feature_lengths"))
+        for position, features, length in zip(*rows, strict=True):
+            padded = np.zeros((1, frames, num_features), np.float32)
+            padded[0, :length] = features[:length]
+            lengths = np.array([length], np.int32)
+            found = logits(padded, lengths)
+            outputs = np.asarray(model.output_lengths(lengths))
+            texts[int(position)] = decoder.decode(log_softmax(found[0])[None], outputs)[0].text
+    ordered = [texts[utterance.position] for utterance in utterances]
+    return count_errors([utterance.text for utterance in utterances], ordered)

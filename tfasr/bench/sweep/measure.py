@@ -1,0 +1,171 @@
+"""The measuring processes of the hardware sweep: one precision each, batch sizes in order."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.bench.probes.noise import noise_batch
+from tfasr.bench.sweep.litert import convert, convertible, runner
+from tfasr.bench.sweep.rows import expected_bytes
+from tfasr.data.features import FeatureConfig
+from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.telemetry.memory import peak_memory_mib
+from tfasr.training.build import build_model
+from tfasr.training.experiment import Experiment, TrainingConfig
+
+SEED = 1
+LITERT = {"int8": True, "litert_float32": False}
+"""Precisions that LiteRT runs, and whether their weights are quantised."""
+
+Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def measure_inference(request: dict[str, Any]) -> dict[str, Any]:
+    """Measures the latency of a batch over batch sizes.
+
+    Args:
+        request: ``model``, ``features`` (configs), ``precision``, ``batches``, ``frames``,
+            ``labels``, ``calls``, ``warmup``.
+
+    Returns:
+        ``batches``, see `SweepRow.of`, and ``logit_error``: the root of the mean squared
+        difference from the logits of a float32 model with the same random weights, over the root
+        of their mean square.
+    """
+    _prepare()
+    model = AcousticModelConfig(**request["model"])
+    num_features = FeatureConfig(**request["features"]).num_features
+    sizes = (request["frames"], num_features)
+    answer = _inference_function(model, request["precision"], *sizes)
+    found = []
+    for size in sorted(request["batches"]):
+        batch = _noise(request, size, num_features)
+        logits = answer(size)
+        call = _call(logits, batch)
+        found.append(_measured(size, call, request["calls"], request["warmup"]))
+    batch = _noise(request, 1, num_features)
+    given = (batch["features"], batch["feature_lengths"])
+    exact = _inference_function(model, "float32", *sizes)(1)(*given)
+    difference = answer(1)(*given) - exact
+    error = float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
+    return {"batches": found, "logit_error": error}
+
+
+def measure_training(request: dict[str, Any]) -> dict[str, Any]:
+    """Measures training steps over growing batch sizes, until the memory would be full.
+
+    Args:
+        request: see `measure_inference`; ``memory_share`` of what is free may be taken.
+
+    Returns:
+        ``batches``, see `SweepRow.of`; one that would not fit has a reason and no seconds.
+    """
+    _prepare()
+    features = FeatureConfig(**request["features"])
+    experiment = Experiment(
+        model=AcousticModelConfig(**request["model"]),
+        features=features,
+        training=TrainingConfig(precision=request["precision"], seed=SEED),
+    )
+    model = build_model(experiment, Alphabet(), compiled=True)
+    step = tf.function(lambda batch: model.train_step(batch)["utterance_loss"])
+    found, sizes, peaks = [], [], []
+    for size in sorted(request["batches"]):
+        reason = _too_much(sizes, peaks, size, request["memory_share"])
+        if not reason:
+            try:
+                noise = _noise(request, size, features.num_features)
+                batch = {name: tf.constant(value) for name, value in noise.items()}
+                measured = _measured(
+                    size, lambda batch=batch: step(batch), request["calls"], request["warmup"]
+                )
+            except (tf.errors.ResourceExhaustedError, MemoryError):
+                reason = "out of memory"
+            else:
+                found.append(measured)
+                sizes.append(size)
+                peaks.append((measured["peak_memory_mib"] or 0.0) * 2**20)
+                continue
+        found.append({"batch": size, "seconds": [], "reason": reason})
+        break
+    return {"batches": found}
+
+
+def _prepare() -> None:
+    tf.get_logger().setLevel("ERROR")
+    # LiteRT's converter tells through absl how it renames what it is given.
+    logging.getLogger("absl").setLevel(logging.ERROR)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def _noise(request: dict[str, Any], size: int, num_features: int) -> dict[str, np.ndarray]:
+    classes = Alphabet().num_classes
+    shape = (size, request["frames"], request["labels"])
+    return noise_batch(*shape, num_features=num_features, num_classes=classes)
+
+
+def _inference_function(
+    config: AcousticModelConfig, precision: str, frames: int, num_features: int
+) -> Callable[[int], Logits]:
+    """Returns what makes the function from features and lengths to logits for a batch size."""
+    classes = Alphabet().num_classes
+    if precision in LITERT:
+        model = AcousticModel(convertible(config), classes, SEED, dtype="float32")
+        model.build((None, None, num_features))
+        return lambda batch: runner(
+            convert(model, batch, frames, num_features, quantised=LITERT[precision]), cores()
+        )
+    model = AcousticModel(config, classes, SEED, dtype=precision)
+    model.build((None, None, num_features))
+    forward = tf.function(lambda features, lengths: model(features, lengths))
+    # Read, a result has come back from wherever it was computed.
+    return lambda _: lambda features, lengths: forward(features, lengths).numpy()
+
+
+def cores() -> int:
+    """Returns the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _call(logits: Logits, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
+    return lambda: logits(batch["features"], batch["feature_lengths"])
+
+
+def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> dict[str, Any]:
+    gpu = bool(tf.config.list_logical_devices("GPU"))
+    if gpu:
+        tf.config.experimental.reset_memory_stats("GPU:0")
+    seconds = []
+    for _ in range(warmup + calls):
+        began = time.perf_counter()
+        call()
+        tf.test.experimental.sync_devices()
+        seconds.append(time.perf_counter() - began)
+    device = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20 if gpu else None
+    return {
+        "batch": size,
+        "seconds": seconds[warmup:],
+        "warmup_s": seconds[:warmup],
+        "peak_memory_mib": peak_memory_mib(),
+        "device_memory_mib": device,
+        "reason": "",
+    }
+
+
+def _too_much(sizes: list[int], peaks: list[float], size: int, share: float) -> str:
+    """Returns why a batch would not fit into the processor's memory, or ""."""
+    expected = expected_bytes(sizes, peaks, size)
+    if expected is None:
+        return ""
+    allowed = psutil.Process().memory_info().rss + share * psutil.virtual_memory().available
+    if expected <= allowed:
+        return ""
+    return f"would take {expected / 2**30:.1f} GiB of the {allowed / 2**30:.1f} it may"

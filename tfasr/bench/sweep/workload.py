@@ -1,0 +1,147 @@
+"""Hardware sweep: batch sizes and precisions in inference and training, with their cost."""
+
+from typing import Any, Literal
+
+from tfasr.bench.child import run_in_child
+from tfasr.bench.sweep.rows import SweepRow, flag_cliffs
+from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
+from tfasr.bench.workload import Context, Result
+from tfasr.config import config_class, require, to_json
+from tfasr.data.features import FeatureConfig
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.training.experiment import Experiment
+
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "litert_float32", "int8")
+"""Keras's dtype policies; then LiteRT with float32 and with 8-bit weights, for inference alone."""
+
+Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "litert_float32", "int8"]
+
+
+@config_class
+class SweepConfig:
+    """What is swept.
+
+    Attributes:
+        precisions: of `PRECISIONS`, float32 among them.
+        inference_batches: utterances of a batch in inference.
+        training_batches: in training, as far as the memory allows.
+        calls: batches measured in inference, for each size.
+        steps: steps measured in training, for each size.
+        warmup: calls and steps before those, for each size; left out.
+        frames: feature frames of each utterance.
+        labels: labels of each.
+        memory_share: of the free memory that training may take.
+        cliff_tolerance: share by which an utterance of a larger batch may take longer before that
+            counts as a cliff.
+    """
+
+    precisions: tuple[Precision, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
+    inference_batches: tuple[int, ...] = (1, 2, 3, 4)
+    training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    calls: int = 200
+    steps: int = 10
+    warmup: int = 4
+    frames: int = 1000
+    labels: int = 120
+    memory_share: float = 0.8
+    cliff_tolerance: float = 0.05
+
+    def check(self) -> None:
+        """Raises ValueError for values that sweep nothing."""
+        require("float32" in self.precisions, self, "precisions", "float32 and others")
+        for field in ("inference_batches", "training_batches"):
+            sizes = getattr(self, field)
+            require(all(n > 0 for n in sizes), self, field, "positive")
+        require(bool(self.inference_batches), self, "inference_batches", "at least one")
+        for field in ("calls", "steps", "warmup", "frames", "labels"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
+        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
+
+
+def run(
+    config: SweepConfig, model: AcousticModelConfig, features: FeatureConfig, context: Context
+) -> Result:
+    """Runs the workload: a process for each precision, in inference and in training.
+
+    With a run its own model is measured, and evaluated in every precision.
+
+    Raises:
+        UsageError: if the backend is another than TensorFlow, or the run cannot be evaluated.
+    """
+    from tfasr.bench.sweep.figure import sweep_figure
+
+    if context.backend != "tensorflow":
+        raise UsageError(
+            "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's. "
+            f"Received: --backend {context.backend}. Leave it out."
+        )
+    if context.run_dir is not None:
+        experiment = Experiment.load(context.run_dir)
+        model, features = experiment.model, experiment.features
+    errors = _errors(config, context)  # before all else: a run that does not fit is found at once
+    calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
+    rows: list[SweepRow] = []
+    logit_errors: dict[str, float] = {}
+    for precision in config.precisions:
+        request = {**_request(config, model, features, precision), "calls": calls}
+        answer = _child("sweep_process:measure_inference", request)
+        logit_errors[precision] = answer["logit_error"]
+        rows += [SweepRow.of("inference", precision, one) for one in answer["batches"]]
+    for precision in config.precisions:
+        if precision in ("litert_float32", "int8") or not config.training_batches:
+            continue
+        request = _request(config, model, features, precision)
+        request |= {"batches": list(config.training_batches), "calls": steps}
+        answer = _child("sweep_process:measure_training", request)
+        rows += [SweepRow.of("training", precision, one) for one in answer["batches"]]
+    analysis = SweepAnalysis(
+        rows=flag_cliffs(rows, config.cliff_tolerance),
+        errors=errors,
+        logit_errors=logit_errors,
+        frames=config.frames,
+        frame_s=features.step_samples / features.sample_rate_hz,
+        calls=calls,
+        warmup=config.warmup,
+        split=context.split if context.run_dir else None,
+    )
+    return Result(
+        tables=sweep_tables(analysis),
+        values=analysis.to_json(),
+        warmup_steps=config.warmup,
+        figures={"hardware_sweep": lambda: sweep_figure(analysis)},
+    )
+
+
+def _child(function: str, request: dict[str, Any]) -> Any:
+    return run_in_child(f"tfasr.bench.{function}", request, backend="tensorflow")
+
+
+def _request(config: SweepConfig, model, features, precision: str) -> dict[str, Any]:
+    return {
+        "model": to_json(model),
+        "features": to_json(features),
+        "precision": precision,
+        "batches": list(config.inference_batches),
+        "frames": config.frames,
+        "labels": config.labels,
+        "warmup": config.warmup,
+        "memory_share": config.memory_share,
+    }
+
+
+def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
+    """Returns the error counts of the run in every precision; None without a run."""
+    if context.run_dir is None:
+        return None
+    request = {
+        "run_dir": str(context.run_dir),
+        "split": context.split,
+        "shard_dir": context.shard_dir and str(context.shard_dir),
+        "checkpoint": "best",
+    }
+    return {
+        precision: _child("sweep_accuracy:measure", {**request, "precision": precision})
+        for precision in config.precisions
+    }

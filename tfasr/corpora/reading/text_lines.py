@@ -1,0 +1,46 @@
+"""Reading the lines of a corpus's text files one by one, so that a bad one spoils no other."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfasr.corpora.reading.assembly import MALFORMED_LINE
+from tfasr.corpora.utterance import Rejection
+from tfasr.errors import UsageError
+
+
+class MalformedLineError(ValueError):
+    """A line that is not what its file's format says; the message is what is wrong with it."""
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a file that are not blank, with their numbers from 1.
+
+    Lines end at line feeds alone: the other separators of Unicode may stand in a transcript.
+
+    Raises:
+        UsageError: if the file cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"A corpus's list must be a readable file. Received: {error}.") from error
+    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if line.strip():
+            yield number, line.rstrip(b"\r")
+
+
+def decode_line(line: bytes) -> str:
+    """Returns a line's text.
+
+    Raises:
+        MalformedLineError: if the line is not UTF-8.
+    """
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedLineError(f"it is not UTF-8: {error}") from error
+
+
+def malformed(path: Path, number: int, error: MalformedLineError) -> Rejection:
+    """Returns the rejection of a line; its id is the file's name and the line's number."""
+    return Rejection(f"{path.name}:{number}", MALFORMED_LINE, f"{path}, line {number}: {error}")

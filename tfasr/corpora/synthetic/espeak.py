@@ -1,0 +1,144 @@
+"""Speech from the espeak-ng library, which runs in a process of its own.
+
+The library keeps global state and is written in C: in a child process, a crash costs the speech
+and not the caller.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.corpora.synthetic.espeak_process import ANSWER, SAMPLE_RATE_HZ
+from tfasr.errors import RunError, UsageError
+
+__all__ = ["SAMPLE_RATE_HZ", "Espeak"]
+
+# The library cuts the path of its data off at 160 bytes, with the names of its files appended.
+_LONGEST_DATA_PATH_BYTES = 100
+
+
+class Espeak:
+    """A child process that speaks; use it as a context manager.
+
+    The same sequence of calls gives the same samples in every process: the library's noise is
+    seeded before each. The sequence matters, because the library carries state from one utterance
+    to the next.
+
+    Raises:
+        UsageError: if the package espeakng-loader is not installed.
+        RunError: if the library does not start.
+    """
+
+    def __init__(self):
+        library, data = _installed_library()
+        self._resources = contextlib.ExitStack()
+        with contextlib.ExitStack() as resources:
+            data = resources.enter_context(_short_path(data))
+            self._complaints = resources.enter_context(tempfile.TemporaryFile())
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "tfasr.corpora.synthetic.espeak_process", library, data],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._complaints,
+                env={**os.environ, "PYTHONPATH": _module_path()},
+            )
+            resources.callback(self._end_child)
+            self._receive("while starting")
+            self._resources = resources.pop_all()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._child.pid
+
+    def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
+        """Returns what a voice says.
+
+        Args:
+            text: what to say.
+            voice: the library's name of a voice, with a variant after a plus ("en-us+f3").
+            rate_wpm: words per minute, 80..450.
+            pitch: 0..100, the voice's own being 50.
+
+        Returns:
+            int16 ``(samples,)`` at `SAMPLE_RATE_HZ`.
+
+        Raises:
+            RunError: if the library refuses the voice or ends.
+        """
+        request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
+        line = json.dumps(request)
+        with contextlib.suppress(BrokenPipeError):  # told by the missing answer
+            self._child.stdin.write(line.encode() + b"\n")
+            self._child.stdin.flush()
+        return np.frombuffer(self._receive(f"at {line}"), dtype="<i2")
+
+    def close(self) -> None:
+        """Ends the child process."""
+        self._resources.close()
+
+    def _receive(self, occasion: str) -> bytes:
+        head = self._child.stdout.read(ANSWER.size)
+        count = ANSWER.unpack(head)[0] if len(head) == ANSWER.size else None
+        body = self._child.stdout.read(abs(count)) if count is not None else b""
+        if count is None or len(body) != abs(count):
+            raise RunError(f"The speech synthesiser ended {occasion}: {self._last_words()}.")
+        if count < 0:
+            raise RunError(f"The speech synthesiser failed {occasion}: {body.decode()}.")
+        return body
+
+    def _last_words(self) -> str:
+        code = self._child.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        self._complaints.seek(0)
+        said = self._complaints.read().decode(errors="replace").split("\n")
+        return " ".join([how, *said[-5:]]).strip()
+
+    def _end_child(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.close()
+        self._child.stdout.close()
+        self._child.wait()
+
+
+def _installed_library() -> tuple[str, str]:
+    try:
+        loader = importlib.import_module("espeakng_loader")
+    except ImportError as error:
+        raise UsageError(
+            "The synthetic corpus needs the speech synthesiser espeak-ng. "
+            f"Received: {error}. Install it with pip install 'tfasr[demo]'."
+        ) from error
+    return loader.get_library_path(), loader.get_data_path()
+
+
+@contextlib.contextmanager
+def _short_path(data: str):
+    """Yields a path of the library's data that is short enough for the library."""
+    if len(os.fsencode(data)) <= _LONGEST_DATA_PATH_BYTES:
+        yield data
+        return
+    with tempfile.TemporaryDirectory(prefix="espeak-") as folder:
+        link = Path(folder, "data")
+        link.symlink_to(data, target_is_directory=True)
+        yield str(link)
+
+
+def _module_path() -> str:
+    """Returns a PYTHONPATH on which the child finds this package, installed or not."""
+    root = str(Path(__file__).parents[3])
+    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

@@ -1,0 +1,213 @@
+"""A corpus that needs no download: commands spoken by a synthesiser in many voices.
+
+The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv`` (see `tfasr.corpora.tsv`), the
+audio in a folder per split, and ``synthetic.json``: what it was made with, and whether it is
+finished.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.corpora.reading.folders import found_in, require_folder
+from tfasr.corpora.splits import SPLITS, check_split
+from tfasr.corpora.synthetic.espeak import Espeak
+from tfasr.corpora.synthetic.synthetic_speech import VOICES, speak_sentence, voices_of_splits
+from tfasr.corpora.tsv import COLUMNS, read_tsv
+from tfasr.corpora.utterance import CorpusSplit
+from tfasr.errors import RunError, UsageError
+
+MARKER_FILE = "synthetic.json"
+
+# Raised whenever the same parameters come to mean other audio.
+_RECIPE = 1
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    seed: int
+    num_train: int
+    num_validation: int
+    num_test: int
+    num_voices: int
+    recipe: int = _RECIPE
+
+    def __post_init__(self):
+        counts = (self.num_train, self.num_validation, self.num_test)
+        if self.seed < 0 or min(counts) < 1:
+            raise UsageError(
+                "A synthetic corpus must have a seed of 0 or more and at least one utterance per "
+                f"split. Received: seed={self.seed}, utterances={counts}."
+            )
+        if not len(SPLITS) <= self.num_voices <= len(VOICES):
+            raise UsageError(
+                f"num_voices must be {len(SPLITS)}..{len(VOICES)}, so that every split has its "
+                f"own. Received: {self.num_voices}."
+            )
+
+
+def make_synthetic_corpus(
+    corpus_dir: str | Path,
+    *,
+    seed: int = 0,
+    num_train: int = 800,
+    num_validation: int = 100,
+    num_test: int = 100,
+    num_voices: int = 48,
+) -> None:
+    """Makes a corpus of synthetic speech; where it is there already, does nothing.
+
+    Two thirds of the voices speak the training split, a sixth each the others. The same arguments
+    give the same bytes, with the same versions of espeak-ng and NumPy. What a killed process left
+    unfinished is made anew.
+
+    Args:
+        corpus_dir: a folder that is empty or does not exist, or one that this function made.
+        seed: decides sentences, voices, rates, pitches, loudness and noise.
+        num_train: utterances of the training split.
+        num_validation: utterances of the validation split.
+        num_test: utterances of the test split.
+        num_voices: voices in all, at most as many as `VOICES`.
+
+    Raises:
+        UsageError: if espeakng-loader is not installed, an argument is out of range, or the
+            folder holds something else, a corpus of other arguments, or one being made.
+        RunError: if the synthesiser or the disk fails.
+    """
+    parameters = _Parameters(seed, num_train, num_validation, num_test, num_voices)
+    corpus_dir = Path(corpus_dir)
+    try:
+        corpus_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"A corpus must have a folder. Received: {corpus_dir}: {error}."
+        ) from error
+    with _locked(corpus_dir):
+        if _is_made(corpus_dir, parameters):
+            return
+        with Espeak() as espeak:  # before the first file: it may not be installed
+            try:
+                _make(corpus_dir, parameters, espeak)
+            except OSError as error:
+                raise RunError(
+                    f"The synthetic corpus in {corpus_dir} could not be written: {error}. "
+                    "Make room and run again."
+                ) from error
+
+
+def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
+    """Returns one split of a corpus that `make_synthetic_corpus` made.
+
+    Args:
+        corpus_dir: the corpus's folder.
+        split: "train", "validation" or "test".
+
+    Raises:
+        UsageError: if there is no finished synthetic corpus.
+    """
+    check_split(split)
+    corpus_dir = _require_made(corpus_dir)
+    return read_tsv(corpus_dir / f"{split}.tsv", corpus_dir)
+
+
+def synthetic_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns train, validation and test, if a finished synthetic corpus is there."""
+    _require_made(corpus_dir)
+    return list(SPLITS)
+
+
+def _require_made(corpus_dir: str | Path) -> Path:
+    expected = "a folder that tfasr.corpora.synthetic.synthetic.make_synthetic_corpus has made"
+    corpus_dir = require_folder(corpus_dir, expected)
+    if not _read_marker(corpus_dir).get("finished"):
+        raise UsageError(
+            f"--corpus_dir must be {expected}, to the end: its {MARKER_FILE} says finished. "
+            f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
+        )
+    return corpus_dir
+
+
+@contextlib.contextmanager
+def _locked(corpus_dir: Path) -> Iterator[None]:
+    """Keeps two processes from making one corpus; the lock ends with the process."""
+    folder = os.open(corpus_dir, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(folder)
+        raise UsageError(
+            f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait "
+            "for it, or choose another folder."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(folder)
+
+
+def _read_marker(corpus_dir: Path) -> dict:
+    try:
+        content = json.loads((corpus_dir / MARKER_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_marker(corpus_dir: Path, parameters: _Parameters, finished: bool) -> None:
+    content = json.dumps({**asdict(parameters), "finished": finished}, indent=2) + "\n"
+    temporary = corpus_dir / (MARKER_FILE + ".partial")
+    temporary.write_text(content, encoding="utf-8")
+    temporary.replace(corpus_dir / MARKER_FILE)
+
+
+def _is_made(corpus_dir: Path, parameters: _Parameters) -> bool:
+    """Tells whether there is nothing to do; clears away what was left unfinished."""
+    marker = _read_marker(corpus_dir)
+    leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
+    if not marker:
+        if leftover:
+            raise UsageError(
+                f"A synthetic corpus must have a folder of its own. Received: {corpus_dir}. "
+                f"Found there: {found_in(corpus_dir)}. Choose another folder."
+            )
+        return False
+    if marker.get("finished"):
+        made_with = {key: value for key, value in marker.items() if key != "finished"}
+        if made_with == asdict(parameters):
+            return True
+        raise UsageError(
+            f"The synthetic corpus in {corpus_dir} must have been made as is asked for now. "
+            f"It was made with {made_with}. Received: {asdict(parameters)}. "
+            "Choose another folder, or delete this one."
+        )
+    for split in SPLITS:
+        shutil.rmtree(corpus_dir / split, ignore_errors=True)
+        (corpus_dir / f"{split}.tsv").unlink(missing_ok=True)
+    return False
+
+
+def _make(corpus_dir: Path, parameters: _Parameters, espeak: Espeak) -> None:
+    _write_marker(corpus_dir, parameters, finished=False)
+    voices = dict(
+        zip(SPLITS, voices_of_splits(parameters.seed, parameters.num_voices), strict=True)
+    )
+    counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
+    for number, (split, count) in enumerate(zip(SPLITS, counts, strict=True), start=1):
+        (corpus_dir / split).mkdir()
+        rows = ["\t".join(COLUMNS)]
+        for index in range(count):
+            # A generator of its own makes an utterance's text independent of all others.
+            generator = np.random.default_rng([parameters.seed, number, index])
+            spoken = speak_sentence(espeak, voices[split], generator)
+            path = f"{split}/{index:05}.wav"
+            (corpus_dir / path).write_bytes(spoken.wav)
+            rows.append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
+        (corpus_dir / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    _write_marker(corpus_dir, parameters, finished=True)

@@ -1,0 +1,147 @@
+"""From a corpus to shards."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+
+
+def prepare(
+    *,
+    corpus: str,
+    corpus_dir: str | Path,
+    shard_dir: str | Path,
+    split: str | None = None,
+    manifest: str | Path | None = None,
+    subsets: list[str] | None = None,
+    features: Any = None,
+    shards: Any = None,
+    model: Any = None,
+    alphabet: Any = None,
+    max_bad_fraction: float = 0.01,
+    num_workers: int | None = None,
+    audio_reader: str = "soundfile",
+    progress: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Prepares one split of a corpus, or all that it has; an interrupted call is resumed.
+
+    Args:
+        corpus: "librispeech", "speech_commands", "json", "tsv" or "synthetic".
+        corpus_dir: the corpus's folder.
+        shard_dir: gets a folder for each split.
+        split: "train", "validation" or "test"; all that the corpus has by default.
+        manifest: the list of a "json" or "tsv" corpus, relative to ``corpus_dir`` or absolute.
+        subsets: folders of LibriSpeech that make up the split, such as ["train-clean-5"].
+        features: a `FeatureConfig`; the paper's by default.
+        shards: a `ShardConfig`.
+        model: an `AcousticModelConfig`; its convolution decides which utterances are too short.
+        alphabet: an `Alphabet`; English by default.
+        max_bad_fraction: largest share of bad utterances before the split is refused.
+        num_workers: threads; all cores by default.
+        audio_reader: "soundfile" or "tfio".
+        progress: whether to draw a progress bar on stderr.
+
+    Returns:
+        Each split's index.
+
+    Raises:
+        UsageError: for a wrong folder, split or reader.
+        RunError: if too many utterances are bad or the disk is full.
+    """
+    from tfasr.alphabet import Alphabet
+    from tfasr.corpora.manifest import select
+    from tfasr.corpora.registry import read_split
+    from tfasr.data.audio import check_audio_reader
+    from tfasr.data.features import FeatureConfig
+    from tfasr.data.packing import Packing
+    from tfasr.data.prepare import pack_split
+    from tfasr.data.shards import ShardConfig
+    from tfasr.models.acoustic_model import AcousticModelConfig
+
+    check_audio_reader(audio_reader)
+    _check(split, manifest or subsets, max_bad_fraction, num_workers)
+    shards, model = shards or ShardConfig(), model or AcousticModelConfig()
+    packing = Packing(
+        alphabet=alphabet or Alphabet(),
+        features=features or FeatureConfig(),
+        shards=shards,
+        conv_kernel=model.conv_kernel,
+        conv_stride=model.conv_stride,
+        audio_reader=audio_reader,
+    )
+    indexes = {}
+    for name in [split] if split else _splits_of(corpus, corpus_dir):
+        selection = select(
+            read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets),
+            packing.alphabet,
+            output_frames=packing.output_frames,
+            max_duration_s=shards.max_duration_s or math.inf,
+        )
+        with _Progress(name, progress) as bar:
+            indexes[name] = pack_split(
+                selection,
+                name,
+                Path(shard_dir),
+                packing,
+                max_bad_fraction=max_bad_fraction,
+                num_workers=num_workers,
+                on_progress=bar.update,
+            )
+    return indexes
+
+
+def _check(
+    split: str | None, selected: Any, max_bad_fraction: float, num_workers: int | None
+) -> None:
+    if split is None and selected:
+        raise UsageError(
+            "A manifest or subsets must come with the split they make. Add --split train, "
+            "validation or test."
+        )
+    if not 0 <= max_bad_fraction <= 1:
+        raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
+    if num_workers is not None and num_workers < 1:
+        raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
+
+
+def _splits_of(corpus: str, corpus_dir: str | Path) -> list[str]:
+    from tfasr.corpora.registry import available_splits
+
+    splits = available_splits(corpus, corpus_dir)
+    if not splits:
+        raise UsageError(
+            f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "
+            "none. Name a list with --manifest and its split with --split."
+        )
+    return splits
+
+
+class _Progress:
+    """A bar with the time left on stderr, or nothing."""
+
+    def __init__(self, split: str, shown: bool):
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+        self._bar = Progress(
+            "{task.description}",
+            BarColumn(),
+            MofNCompleteColumn(),
+            "utterances, time left",
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not shown,
+        )
+        self._task = self._bar.add_task(f"prepare {split}", total=None)
+
+    def __enter__(self) -> "_Progress":
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.stop()
+
+    def update(self, done: int, total: int) -> None:
+        """Moves the bar."""
+        self._bar.update(self._task, completed=done, total=total)

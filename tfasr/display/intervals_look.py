@@ -1,0 +1,15 @@
+"""How the ledger's intervals are called in tables and figures."""
+
+# With line breaks where a narrow column needs them.
+INTERVAL_LABELS = {
+    "init": "init",
+    "compile": "compile",
+    "input_wait": "input\nwait",
+    "train": "train",
+    "eval_forward": "eval\nforward",
+    "decode": "decode",
+    "checkpoint": "checkpoint",
+    "sentences": "sentences",
+    "overhead": "overhead",
+    "lost_work": "lost\nwork",
+}

@@ -1,0 +1,145 @@
+"""A bidirectional recurrent layer of clipped rectifiers, batch-normalised as in Deep Speech 2."""
+
+import keras
+
+from tfasr.layers.recurrent.fused_call import value_of
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class ClippedReLUCell(keras.layers.Layer):
+    """One step of ``h[t] = min(max(x[t] + h[t - 1] R + b, 0), clip)``.
+
+    There is no input matrix: what comes in has been projected already, for all steps at once
+    (cuDNN calls this CUDNN_SKIP_INPUT).
+
+    Args:
+        units: width of inputs and outputs.
+        clip: the largest output.
+        seed: of the recurrent weights.
+    """
+
+    def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.clip = clip
+        self.seed = seed
+        self.state_size = units
+        self.output_size = units
+
+    def build(self, input_shape):
+        """Makes the weights for inputs of the shape ``(batch, units)``."""
+        self.recurrent_kernel = self.add_weight(
+            shape=(self.units, self.units),
+            initializer=keras.initializers.Orthogonal(seed=self.seed),
+            name="recurrent_kernel",
+        )
+        self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
+        self.built = True
+
+    def call(self, inputs, states, training=False):
+        """Returns the output ``(batch, units)`` and the next states."""
+        recurrent = keras.ops.matmul(states[0], self.recurrent_kernel)
+        output = keras.ops.clip(inputs + recurrent + self.bias, 0.0, self.clip)
+        return output, [output]
+
+    def get_initial_state(self, batch_size=None):
+        """Returns zeros."""
+        return [keras.ops.zeros((batch_size, self.units), dtype=self.compute_dtype)]
+
+    def get_config(self):
+        """Returns the layer's arguments."""
+        return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class ClippedRNN(keras.layers.RNN):
+    """A `keras.layers.RNN` of a `ClippedReLUCell`, with compiled steps on CPUs under TensorFlow.
+
+    Attributes:
+        last_kernel: what the latest call really used: "fused CPU" or "generic loop"; None before.
+    """
+
+    last_kernel: str | None = None
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
+        if not self._fused() or keras.tree.flatten(mask)[0] is not None:
+            self.last_kernel = "generic loop"
+            return super().inner_loop(sequences, initial_state, mask, training)
+        from tfasr.layers.recurrent.recurrent_kernel import recurrent_steps
+
+        self.last_kernel = "fused CPU"
+        cell = self.cell
+        if self.go_backwards:
+            sequences = keras.ops.flip(sequences, axis=1)
+        state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
+        weights = value_of(cell.recurrent_kernel), value_of(cell.bias)
+        outputs, last = recurrent_steps(sequences, *weights, state, ceiling=cell.clip)
+        return last, outputs, [last]
+
+    def _fused(self) -> bool:
+        if keras.backend.backend() != "tensorflow":
+            return False
+        from tfasr.layers.recurrent.recurrent_kernel import runs_here
+
+        return runs_here(self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class BidirectionalClippedRNN(keras.layers.Layer):
+    """A projection, batch-normalised and shared by both directions, whose outputs are summed.
+
+    All utterances of a batch must be of one length: there is no mask.
+
+    Args:
+        units: width of each direction and of the output.
+        clip: the largest output of a direction; a sum reaches twice that.
+        seed: of the initial weights.
+
+    Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
+        sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
+    """
+
+    def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.clip = clip
+        self.seed = seed
+        glorot = keras.initializers.GlorotUniform(3 * seed)
+        policy = self.dtype_policy
+        self.projection = keras.layers.Dense(
+            units, use_bias=False, kernel_initializer=glorot, dtype=policy, name="projection"
+        )
+        self.normalisation = keras.layers.BatchNormalization(dtype=policy, name="normalisation")
+        self.forwards, self.backwards = (
+            ClippedRNN(
+                ClippedReLUCell(units, clip, 3 * seed + 1 + reverse, dtype=policy),
+                return_sequences=True,
+                go_backwards=bool(reverse),
+                dtype=policy,
+                name="backwards" if reverse else "forwards",
+            )
+            for reverse in (0, 1)
+        )
+
+    def build(self, input_shape):
+        """Makes the weights for inputs of the shape ``(batch, time, channels)``."""
+        self.projection.build(input_shape)
+        shape = (*input_shape[:-1], self.units)
+        for layer in (self.normalisation, self.forwards, self.backwards):
+            layer.build(shape)
+        self.built = True
+
+    def call(self, inputs, training=False):
+        """Returns ``(batch, time, units)``."""
+        projected = self.normalisation(self.projection(inputs), training=training)
+        backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
+        return self.forwards(projected, training=training) + backwards
+
+    def compute_output_shape(self, input_shape):
+        """Returns the output's shape."""
+        return (*input_shape[:-1], self.units)
+
+    def get_config(self):
+        """Returns the layer's arguments."""
+        return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}

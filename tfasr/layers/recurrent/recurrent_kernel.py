@@ -1,0 +1,183 @@
+"""Recurrent layers on CPUs: compiled steps, with a gradient derived by hand.
+
+Everything that does not depend on the previous step stays outside of the steps: the projection of
+all inputs before them, the weights' gradients after them, as large matmuls of TensorFlow. The steps
+themselves run in a compiled core (``_recurrent/``), the weights packed once for all of them.
+"""
+
+import math
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from tfasr.layers.recurrent.fused_call import has_gpu
+
+try:
+    from tfasr.layers import _recurrent_core as core
+except ImportError:  # built without a compiler: the layers then use loops in TensorFlow
+    core = None
+
+DTYPES = ("float32", "bfloat16")
+
+
+def recurrent_sequence(
+    inputs: tf.Tensor, kernel: tf.Tensor, *recurrence, **options
+) -> tuple[tf.Tensor, ...]:
+    """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
+
+    Args:
+        inputs: ``(batch, time, features)`` in the dtype of the matmuls, one of `DTYPES`.
+        kernel: ``(features, gates * units)``, in the same dtype.
+        *recurrence: what `recurrent_steps` takes after the projected inputs.
+        **options: likewise.
+
+    Returns:
+        What `recurrent_steps` returns.
+    """
+    return recurrent_steps(_like(tf.matmul(_rows(inputs), kernel), inputs), *recurrence, **options)
+
+
+def recurrent_steps(
+    projected: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
+    initial_h: tf.Tensor,
+    initial_c: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+    ceiling: float = math.inf,
+) -> tuple[tf.Tensor, ...]:
+    """Runs the steps of a recurrent layer whose inputs are projected already.
+
+    Args:
+        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, one of `DTYPES`.
+            Four gates make an LSTM, in Keras's order (input, forget, candidate, output); one makes
+            a vanilla layer.
+        recurrent_kernel: ``(units, gates * units)``, in the same dtype.
+        bias: ``(gates * units,)``.
+        initial_h: float32 ``(batch, units)``: the output before the first step.
+        initial_c: float32 ``(batch, units)``: the cell state before it; None for a vanilla layer.
+        mask: booleans ``(batch, time)``: False leaves the states as they are; None for no mask.
+        ceiling: what the vanilla layer's ReLU is clipped at.
+
+    Returns:
+        float32: the outputs h of all steps ``(batch, time, units)``, the last h and, of an LSTM,
+        the last c ``(batch, units)``. The gradient has no gradient: asking for it raises
+        NotImplementedError.
+
+    Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
+    """
+    states = [initial_h] if initial_c is None else [initial_h, initial_c]
+
+    @tf.custom_gradient
+    def run(*differentiable):
+        x, r, b, *h_c = (tf.stop_gradient(tensor) for tensor in differentiable)
+        gates, c, outputs = _forward(x, b, r, h_c, mask, ceiling)
+        results = [outputs, *(states[:, -1] for states in (outputs, c)[: len(h_c)])]
+
+        @tf.custom_gradient
+        def gradient(*upstream_and_differentiable):
+            upstream = [tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]]
+            saved = (gates, c, outputs, r, h_c, mask)
+            dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
+            gradients = [dz, _outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
+            return gradients + d_states[: len(h_c)], refuse_second_derivatives
+
+        return results, lambda *upstream: gradient(*upstream, *differentiable)
+
+    return run(projected, recurrent_kernel, bias, *states)
+
+
+def runs_here(dtype: str) -> bool:
+    """Returns whether the compiled steps can multiply in a dtype in the graph being made."""
+    if core is None or dtype not in DTYPES or has_gpu():
+        return False
+    # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
+    return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def refuse_second_derivatives(*_):
+    """Raises NotImplementedError: the place where a gradient's gradient would be."""
+    raise NotImplementedError(
+        "The fused kernel has first derivatives only, and the gradient of its gradient was asked "
+        "for. Pass kernel='generic' to the layer."
+    )
+
+
+def cores() -> int:
+    """Returns how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
+    """Returns activated gates, c, and h of all steps; c is empty for a vanilla layer."""
+    name = f"forward_{projected.dtype.name}"
+
+    def steps(projected, bias, recurrent_kernel, h, c, *mask):
+        matrices = _plain(projected), bias, _plain(recurrent_kernel)
+        run, options = getattr(core, name), {"threads": cores(), "ceiling": ceiling}
+        return run(*matrices, h, c, *(mask or [None]), **options)
+
+    arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states)]
+    masks = [] if mask is None else [mask]
+    results = _call(steps, arguments + masks, [tf.float32] * 3)
+    batch, time, width = projected.shape
+    units = recurrent_kernel.shape[0]
+    shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
+    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+
+
+def _backward(saved, upstream, ceiling):
+    """Returns the gradient of `projected`, each step's previous h, the gradients of b, h, c."""
+    gates, c, outputs, recurrent_kernel, states, mask = saved
+    dtype = recurrent_kernel.dtype
+    name = f"backward_{dtype.name}"
+
+    def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
+        known = gates, c, outputs, _plain(recurrent_kernel), h, c0, *(mask or [None])
+        run, options = getattr(core, name), {"threads": cores(), "ceiling": ceiling}
+        dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
+        return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
+
+    masks = [] if mask is None else [mask]
+    arguments = [gates, c, outputs, recurrent_kernel, *_two(states), upstream[0]]
+    arguments += [*_two(upstream[1:]), *masks]
+    dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
+    results = _call(steps, arguments, dtypes)
+    state = outputs[:, 0].shape
+    shapes = [gates.shape, outputs.shape, (gates.shape[2],), state, (None, state[1])]
+    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+
+
+def _call(function, arguments, dtypes):
+    """Returns what a function of arrays makes of tensors: at once, or in the graph being made."""
+    if tf.executing_eagerly():
+        # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
+        return [tf.convert_to_tensor(array) for array in function(*(x.numpy() for x in arguments))]
+    return tf.numpy_function(function, arguments, dtypes, stateful=False)
+
+
+def _plain(array):
+    """Returns an array as the core takes it: numpy has no bfloat16 of its own."""
+    return array if array.dtype == np.float32 else array.view(np.uint16)
+
+
+def _two(states):
+    """Completes a vanilla layer's states, which has no c."""
+    return states if len(states) == 2 else [*states, tf.zeros((0, 0))]
+
+
+def _rows(sequence):
+    return tf.reshape(sequence, (-1, sequence.shape[-1]))
+
+
+def _like(rows, sequence):
+    return tf.reshape(rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0))
+
+
+def _outer(left, right):
+    """Returns the sum over time and batch of ``left`` transposed times ``right``."""
+    return tf.matmul(_rows(left), _rows(right), transpose_a=True)

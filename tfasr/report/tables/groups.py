@@ -1,0 +1,165 @@
+"""Tables of what lies behind a time to accuracy: policies, seeds, and why it differs."""
+
+from collections.abc import Sequence
+
+from tfasr.analysis.findings import finding
+from tfasr.analysis.groups import GroupResult
+from tfasr.analysis.names import Target, target_label
+from tfasr.analysis.report import Report
+from tfasr.display.table import NEVER, UNKNOWN, Table
+from tfasr.report.tables.records import factor_records, group_records, policy_records
+from tfasr.report.tables.runs import minutes_text
+from tfasr.tta.groups import runs_to_detect
+from tfasr.tta.policies import POLICIES
+
+_FACTOR_HEADINGS = {
+    "statistical_efficiency": "utterances\nto target",
+    "hardware_throughput": "steady\nthroughput",
+    "input_wait": "input\nwait",
+    "evaluation": "evaluation",
+    "startup": "init, compile,\nwarm-up",
+    "lost_work": "lost\nwork",
+    "other": "other",
+}
+
+
+def policy_tables(report: Report) -> list[Table]:
+    """Returns for each target a table of the runs' times under all policies."""
+    rules = [f"{name}: {one.rule} ({one.source})." for name, one in POLICIES.items()]
+    found = []
+    for index, target in enumerate(report.targets):
+        rows = []
+        for run in report.runs:
+            result = run.results[index]
+            times = [minutes_text(report, one, NEVER) for one in result.by_policy_s.values()]
+            rows.append([run.name, *times])
+        found.append(
+            Table(
+                f"{target_label(*target)} under each clock policy, minutes",
+                ["Run", *POLICIES],
+                rows,
+                rules if index == len(report.targets) - 1 else [],
+                name=f"policies_{target_name(target)}",
+                records=policy_records(report, index),
+            )
+        )
+    return found
+
+
+def group_tables(
+    report: Report, results: Sequence[Sequence[GroupResult]], *, power: bool = False
+) -> list[Table]:
+    """Returns for each target a table of groups of runs; none where no group has two runs."""
+    return [
+        _group_table(report, of_target, power)
+        for of_target in results
+        if any(result.statistics.n > 1 for result in of_target)
+    ]
+
+
+def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
+    """Returns for each target why groups take longer than the first, where that is known."""
+    found = []
+    for of_target in results:
+        known = [result for result in of_target if result.decomposition is not None]
+        if not known:
+            continue
+        rows = []
+        for result in known:
+            product = result.decomposition
+            factors = [f"{factor:.3f}" for factor in product.factors.values()]
+            rows.append([result.group, f"{product.ratio:.3f}", *factors])
+        label = target_label(*known[0].target)
+        first = of_target[0].group
+        found.append(
+            Table(
+                f"Why: {label}, each as a multiple of {first}",
+                ["Run", "time", *_FACTOR_HEADINGS.values()],
+                rows,
+                [
+                    "The factors multiply to the ratio of times from the creation of the model; "
+                    "above 1 makes slower. Each is weighted by its part of the time, as in the "
+                    "logarithmic mean Divisia index. Of groups, the runs with the median time.",
+                    *(_raw(result, first) for result in known),
+                ],
+                colours=[result.members[0] for result in known],
+                name=f"why_{target_name(known[0].target)}",
+                records=factor_records(known),
+            )
+        )
+    return found
+
+
+def target_name(target: Target) -> str:
+    """Returns a target for the name of a file: "cer_0.1"."""
+    return f"{target[0]}_{target[1]:g}"
+
+
+def _raw(result: GroupResult, first: str) -> str:
+    product = result.decomposition
+    return (
+        f"{result.group}: {product.utterances_ratio:.2f} times the utterances of {first} to the "
+        f"target, at {product.throughput_ratio:.2f} times its steady throughput."
+    )
+
+
+def _group_table(report: Report, results: Sequence[GroupResult], power: bool) -> Table:
+    rows = []
+    notes = [
+        "Never is longer than any time. Without extremes: without the fastest and the slowest of "
+        "5 or more. CV: standard deviation over mean. Restricted mean: from the Kaplan-Meier "
+        f"curve, up to the longest time observed. {UNKNOWN}: too few runs, or too many never. An "
+        "interval's end below 0 is written as 0.",
+    ]
+    for index, result in enumerate(results):
+        found = result.statistics
+        interval = found.interval_s
+        rows.append(
+            [
+                result.group,
+                str(found.n),
+                str(found.reached),
+                minutes_text(report, found.median_s, NEVER),
+                minutes_text(report, found.mean_without_extremes_s),
+                _range(report, interval),
+                _percent(found.coefficient_of_variation),
+                minutes_text(report, found.restricted_mean_s),
+            ]
+        )
+        if index:
+            notes.append(finding(results[0], result))
+        if power:
+            notes.append(_power(result))
+    return Table(
+        f"{target_label(*results[0].target)} over the runs of each configuration",
+        ["Runs", "n", "reached", "median\nmin", "without\nextremes", "95 % of mean", "CV %",
+         "restricted\nmean"],
+        rows,
+        notes,
+        colours=[result.members[0] for result in results],
+        name=f"groups_{target_name(results[0].target)}",
+        records=group_records(results),
+    )  # fmt: skip
+
+
+def _power(result: GroupResult) -> str:
+    variation = result.statistics.coefficient_of_variation
+    if variation is None:
+        return f"{result.group}: two runs that reach the target would tell how many show a gap."
+    needed = runs_to_detect(variation)
+    return (
+        f"{result.group}: at its CV of {100 * variation:.1f} %, "
+        f"{'more than 1000' if needed is None else needed} runs per arm would show a gap of 10 % "
+        "(5 % level, 80 % power)."
+    )
+
+
+def _range(report: Report, interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return UNKNOWN
+    # So few runs so far apart may put the interval's end where no time can be.
+    return " to ".join(minutes_text(report, max(0.0, end)) for end in interval)
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:.1f}"

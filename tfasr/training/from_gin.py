@@ -1,0 +1,115 @@
+"""From gin files to an experiment."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gin
+import keras
+
+from tfasr.data.shards import ShardConfig
+from tfasr.errors import UsageError
+from tfasr.gin_files.bindings import binding_place, binds, make, parse, refuse_unused
+from tfasr.gin_files.preset import Line, find_preset, read_preset
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.tta.costs.hardware import HardwareConfig
+
+
+@dataclass(frozen=True)
+class LoadedConfig:
+    """What gin files said.
+
+    Attributes:
+        experiment: the configs of training and evaluation.
+        shards: how ``tfasr prepare`` packs.
+        given: the files' text, includes in place, and the extra bindings.
+        operative: every value in use, as gin.
+        hardware: the machine, where a preset describes it.
+    """
+
+    experiment: Experiment
+    shards: ShardConfig
+    given: str
+    operative: str
+    hardware: HardwareConfig | None = None
+
+
+def _register_optimizers() -> None:
+    """Makes every Keras optimizer and schedule a gin name with Keras's own parameters.
+
+    gin cannot subclass Keras classes, so functions with their signatures stand for them.
+    """
+
+    def make_from(cls: type) -> Callable[..., Any]:
+        def build(*args, **kwargs):
+            return cls(*args, **kwargs)
+
+        build.__name__ = build.__qualname__ = cls.__name__
+        build.__signature__ = inspect.Signature(
+            [p for p in inspect.signature(cls).parameters.values() if p.kind != p.VAR_KEYWORD]
+        )
+        return build
+
+    schedule = keras.optimizers.schedules.LearningRateSchedule
+    for module in (keras.optimizers, keras.optimizers.schedules):
+        for name, cls in sorted(vars(module).items()):
+            base = schedule if module is keras.optimizers.schedules else keras.optimizers.Optimizer
+            if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
+                gin.external_configurable(make_from(cls), name=name, module="keras.optimizers")
+
+
+_register_optimizers()
+
+
+def load_config(
+    gin_file: str | Sequence[str] | None = None, bindings: Sequence[str] = ()
+) -> LoadedConfig:
+    """Reads an experiment from gin files and extra bindings.
+
+    Args:
+        gin_file: a path or the name of a preset, or several, such as an experiment's and a
+            machine's; None for the defaults.
+        bindings: lines of gin that override the file's, such as "TrainingConfig.seed = 2".
+
+    Raises:
+        UsageError: for a missing file, an unknown name, a wrong type or value, or a binding that
+            nothing uses. It names file and line.
+    """
+    files = [gin_file] if isinstance(gin_file, str) else gin_file or []
+    lines = [line for file in files for line in read_preset(find_preset(file))]
+    lines += [Line("--gin_binding", n, text) for n, text in enumerate(bindings, start=1)]
+    given = "\n".join(line.text for line in lines) + "\n"
+    gin.clear_config()
+    try:
+        parse(given, lines)
+        configs = {f.name: make(f.default_factory, lines) for f in fields(Experiment)}
+        shards = make(ShardConfig, lines)
+        hardware = make(HardwareConfig, lines) if binds(HardwareConfig) else None
+        configs["training"] = _with_own_optimizer(configs["training"], lines)
+        refuse_unused(lines)
+        operative = gin.operative_config_str()
+    finally:
+        gin.clear_config()
+    return LoadedConfig(Experiment(**configs), shards, given, operative, hardware)
+
+
+def _with_own_optimizer(training: TrainingConfig, lines: list[Line]) -> TrainingConfig:
+    """Replaces gin's reference by a function that no longer depends on gin's state."""
+    try:
+        optimizer = training.optimizer()
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise TypeError(f"it made {optimizer!r}, no Keras optimizer")
+    except (TypeError, ValueError) as error:
+        message = str(error).split("\n")[0]
+        place = binding_place(lines, "TrainingConfig", re.match(r".*?(optimizer)", "optimizer"))
+        raise UsageError(
+            f"{place}TrainingConfig.optimizer must make a Keras optimizer, such as @Adadelta. "
+            f"Received: {message}"
+        ) from error
+    config = keras.optimizers.serialize(optimizer)
+    own = functools.partial(keras.optimizers.deserialize, config)
+    values = {f.name: getattr(training, f.name) for f in fields(training)}
+    return TrainingConfig(**{**values, "optimizer": own})

@@ -1,0 +1,40 @@
+"""Scalars in MLflow; where its server is says ``MLFLOW_TRACKING_URI``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfasr.training.logs.scalar import required
+from tfasr.tta.timeline import Event
+
+ID_FILE = "mlflow_run_id"
+
+
+class MlflowLog:
+    """Logs metrics at optimizer steps, ``useful_seconds`` among them.
+
+    A resumed run goes on in the MLflow run it began; steps that were lost stand there twice.
+
+    Args:
+        run_dir: the run's folder, which gives the run its name and keeps its identity.
+        events: not needed here.
+    """
+
+    def __init__(self, run_dir: Path, events: Sequence[Event]):
+        self._mlflow = required("mlflow")
+        known = run_dir / ID_FILE
+        if known.is_file():
+            self._mlflow.start_run(run_id=known.read_text(encoding="utf-8").strip())
+        else:
+            run = self._mlflow.start_run(run_name=run_dir.resolve().name)
+            known.write_text(run.info.run_id + "\n", encoding="utf-8")
+
+    def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
+        """Sends scalars and the useful seconds of their step."""
+        self._mlflow.log_metrics({**scalars, "useful_seconds": useful_s}, step=step)
+
+    def flush(self) -> None:
+        """Does nothing: MLflow sends at once."""
+
+    def close(self) -> None:
+        """Ends MLflow's run."""
+        self._mlflow.end_run()

@@ -1,0 +1,252 @@
+"""The longest batch before the first: a run that cannot hold it ends at once and says what fits."""
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.pipeline import BatchSource
+from tfasr.errors import RunError
+from tfasr.models.footprint import estimated_step_bytes
+from tfasr.telemetry.memory import available_bytes
+from tfasr.training.checkpoint import plain_array, state_variables
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.experiment import Experiment
+from tfasr.training.memory.process import measured_step_bytes
+from tfasr.training.memory.synthetic_batch import synthetic_batch
+
+log = logging.getLogger("tfasr")
+
+# Above this share of the memory an estimate is not enough.
+_CERTAIN_SHARE = 0.5
+_PROBED_BATCHES = (2, 4)
+# Batches of features that exist beside those made ahead: in training, and being filled.
+_BATCHES_BESIDE = 2
+
+
+@dataclass(frozen=True)
+class LongestBatch:
+    """The batch that takes the most memory.
+
+    Attributes:
+        utterances: of the global batch.
+        frames: to which they are padded.
+        labels: of the longest transcript among them.
+    """
+
+    utterances: int
+    frames: int
+    labels: int
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What the longest batch takes of the host's memory.
+
+    Attributes:
+        batch: the longest.
+        needed_bytes: of the whole process; None where it was tried on a GPU instead.
+        limit_bytes: what the process may hold.
+        measured: whether steps were taken; otherwise it is an estimate.
+    """
+
+    batch: LongestBatch
+    needed_bytes: int | None
+    limit_bytes: int | None
+    measured: bool
+
+    def __str__(self) -> str:
+        size = f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
+        if self.needed_bytes is None:
+            return f"{size} was tried on the GPU and fits"
+        return (
+            f"{size} needs about {self.needed_bytes / 2**30:.1f} of "
+            f"{self.limit_bytes / 2**30:.1f} GiB ({'measured' if self.measured else 'estimated'})"
+        )
+
+
+def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
+    """Returns the training batch with the most padded frames."""
+    batches, above = [], 0
+    for boundary in source.boundaries:
+        texts = [u.text for u in source.split.utterances if above < u.frames <= boundary]
+        above = boundary
+        if texts:
+            labels = max(len(alphabet.spell(text)) for text in texts)
+            utterances = min(len(texts), global_batch_size)
+            batches.append(LongestBatch(utterances, boundary, labels))
+    return max(batches, key=lambda batch: batch.utterances * batch.frames)
+
+
+def check_memory(
+    experiment: Experiment,
+    model: CtcModel,
+    source: BatchSource,
+    alphabet: Alphabet,
+    element_spec: Callable[[], Any],
+    *,
+    available: int | None = None,
+) -> MemoryNeed:
+    """Makes sure that the longest batch fits, and leaves the model as it was.
+
+    On a GPU the step is taken. On a CPU, where too large a step would be killed without a word, it
+    is estimated; if that is more than half of the memory, another process takes steps of 2 and 4
+    utterances, and a straight line through what they held tells what the batch will hold.
+
+    Args:
+        experiment: what is trained.
+        model: compiled, in the scope of the current strategy.
+        source: training batches.
+        alphabet: of the transcripts.
+        element_spec: returns that of the dataset that the model will be trained on.
+        available: bytes that this process may take more; by default what the system says.
+
+    Raises:
+        RunError: if the batch does not fit; it names the batch that does.
+    """
+    batch = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    if tf.config.list_logical_devices("GPU"):
+        try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
+        return MemoryNeed(batch, None, None, measured=True)
+    need = _need_on_host(experiment, model.count_params(), batch, alphabet, available)
+    log.info("memory: %s", need)
+    return need
+
+
+def try_on_device(
+    experiment: Experiment,
+    model: CtcModel,
+    batch: LongestBatch,
+    step: Callable[[Experiment, LongestBatch], None],
+) -> None:
+    """Takes a step on the longest batch and, if it does not fit, on smaller ones.
+
+    Args:
+        experiment: what is trained.
+        model: gets all its variables back.
+        batch: the longest.
+        step: trains on a batch of noise of this size.
+
+    Raises:
+        RunError: if the batch does not fit.
+    """
+
+    def fits(utterances: int) -> bool:
+        try:
+            step(experiment, LongestBatch(utterances, batch.frames, batch.labels))
+        except tf.errors.ResourceExhaustedError:
+            return False
+        return True
+
+    with preserved(model):
+        if fits(batch.utterances):
+            return
+        replicas = experiment.training.num_replicas
+        least, most = 0, batch.utterances // replicas  # of one device: fits, does not fit
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (middle, most) if fits(middle * replicas) else (least, middle)
+    raise RunError(_remedy(experiment, batch, least * replicas, "the device's memory"))
+
+
+@contextlib.contextmanager
+def preserved(model: CtcModel) -> Iterator[None]:
+    """Gives a model and its optimizer all their variables back, random states included."""
+    variables = state_variables(model)
+    values = [plain_array(variable) for variable in variables.values()]
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables.values(), values, strict=True):
+            variable.assign(value)
+
+
+def _step_on_device(
+    model: CtcModel, alphabet: Alphabet, element_spec: Any
+) -> Callable[[Experiment, LongestBatch], None]:
+    strategy = model.distribute_strategy
+    replicas = strategy.num_replicas_in_sync
+
+    def step(experiment: Experiment, batch: LongestBatch) -> None:
+        each = max(batch.utterances // replicas, 1)
+        share = synthetic_batch(experiment, each, batch.frames, batch.labels, alphabet=alphabet)
+        data = share
+        if replicas > 1:
+            data = strategy.experimental_distribute_values_from_function(lambda _: share)
+        model.global_step(element_spec)(data)["utterance_loss"].numpy()
+
+    return step
+
+
+def _need_on_host(
+    experiment: Experiment,
+    parameters: int,
+    batch: LongestBatch,
+    alphabet: Alphabet,
+    available: int | None,
+) -> MemoryNeed:
+    free = available_bytes() if available is None else available
+    limit = free + psutil.Process().memory_info().rss
+    parts = experiment.training.gradient_accumulation_steps
+    together = -(-batch.utterances // parts)
+    queue = _queued_bytes(experiment, batch)
+    features = experiment.features.num_features
+    sizes = (features, parameters, together, batch.frames)
+    estimated = MemoryNeed(
+        batch, estimated_step_bytes(experiment.model, *sizes) + queue, limit, measured=False
+    )
+    if estimated.needed_bytes <= _CERTAIN_SHARE * limit:
+        return estimated
+    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
+    if held is None:
+        return estimated
+    memory = f"{limit / 2**30:.1f} GiB"
+    few, more = _PROBED_BATCHES
+    if len(held) < len(_PROBED_BATCHES):
+        raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
+    each = max((held[1] - held[0]) / (more - few), 1)
+    needed = int(held[0] + each * (together - few)) + queue
+    if needed > limit:
+        fitting = max(int((limit - queue - held[0]) / each) + few, 0)
+        raise RunError(_remedy(experiment, batch, fitting * parts, memory, needed))
+    return MemoryNeed(batch, needed, limit, measured=True)
+
+
+def _queued_bytes(experiment: Experiment, batch: LongestBatch) -> int:
+    """Returns what batches of features hold that do not go through the model yet."""
+    values = batch.utterances * batch.frames * experiment.features.num_features
+    return 4 * values * (experiment.pipeline.prefetch + _BATCHES_BESIDE)
+
+
+def _remedy(
+    experiment: Experiment,
+    batch: LongestBatch,
+    fitting: int,
+    limit: str,
+    needed: int | None = None,
+) -> str:
+    """Says what does not fit, and the batch that does."""
+    needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
+    replicas = experiment.training.num_replicas
+    message = (
+        f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
+        f"{batch.frames} frames{needs}. "
+    )
+    size = fitting // replicas * replicas
+    if size < 1:
+        return message + (
+            "Not even one utterance a device fits: prepare with a shorter "
+            "ShardConfig.max_duration_s, or make the model smaller. "
+            "--no_memory_probe skips this check."
+        )
+    parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
+    return message + (
+        f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
+        f"TrainingConfig.gradient_accumulation_steps = {parts}. "
+        "--no_memory_probe skips this check."
+    )

@@ -1,0 +1,66 @@
+"""The optimizer of a run: Keras's, fused, its loss scaled, its gradients clipped as a whole."""
+
+import keras
+import tensorflow as tf
+
+from tfasr.errors import UsageError
+from tfasr.training.experiment import TrainingConfig
+from tfasr.training.optimizer.fused_update import fuse_update
+
+_THRESHOLDS = ("clipnorm", "global_clipnorm", "clipvalue")
+
+
+def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
+    """Makes a run's optimizer in the current strategy's scope.
+
+    Give it gradients that went through `summed_gradients`.
+
+    Raises:
+        UsageError: if it accumulates gradients by itself.
+    """
+    optimizer = training.optimizer()
+    if optimizer.gradient_accumulation_steps:
+        # Keras counts a part as a step: schedules, epochs and the ledger would count other things.
+        raise UsageError(
+            f"{optimizer.name}.gradient_accumulation_steps must be None. Received: "
+            f"{optimizer.gradient_accumulation_steps}. Bind "
+            "TrainingConfig.gradient_accumulation_steps instead: it cuts a global batch into "
+            "parts, and a step stays one update of the weights."
+        )
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    for name in _THRESHOLDS:
+        if getattr(optimizer, name):
+            setattr(optimizer, name, getattr(optimizer, name) / replicas)
+    fuse_update(optimizer)
+    if training.precision == "mixed_float16":
+        return keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def summed_gradients(
+    optimizer: keras.optimizers.Optimizer, gradients: list[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Returns what an optimizer of `make_optimizer` is to be given on one of several replicas.
+
+    Keras clips, and looks for gradients that are no numbers, before it sums over replicas: on each
+    replica's share alone. Where either matters, each replica here gets an equal part of the sum;
+    that part clipped at as small a part of the threshold is the same part of the sum clipped.
+
+    Args:
+        optimizer: names what is done to the gradients.
+        gradients: this replica's.
+    """
+    context = tf.distribute.get_replica_context()
+    if context.num_replicas_in_sync == 1 or not _needs_sum(optimizer):
+        return gradients
+    return list(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
+
+
+def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Returns the optimizer whose loss is scaled, or the optimizer itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _needs_sum(optimizer: keras.optimizers.Optimizer) -> bool:
+    inner = inner_optimizer(optimizer)
+    return inner is not optimizer or any(getattr(inner, name) for name in _THRESHOLDS)

@@ -1,0 +1,104 @@
+"""AlgoPerf's ``eval_measurements.csv``: a row an evaluation, with its accumulated clocks.
+
+Source: github.com/mlcommons/algorithmic-efficiency, submission_runner.py.
+"""
+
+import csv
+import math
+from pathlib import Path
+
+from tfasr.errors import UsageError
+from tfasr.tta.policies import POLICIES, policy_curve, policy_times_s
+from tfasr.tta.published.table_events import TableEvents
+from tfasr.tta.run import Run
+
+CLOCKS = ("accumulated_submission_time", "accumulated_eval_time", "total_duration")
+COLUMNS = {"validation/wer": "wer", "validation/ctc_loss": "loss"}
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is such a table."""
+    if path.suffix != ".csv":
+        return False
+    with path.open("rb") as file:
+        return b"accumulated_submission_time" in file.readline()
+
+
+def read(path: Path, name: str | None = None) -> Run:
+    """Reads a table; each row becomes an epoch of training, evaluation and logging.
+
+    Its submission time is the run's training, its evaluation time the evaluation; what else the
+    total duration holds is logging and saving, and booked as checkpoint.
+
+    Raises:
+        UsageError: if a clock or the validation columns are missing, or a value is no number.
+    """
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    missing = [column for column in (*CLOCKS, "validation/wer") if rows and column not in rows[0]]
+    if missing or not rows:
+        raise UsageError(
+            f"An AlgoPerf table must have rows with the columns {CLOCKS} and validation/wer. "
+            f"Received: {path}, without {missing or 'rows'}."
+        )
+    table = TableEvents()
+    before = dict.fromkeys(CLOCKS, 0.0)
+    for epoch, row in enumerate(rows, start=1):
+        clocks = {column: _number(row, column, path, epoch) for column in CLOCKS}
+        submission, evaluation, total = CLOCKS
+        table.train(clocks[submission] - before[submission], epoch)
+        stats = {
+            metric: _number(row, column, path, epoch)
+            for column, metric in COLUMNS.items()
+            if row.get(column)
+        }
+        table.evaluate(clocks[evaluation] - before[evaluation], epoch, stats)
+        table.save(clocks[total])
+        table.end_epoch(epoch)
+        before = clocks
+    return Run(path, name or path.stem, table.end())
+
+
+def write(run: Run, path: Path) -> None:
+    """Writes a run as such a table."""
+    submission = {
+        p.epoch: p.elapsed_s for p in policy_curve(run.events, "wer", POLICIES["algoperf"])
+    }
+    total = {p.epoch: p.elapsed_s for p in policy_curve(run.events, "wer", POLICIES["mlperf"])}
+    evaluated = _evaluation_s(run)
+    losses = {p.epoch: p.value for p in run.accuracy_curve("loss")}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*CLOCKS, "validation/wer", "validation/ctc_loss"])
+        for point in policy_curve(run.events, "wer", POLICIES["algoperf"]):
+            epoch = point.epoch
+            clocks = [submission[epoch], evaluated.get(epoch, 0.0), total[epoch]]
+            writer.writerow([*clocks, point.value, losses.get(epoch, "")])
+
+
+def _evaluation_s(run: Run) -> dict[int, float]:
+    """Returns the seconds of all evaluations up to each epoch's end, by epoch."""
+    times = policy_times_s(run.events, POLICIES["mlperf"])
+    spent, began = 0.0, None
+    found = {}
+    for event, now in zip(run.events, times, strict=True):
+        if event["key"] == "eval_start":
+            began = now
+        elif event["key"] == "eval_stop" and began is not None:
+            spent += now - began
+            began = None
+            found[event["metadata"].get("epoch_num")] = spent
+    return found
+
+
+def _number(row: dict[str, str], column: str, path: Path, line: int) -> float:
+    try:
+        value = float(row[column])
+    except (TypeError, ValueError):
+        value = math.nan
+    if math.isnan(value) and column in CLOCKS:
+        raise UsageError(
+            f"{column} must be a number of seconds. Received: {row[column]!r} in row {line} of "
+            f"{path}."
+        )
+    return value

@@ -1,0 +1,94 @@
+"""DAWNBench's entries: a TSV of epoch, hours and accuracies, and a JSON that describes it.
+
+Source: github.com/stanford-futuredata/dawn-bench-entries, README.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.tta.policies import POLICIES, policy_curve
+from tfasr.tta.published.table_events import TableEvents
+from tfasr.tta.run import Run
+
+# Columns of accuracies: the error rate that is their rest, and what full marks are.
+COLUMNS = {
+    "top1Accuracy": ("top1_error", 100.0),
+    "top5Accuracy": ("top5_error", 100.0),
+    "f1Score": ("f1_error", 1.0),
+    "wordAccuracy": ("wer", 100.0),
+    "characterAccuracy": ("cer", 100.0),
+}
+
+
+def recognises(path: Path) -> bool:
+    """Whether a file is such a table."""
+    if path.suffix != ".tsv":
+        return False
+    with path.open("rb") as file:
+        return file.readline().split()[:2] == [b"epoch", b"hours"]
+
+
+def read(path: Path, name: str | None = None) -> Run:
+    """Reads an entry's table; accuracies become error rates, hours training.
+
+    The entry's name, where the JSON beside the table has it, is model and hardware.
+
+    Raises:
+        UsageError: if it has no known accuracy, or a value is no number.
+    """
+    header, *rows = (line.split() for line in path.read_text("utf-8").splitlines() if line.strip())
+    known = [column for column in header if column in COLUMNS]
+    if not known:
+        raise UsageError(
+            f"A DAWNBench table must have one of the columns {sorted(COLUMNS)}. "
+            f"Received: {path} with {header}."
+        )
+    table = TableEvents()
+    before_s = 0.0
+    for number, cells in enumerate(rows, start=1):
+        try:
+            row = {column: float(cell) for column, cell in zip(header, cells, strict=True)}
+        except ValueError as error:
+            raise UsageError(
+                f"Row {number} of {path} must hold numbers for {header}. Received: {cells}."
+            ) from error
+        # Some entries count from 0 and some leave epochs out: the order is what counts.
+        table.train(3600 * row["hours"] - before_s, number)
+        before_s = max(before_s, 3600 * row["hours"])
+        stats = {COLUMNS[c][0]: 1 - row[c] / COLUMNS[c][1] for c in known}
+        table.evaluate(0.0, number, stats)
+        table.end_epoch(number)
+    described = description(path)
+    title = " on ".join(str(described[key]) for key in ("model", "hardware") if key in described)
+    return Run(path, name or title or path.stem, table.end())
+
+
+def description(path: Path) -> dict[str, Any]:
+    """Returns the JSON beside a table; {} where there is none."""
+    beside = path.with_suffix(".json")
+    return json.loads(beside.read_text("utf-8")) if beside.is_file() else {}
+
+
+def write(run: Run, path: Path, **described: Any) -> None:
+    """Writes a run as an entry: a TSV at ``path`` and a JSON of the same name.
+
+    Args:
+        run: the run; its hours are those of DAWNBench's policy.
+        path: ends in ``.tsv``.
+        **described: the JSON's fields, such as ``author`` and ``costPerHour``.
+    """
+    clock = POLICIES["dawnbench"]
+    words = policy_curve(run.events, "wer", clock)
+    characters = {p.epoch: p.value for p in policy_curve(run.events, "cer", clock)}
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(["epoch", "hours", "wordAccuracy", "characterAccuracy"])
+        for point in words:
+            rates = [point.value, characters.get(point.epoch, 1.0)]
+            hours = point.elapsed_s / 3600
+            writer.writerow([point.epoch, hours, *(100 * (1 - rate) for rate in rates)])
+    entry = {"version": "v1.0", "framework": "TensorFlow", "model": run.name, **described}
+    path.with_suffix(".json").write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
