@@ -14,7 +14,7 @@ PACKAGE = Path(tfasr.__file__).parent
 # From the ground up. A module imports from its own package and from the lines above its own.
 LAYERS = [
     ["_version", "errors"],
-    ["alphabet", "config", "ledger", "losses", "metrics", "run_files"],
+    ["alphabet", "config", "ledger", "losses", "metrics", "registry", "run_files"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],

@@ -1,0 +1,201 @@
+"""Things by name: what is built in, and what a user's module adds by being imported."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+from tfasr.errors import UsageError
+
+_Thing = TypeVar("_Thing")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of a registry and where it was registered.
+
+    Attributes:
+        name: by which it is looked up.
+        module: that holds the thing; importing it registers the name.
+        file: where `Registry.register` was called, or the built-in name is listed.
+        line: of that file.
+        attribute: of the module, for a built-in thing that is imported when first looked up.
+    """
+
+    name: str
+    module: str
+    file: str
+    line: int
+    attribute: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Returns "file:line"."""
+        return f"{self.file}:{self.line}"
+
+
+class Registry(Mapping[str, _Thing], Generic[_Thing]):
+    """A mapping from names to things, in the order of registration.
+
+    A user's module adds a thing by registering it where it is written::
+
+        @MODELS.register("my_model")
+        class MyModelConfig: ...
+
+    Args:
+        kind: what is registered, a noun for messages such as "model".
+        built_in: names to "module:attribute", imported when first looked up, so that listing the
+            names costs no import.
+        check: called with each thing when it is registered or first imported; raises TypeError or
+            ValueError for what cannot be used.
+        plural: of ``kind``, if it is not formed by an s.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        built_in: Mapping[str, str] | None = None,
+        *,
+        check: Callable[[Any], None] | None = None,
+        plural: str | None = None,
+    ):
+        self.kind = kind
+        self.plural = plural or f"{kind}s"
+        self._check = check
+        self._entries: dict[str, Entry] = {}
+        self._things: dict[str, _Thing] = {}
+        file, line = _caller()
+        for name, target in (built_in or {}).items():
+            module, _, attribute = target.partition(":")
+            self._add(Entry(name, module, file, line, attribute))
+
+    @overload
+    def register(self, name: str) -> Callable[[_Thing], _Thing]: ...
+
+    @overload
+    def register(self, name: str, thing: _Thing) -> _Thing: ...
+
+    def register(self, name, thing=None):
+        """Registers a thing: ``register(name, thing)``, or ``@register(name)`` above it.
+
+        Returns:
+            The thing, or without one a decorator that registers what it decorates.
+
+        Raises:
+            UsageError: if the name is taken (it names both files and lines), is no word, or the
+                thing lacks what its kind must have. An interactive session may define a name anew.
+        """
+        file, line = _caller()
+
+        def add(thing: _Thing) -> _Thing:
+            module = getattr(thing, "__module__", None) or "__main__"
+            entry = Entry(name, module, file, line)
+            self._refuse_taken(entry)
+            self._checked(entry, thing)
+            self._add(entry)
+            self._things[name] = thing
+            return thing
+
+        return add if thing is None else add(thing)
+
+    def entry(self, name: str) -> Entry:
+        """Returns where a name was registered, without importing a built-in thing.
+
+        Raises:
+            UsageError: if there is no such name; it lists those that there are.
+        """
+        if name not in self._entries:
+            raise UsageError(
+                f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. One from "
+                "a module of your own is known once the module is imported: "
+                "--import my_lab.my_module."
+            )
+        return self._entries[name]
+
+    def name_of(self, thing: _Thing) -> str | None:
+        """Returns the name under which a thing is registered, or None."""
+        # What is not imported yet can only be the thing if module and attribute say so.
+        home = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
+        for name, entry in self._entries.items():
+            if name in self._things:
+                if self._things[name] is thing:
+                    return name
+            elif (entry.module, entry.attribute) == home:
+                return name
+        return None
+
+    def listed(self) -> str:
+        """Returns the names for a message: "a, b, c"."""
+        return ", ".join(self._entries)
+
+    def __getitem__(self, name: str) -> _Thing:
+        """Returns the thing of a name.
+
+        Raises:
+            UsageError: if there is no such name; it lists those that there are.
+        """
+        entry = self.entry(name)
+        if name not in self._things:
+            thing = getattr(importlib.import_module(entry.module), entry.attribute)
+            self._checked(entry, thing)
+            self._things[name] = thing
+        return self._things[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the thing of a name, or the default if there is no such name."""
+        if name not in self:
+            return default
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        """Returns whether a name is registered, without importing a built-in thing."""
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterates over the names in the order of registration."""
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        """Returns how many names there are."""
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        """Returns the kind and the names."""
+        return f"Registry({self.kind!r}: {self.listed()})"
+
+    def _add(self, entry: Entry) -> None:
+        if not entry.name or entry.name.split() != [entry.name]:
+            raise UsageError(
+                f"{entry.place}: the name of a {self.kind} must be one word. Received: "
+                f"{entry.name!r}."
+            )
+        self._entries[entry.name] = entry
+
+    def _refuse_taken(self, entry: Entry) -> None:
+        known = self._entries.get(entry.name)
+        # A module that is imported again, or a cell of a notebook that is run again.
+        again = known and (known.place == entry.place or known.module == entry.module == "__main__")
+        if known and not again:
+            raise UsageError(
+                f"{entry.place}: each {self.kind} must have a name of its own. Received: "
+                f"{entry.name!r}, which {known.place} has registered. Choose another name."
+            )
+
+    def _checked(self, entry: Entry, thing: _Thing) -> None:
+        if self._check is None:
+            return
+        try:
+            self._check(thing)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"{entry.place}: the {self.kind} {entry.name!r} cannot be used: {error}"
+            ) from error
+
+
+def _caller() -> tuple[str, int]:
+    """Returns file and line of the code that called into this module."""
+    frame = inspect.currentframe()
+    while frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
