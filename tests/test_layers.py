@@ -14,6 +14,7 @@ PACKAGE = Path(tfasr.__file__).parent
 # From the ground up. A module imports from its own package and from the lines above its own.
 LAYERS = [
     ["_version", "errors"],
+    ["checked_files", "durable"],
     ["alphabet", "config", "ledger", "losses", "metrics", "registry", "run_files"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],

@@ -1,0 +1,51 @@
+"""Files that are whole or as before, and locks that a killed process leaves to the next."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tfasr.durable import locked, whole_file, write_whole
+from tfasr.errors import UsageError
+
+
+def test_a_write_that_fails_leaves_the_old_content_and_no_part(tmp_path):
+    path = tmp_path / "run.json"
+    write_whole(path, "old")
+    with pytest.raises(OSError, match="full"), whole_file(path) as file:
+        file.write(b"ne")
+        raise OSError("the disk is full")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
+    write_whole(path, "néw")
+    assert path.read_bytes() == "néw".encode()
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tfasr.durable import locked
+with locked(Path(sys.argv[1]), "held"):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_lock_is_refused_while_held_and_free_after_a_kill(tmp_path):
+    path = tmp_path / "lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(UsageError, match="somebody else"), locked(path, "somebody else"):
+            pass
+        assert path.exists(), "the loser must not remove the holder's lock"
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.communicate()
+    with locked(path, "nobody"):
+        assert path.exists()
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,131 @@
+"""Files that appear whole or not at all, also after a power loss, and locks that a crash releases.
+
+A file is written beside its place, synced, renamed over it, and the folder that holds the new name
+is synced: at every moment the name leads to the old content or to the new one.
+
+Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2 (what a
+rename promises without these syncs).
+"""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from tfasr.errors import UsageError
+
+PARTIAL_SUFFIX = ".partial"
+
+_log = logging.getLogger("tfasr")
+_HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Replaces a file's content, text as UTF-8.
+
+    Raises:
+        OSError: if it cannot be written; the file is then as it was before.
+    """
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
+    """Opens a file to be written; it takes its place when the block ends without an exception.
+
+    Raises:
+        OSError: as `write_whole`.
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
+        raise
+    sync_folder(path.parent)
+
+
+def publish(partial: Path, path: Path) -> None:
+    """Moves a finished file to its place, after its content has reached the disk."""
+    sync(partial)
+    partial.replace(path)
+    sync_folder(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's content is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Waits until a folder's names are on the disk, where the file system can be asked to."""
+    with contextlib.suppress(OSError):  # some file systems refuse to sync a folder
+        sync(folder)
+
+
+@contextlib.contextmanager
+def locked(path: Path, held: str) -> Iterator[None]:
+    """Holds a lock while the block runs; the kernel releases it when the process ends, however.
+
+    Args:
+        path: the lock's file, made here and removed afterwards.
+        held: what to say if another process holds the lock.
+
+    Raises:
+        UsageError: if another process holds the lock.
+    """
+    descriptor = _acquire(path, held)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        os.close(descriptor)
+
+
+def _acquire(path: Path, held: str) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            take_lock(descriptor, path, held)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # The one who held it before may have removed the file between our opening and locking it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)
+
+
+def take_lock(descriptor: int, path: Path, held: str) -> None:
+    """Locks an open file until it is closed.
+
+    Raises:
+        UsageError: if another process holds the lock; ``held`` is its message.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            raise UsageError(held) from None
+        _log.warning(
+            "%s: this file system has no locks (%s); take care that no other process writes here.",
+            path,
+            error.strerror,
+        )
