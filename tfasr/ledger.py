@@ -8,14 +8,17 @@ process's monotonic clock, which no clock adjustment moves).
 Written by a training run, in order:
 
 - ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms"
-  (wall clock at which the previous process was last known alive, or None)}``.
+  (wall clock at which the previous process was last known alive, or None)}``; metadata
+  ``process_age_s`` (seconds since the process was created, where it was started for this run
+  alone).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and points with the run's facts: ``global_batch_size``, ``seed``,
   ``train_samples``, ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets``
   (list of ``[metric, value]``), ``comparability`` (a dict of what makes results comparable),
   ``hardware`` (what the machine costs, where that was given).
 - per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
-  (metadata ``step``), ``sentences_start/_stop`` (metadata ``step``), ``eval_start``,
+  (metadata ``step``), ``sentences_start/_stop`` and ``logging_start/_stop`` (what ``--log_to``
+  takes; both with metadata ``step``), ``eval_start``,
   ``eval_forward_start/_stop``, ``decode_start/_stop`` (what training waited for the decoder),
   ``decode_work`` (seconds that the decoder's thread worked), ``eval_accuracy`` (WER, a fraction),
   ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,

@@ -100,6 +100,7 @@ def test_training_writes_to_all_of_them(trackers, shard_dir, tmp_path):
         shard_dir=shard_dir,
         run_dir=run_dir,
         log_to=["tensorboard", "mlflow", "wandb"],
+        own_process=True,
     )
     found = check_against_ledger(run_dir)
     rates = [value for _, value in found["train/learning_rate"]]
@@ -114,9 +115,13 @@ def test_training_writes_to_all_of_them(trackers, shard_dir, tmp_path):
     assert shown == pytest.approx(expected, rel=1e-3)
     check_seconds(run_dir)
     check_trackers(trackers, len(steps), 2)
-    # Two trackers took their time at every step and every evaluation: between steps, in no step.
+    # Two trackers took their time at every step and every evaluation: between steps, in no step,
+    # and booked as what it is.
     seconds = load_run(run_dir).intervals
-    assert seconds["overhead"] >= 2 * SLEEP_S * (len(steps) + 1)
+    assert seconds["logging"] >= 2 * SLEEP_S * (len(steps) + 1)
+    start = load_run(run_dir).events[0]
+    assert start["key"] == "session_start"
+    assert start["metadata"]["process_age_s"] > 0
 
 
 def check_seconds(run_dir):

@@ -79,3 +79,16 @@ def test_no_clock_runs_backwards_or_faster_than_the_runs_own(ledger):
         for i in range(1, len(own)):
             assert times[i] >= times[i - 1] - 1e-9
             assert times[i] - times[i - 1] <= own[i] - own[i - 1] + 1e-9
+
+
+def test_what_logging_takes_stands_still_for_algoperf_alone():
+    ledger = LedgerBuilder().begin(init_s=1)
+    for epoch in (1, 2, 3):
+        ledger.event("epoch_start", epoch_num=epoch)
+        ledger.step(2, epoch=epoch).interval("logging", 16, step=epoch)
+        ledger.evaluate(epoch, 0.1).event("epoch_stop", epoch_num=epoch)
+    times = {
+        name: policy_time_to_accuracy(ledger.events, 0.1, policy=one, window=1)[0].seconds
+        for name, one in POLICIES.items()
+    }
+    assert times == {"paper": 19, "mlperf": 18, "algoperf": 2, "dawnbench": 19}

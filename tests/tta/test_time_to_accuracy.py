@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.time_to_accuracy import accuracy_curve, time_to_accuracy
+from tfasr.tta.time_to_accuracy import (
+    AccuracyPoint,
+    accuracy_curve,
+    first_sustained,
+    rule_met,
+    time_to_accuracy,
+)
 
 
 def run_of(*cers, **epoch):
@@ -104,3 +110,34 @@ def test_it_is_the_first_epoch_at_which_the_rule_holds(cers, target, window):
 def test_an_easier_target_is_never_reached_later(cers, target, easier):
     hard, easy = (time_to_accuracy(run_of(*cers), t) for t in (target, target + easier))
     assert not hard.reached or easy.seconds <= hard.seconds
+
+
+@pytest.mark.parametrize(
+    ("cers", "met"),
+    [
+        ([0.5, 0.09, 0.2, 0.08], True),  # the median of 0.09, 0.2, 0.08 is 0.09
+        ([0.05, 0.05, 0.5, 0.4], False),  # of 0.05, 0.5, 0.4 it is 0.4
+        ([0.3, 0.1, 0.1], True),
+        ([0.01, 0.01], False),
+        ([0.05, math.nan, 0.05], True),
+        ([0.05, math.nan, math.nan], False),
+    ],
+)
+def test_a_training_that_stops_at_its_targets_asks_the_same_rule(cers, met):
+    history = [{"cer": cer, "wer": 2 * cer} for cer in cers]
+    assert rule_met(history, [("cer", 0.1)]) is met
+    assert not rule_met(history, [("cer", 0.1), ("wer", 0.0)])
+    assert not rule_met(history, [])
+
+
+@given(
+    st.lists(st.floats(0, 1) | st.just(math.nan), max_size=12),
+    st.floats(0, 1),
+    st.integers(1, 4),
+)
+def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(values, target, window):
+    points = [AccuracyPoint(n, float(n), value) for n, value in enumerate(values, start=1)]
+    arrived = first_sustained(points, target, window=window).epoch
+    history = [{"cer": value} for value in values]
+    stops = [n for n in range(len(values) + 1) if rule_met(history[:n], [("cer", target)], window)]
+    assert arrived == (stops[0] if stops else None)

@@ -54,6 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
         hardware=config.hardware,
         memory_probe=not arguments.no_memory_probe,
         log_to=arguments.log_to,
+        own_process=True,
     )
     if history:
         last = history[-1]

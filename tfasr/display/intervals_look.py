@@ -10,6 +10,7 @@ INTERVAL_LABELS = {
     "decode": "decode",
     "checkpoint": "checkpoint",
     "sentences": "sentences",
+    "logging": "logging",
     "overhead": "overhead",
     "lost_work": "lost\nwork",
 }

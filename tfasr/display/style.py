@@ -32,6 +32,7 @@ INTERVAL_COLOURS = {
     "decode": "#6fbf73",
     "checkpoint": "#a0683c",
     "sentences": "#c2569b",
+    "logging": "#8a8418",
     "overhead": "#b4bac2",
     "lost_work": "#cf4747",
 }

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import statistics
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.ledger import Ledger
 from tfasr.telemetry.energy import EnergySampler
+from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
 from tfasr.training.callbacks import (
@@ -48,6 +48,7 @@ from tfasr.training.run_folder import booked, claim_run_folder, record_sources
 from tfasr.training.sentences import SentenceSampler
 from tfasr.training.traces import book_traces
 from tfasr.tta.costs.hardware import HardwareConfig
+from tfasr.tta.time_to_accuracy import rule_met
 
 log = logging.getLogger("tfasr")
 
@@ -62,6 +63,7 @@ def train(
     hardware: HardwareConfig | None = None,
     memory_probe: bool = True,
     log_to: Sequence[str] = (),
+    own_process: bool = False,
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -77,6 +79,8 @@ def train(
         memory_probe: whether the longest batch is tried or estimated first, see
             `tfasr.training.memory.probe.check_memory`.
         log_to: of "tensorboard", "mlflow", "wandb": also write scalars there as they come.
+        own_process: whether this process was started for this training alone, as the command line
+            does: what its start took, such as imports, is then booked too.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
@@ -106,7 +110,7 @@ def train(
         facts = {} if hardware is None else {"hardware": to_json(hardware)}
         with UtilisationSampler(run_dir), EnergySampler(run_dir, session), booked(ledger):
             run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts, log_to)
-            return run.train(memory_probe)
+            return run.train(memory_probe, own_process=own_process)
     finally:
         ledger.close()
 
@@ -146,10 +150,10 @@ class _Run:
             for name, split in splits.items()
         }
 
-    def train(self, memory_probe: bool) -> list[dict[str, float]]:
+    def train(self, memory_probe: bool, *, own_process: bool) -> list[dict[str, float]]:
         """Trains from where the run stands to its end."""
         ledger = self._ledger
-        checkpoint = self._begin_session()
+        checkpoint = self._begin_session(own_process)
         ledger.start("init")
         self._strategy = make_strategy(self._training.num_replicas)
         with self._strategy.scope():
@@ -182,11 +186,12 @@ class _Run:
             book_traces(ledger, model.traces, evaluation.traces)
         return progress.state.history
 
-    def _begin_session(self) -> Path | None:
+    def _begin_session(self, own_process: bool) -> Path | None:
         """Books the session's beginning and returns the checkpoint it goes on from."""
         ledger, session = self._ledger, self._ledger.session
         checkpoint = newest_checkpoint(self._run_dir) if session else None
         step = read_state(checkpoint).step if checkpoint else None
+        age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
         ledger.event(
             "session_start",
             {
@@ -195,6 +200,7 @@ class _Run:
                 "alive_until_ms": ledger.alive_until_ms if session else None,
             },
             pid=os.getpid(),
+            **age,
         )
         if session:
             log.info("resuming from step %d", step or 0)
@@ -253,18 +259,14 @@ class _Run:
             checkpoints,
             self._batches,  # before the evaluation
             evaluation,
-            ScalarLog(self._log_to, self._run_dir, progress),
+            ScalarLog(self._log_to, self._run_dir, ledger, progress),
         ]
 
     def _reached(self, state: TrainingState) -> bool:
         training = self._training
-        recent = state.history[-training.target_window :]
-        if not training.stop_at_targets or len(recent) < training.target_window:
+        if not training.stop_at_targets:
             return False
-        return all(
-            statistics.median(past[metric] for past in recent) <= value
-            for metric, value in training.targets
-        )
+        return rule_met(state.history, training.targets, training.target_window)
 
     def _book_facts(self, model: CtcModel) -> None:
         experiment = self._experiment

@@ -19,6 +19,8 @@ FACTORS = {
 }
 """The factors' names and what they are about, in the order of a waterfall."""
 
+_OTHER = ("checkpoint", "sentences", "logging", "overhead")
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -115,7 +117,7 @@ def parts_of(
             "evaluation": spent["eval_forward"] + spent["decode"],
             "startup": spent["init"] + spent["compile"] + (spent["train"] - training),
             "lost_work": spent["lost_work"],
-            "other": spent["checkpoint"] + spent["sentences"] + spent["overhead"],
+            "other": math.fsum(spent[name] for name in _OTHER),
         },
     )
 

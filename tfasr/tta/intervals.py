@@ -14,12 +14,13 @@ INTERVALS = (
     "decode",
     "checkpoint",
     "sentences",
+    "logging",
     "overhead",
     "lost_work",
 )
 """The names of all intervals, in the order in which tables and figures show them."""
 
-_BRACKETED = {"init", "eval_forward", "decode", "checkpoint", "sentences"}
+_BRACKETED = {"init", "eval_forward", "decode", "checkpoint", "sentences", "logging"}
 # Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
 _STEP_BOUNDS = {"init_stop", "checkpoint_start", "checkpoint_stop"}
 # Backwards from a step's event: first the step itself, before it the wait for its batch.
@@ -31,8 +32,8 @@ Piece = tuple[str, int, int]
 def interval_seconds(events: Sequence[Event], *, until_s: float | None = None) -> dict[str, float]:
     """Returns the seconds of a run by interval, from its first event to its last.
 
-    - ``init``, ``eval_forward``, ``decode``, ``checkpoint``, ``sentences``: between their start
-      and stop events; where two are open, the one opened last has the time.
+    - ``init``, ``eval_forward``, ``decode``, ``checkpoint``, ``sentences``, ``logging``: between
+      their start and stop events; where two are open, the one opened last has the time.
     - ``train``, ``compile``, ``input_wait``: what each ``train_step`` says of itself.
     - ``lost_work``: everything, of whatever kind, that was done after the checkpoint from which a
       later session resumed, see `lost_ranges`.

@@ -75,7 +75,7 @@ POLICIES = {
         Policy(
             "algoperf",
             start="run_start",
-            excluded=_EVALUATION | {"init", "checkpoint", "sentences", "lost_work"},
+            excluded=_EVALUATION | {"init", "checkpoint", "sentences", "logging", "lost_work"},
             counts_evaluation=False,
             window=1,
             at_epoch_end=False,

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfasr.display.notebook import html_table
@@ -166,14 +166,42 @@ def first_sustained(
     """
     if window < 1:
         raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
-    # A diverged evaluation is as far from any target as can be.
-    values = [math.inf if math.isnan(point.value) else point.value for point in points]
-    for last in range(window, len(points) + 1):
-        median = statistics.median(values[last - window : last])
+    medians = _medians([point.value for point in points], window)
+    for point, median in zip(points[window - 1 :], medians, strict=True):
         if median <= target:
-            point = points[last - 1]
             return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
     return TimeToAccuracy(metric, target, window)
+
+
+def rule_met(
+    history: Sequence[Mapping[str, float]],
+    targets: Sequence[tuple[str, float]],
+    window: int = WINDOW,
+) -> bool:
+    """Returns whether the last ``window`` evaluations meet every target by their medians.
+
+    The same rule as `first_sustained`, for a training that may stop there.
+
+    Args:
+        history: the metrics of each evaluation, in order.
+        targets: metrics and the values to come down to; without any, nothing is met.
+        window: the number of evaluations, at least 1.
+    """
+    recent = history[-window:]
+    if len(recent) < window or not targets:
+        return False
+    return all(
+        next(_medians([scores[metric] for scores in recent], window)) <= value
+        for metric, value in targets
+    )
+
+
+def _medians(values: Sequence[float], window: int) -> Iterator[float]:
+    """Yields the median of each ``window`` consecutive values."""
+    # A diverged evaluation is as far from any target as can be.
+    values = [math.inf if math.isnan(value) else value for value in values]
+    for last in range(window, len(values) + 1):
+        yield statistics.median(values[last - window : last])
 
 
 def _number(value: object) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import keras
 
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
+from tfasr.ledger import Ledger, read_events
 from tfasr.training.callbacks import RunProgress
 from tfasr.training.checkpoint import plain_array
 from tfasr.tta.timeline import Event, elapsed_s
@@ -70,16 +70,18 @@ class ScalarLog(keras.callbacks.Callback):
     ``cer_reference``, ``wer`` and ``loss``, at the step that ended the epoch. All come with the
     *useful seconds*: the run's own clock as in every table, from the creation of the model, with
     everything counted, lost work too, but the downtime between sessions. The time it takes is
-    between steps and evaluations: the ledger books it as overhead.
+    booked as ``logging``.
 
     Args:
         names: of `LOGS`.
         run_dir: the run's folder; its ledger must have the session's beginning.
+        ledger: books the time.
         progress: says which step it is and holds the accuracies.
     """
 
-    def __init__(self, names: Sequence[str], run_dir: Path, progress: RunProgress):
+    def __init__(self, names: Sequence[str], run_dir: Path, ledger: Ledger, progress: RunProgress):
         super().__init__()
+        self._ledger = ledger
         self._progress = progress
         self._written = len(progress.state.history)
         self._last_steps: dict[int, int] = {}
@@ -100,7 +102,8 @@ class ScalarLog(keras.callbacks.Callback):
             "train/utterances_per_s": logs["utterances"] / seconds,
             "train/audio_s_per_s": logs["audio_s"] / seconds,
         }
-        self._write(scalars, self._progress.state.step)
+        with self._ledger.interval("logging", step=self._progress.state.step):
+            self._write(scalars, self._progress.state.step)
         self.write_evaluations()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -115,12 +118,13 @@ class ScalarLog(keras.callbacks.Callback):
         history = self._progress.state.history
         if not self._logs or len(history) == self._written:
             return
-        for epoch, scores in enumerate(history[self._written :], start=self._written + 1):
-            scalars = {f"validation/{metric}": value for metric, value in scores.items()}
-            self._write(scalars, self._last_steps.get(epoch, self._progress.state.step))
-        self._written = len(history)
-        for log in self._logs:
-            log.flush()
+        with self._ledger.interval("logging", step=self._progress.state.step):
+            for epoch, scores in enumerate(history[self._written :], start=self._written + 1):
+                scalars = {f"validation/{metric}": value for metric, value in scores.items()}
+                self._write(scalars, self._last_steps.get(epoch, self._progress.state.step))
+            self._written = len(history)
+            for log in self._logs:
+                log.flush()
 
     def close(self) -> None:
         """Ends the logs."""
