@@ -31,7 +31,8 @@ from twin.worker import environment
 
 from tfasr.analysis.names import Target, parse_target
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, read_events
+from tfasr.ledger import read_events
+from tfasr.run_files import EVENTS_FILE
 
 MODULES = {"tfasr": ["tfasr.cli", "train"], "torch": ["twin.torch_training"]}
 SETTINGS_FILE = "benchmark.json"

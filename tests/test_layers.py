@@ -13,9 +13,9 @@ PACKAGE = Path(tfasr.__file__).parent
 
 # From the ground up. A module imports from its own package and from the lines above its own.
 LAYERS = [
-    ["_version", "errors"],
+    ["_version", "errors", "run_files"],
     ["checked_files", "durable"],
-    ["alphabet", "config", "ledger", "losses", "metrics", "registry", "run_files"],
+    ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, HEARTBEAT_FILE, Ledger, read_events
+from tfasr.ledger import Ledger, read_events
+from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
 # Writes steps without end; prints one number once a step is surely written.
 WRITER = """

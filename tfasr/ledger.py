@@ -49,9 +49,8 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
+from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
-EVENTS_FILE = "events.jsonl"
-HEARTBEAT_FILE = "heartbeat"
 HEARTBEAT_S = 1.0
 
 _LINES_AT_ONCE = 2000

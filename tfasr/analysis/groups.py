@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from tfasr.analysis.names import Target
 from tfasr.analysis.report import Report, RunAnalysis
+from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.decomposition import Decomposition, decompose
 from tfasr.tta.groups import GroupComparison, GroupStatistics, compare_groups, group_statistics
@@ -49,7 +50,7 @@ def configuration(run: Run) -> str | None:
     batch size and optimizer that the ledger states. A run that was started from Python has no
     gin text: its experiment's values serve.
     """
-    experiment = run.path / "experiment.json"
+    experiment = run.path / EXPERIMENT_FILE
     text = run.operative_config or run.config
     if text is None and not experiment.is_file():
         return None

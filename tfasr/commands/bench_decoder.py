@@ -203,7 +203,8 @@ def _from_run(
     configs: "Sequence[DecoderConfig]",
 ) -> "LogProbs":
     from tfasr.bench.decoder.run_log_probs import run_log_probs
-    from tfasr.decoding.choice import LEXICON_FILE, load_lexicon
+    from tfasr.decoding.choice import load_lexicon
+    from tfasr.run_files import LEXICON_FILE
 
     words: tuple[str, ...] = ()
     if lexicon is not None:

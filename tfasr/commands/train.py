@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
@@ -50,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
         shard_dir=arguments.shard_dir,
         run_dir=arguments.run_dir,
         resume=arguments.resume,
-        gin_texts={"config.gin": config.given, "operative_config.gin": config.operative},
+        gin_texts={GIN_GIVEN_FILE: config.given, GIN_OPERATIVE_FILE: config.operative},
         hardware=config.hardware,
         memory_probe=not arguments.no_memory_probe,
         log_to=arguments.log_to,

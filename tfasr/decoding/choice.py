@@ -10,9 +10,9 @@ from tfasr.decoding.decoder import Decoder
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.word_beam_search import WordBeamSearch
 from tfasr.errors import UsageError
+from tfasr.run_files import LEXICON_FILE
 
 DECODERS = ("greedy", "beam", "word_beam")
-LEXICON_FILE = "lexicon.txt"
 
 
 @config_class

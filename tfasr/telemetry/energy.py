@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfasr.run_files import ENERGY_FILE
 from tfasr.telemetry.nvml import nvml
-from tfasr.tta.costs.energy import ENERGY_COLUMNS, ENERGY_FILE
+from tfasr.tta.costs.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
 POWERCAP = Path("/sys/class/powercap")

@@ -7,12 +7,11 @@ from typing import TextIO
 
 import psutil
 
+from tfasr.run_files import CPU_FILE, GPU_FILE
 from tfasr.telemetry.nvml import nvml
 
 CPU_INTERVAL_S = 0.03
 GPU_INTERVAL_S = 0.1
-CPU_FILE = "cpu.csv"
-GPU_FILE = "gpu.csv"
 
 
 class UtilisationSampler:

@@ -13,6 +13,7 @@ import numpy as np
 from tfasr.data.shards import ShardedSplit
 from tfasr.errors import RunError
 from tfasr.ledger import Ledger
+from tfasr.run_files import HYPOTHESES_FOLDER
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
 from tfasr.training.evaluation import EvaluationResult, Evaluator, PendingEvaluation
 from tfasr.training.sentences import SentenceSampler
@@ -258,7 +259,7 @@ class EvaluateEpoch(keras.callbacks.Callback):
         )
 
     def _keep(self, result: EvaluationResult, epoch_num: int, checkpoint: Path | None) -> None:
-        path = self._run_dir / "hypotheses" / f"validation-epoch-{epoch_num:04d}.jsonl"
+        path = self._run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch_num:04d}.jsonl"
         result.write_hypotheses(path)
         best = min((past["cer"] for past in self._progress.state.history), default=math.inf)
         if result.counts.cer < best and checkpoint is not None:

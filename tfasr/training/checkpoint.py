@@ -13,11 +13,10 @@ import keras
 import numpy as np
 
 from tfasr.errors import UsageError
+from tfasr.run_files import BEST_CHECKPOINT, CHECKPOINTS_FOLDER
 
 log = logging.getLogger("tfasr")
 
-FOLDER = "checkpoints"
-BEST = "best.npz"
 _STATE = "state"
 
 
@@ -67,7 +66,7 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
     Raises:
         OSError: if the file cannot be written; older checkpoints are then still there.
     """
-    folder = run_dir / FOLDER
+    folder = run_dir / CHECKPOINTS_FOLDER
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.npz"
     partial = path.with_suffix(".partial")
@@ -86,15 +85,15 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
 
 def keep_as_best(path: Path) -> None:
     """Makes a checkpoint the best so far; it stays when newer ones replace it."""
-    link = path.with_name(f"{BEST}.partial")
+    link = path.with_name(f"{BEST_CHECKPOINT}.partial")
     link.unlink(missing_ok=True)
     os.link(path, link)
-    link.replace(path.with_name(BEST))
+    link.replace(path.with_name(BEST_CHECKPOINT))
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:
     """Returns the newest checkpoint that can be read whole, or None where there is none."""
-    for path in sorted((run_dir / FOLDER).glob("step-*.npz"), reverse=True):
+    for path in sorted((run_dir / CHECKPOINTS_FOLDER).glob("step-*.npz"), reverse=True):
         try:
             with zipfile.ZipFile(path) as archive:
                 damaged = archive.testzip()
@@ -116,10 +115,10 @@ def find_checkpoint(run_dir: Path, which: str) -> Path:
     Raises:
         UsageError: if there is none.
     """
-    named = run_dir / FOLDER / BEST if which == "best" else Path(which)
+    named = run_dir / CHECKPOINTS_FOLDER / BEST_CHECKPOINT if which == "best" else Path(which)
     path = newest_checkpoint(run_dir) if which == "last" else named
     if path is None or not path.is_file():
-        there = sorted(file.name for file in (run_dir / FOLDER).glob("*.npz"))
+        there = sorted(file.name for file in (run_dir / CHECKPOINTS_FOLDER).glob("*.npz"))
         raise UsageError(
             f'--checkpoint must be "best", "last" or a file. Received: {which!r}; {run_dir} has '
             f"{there or 'no checkpoint yet: the run must come to the end of an epoch first'}."

@@ -17,8 +17,7 @@ from tfasr.data.pipeline import PipelineConfig
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
-
-EXPERIMENT_FILE = "experiment.json"
+from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
 
 
 def zeiler_adadelta() -> keras.optimizers.Optimizer:
@@ -101,7 +100,7 @@ class Experiment:
         """Writes ``experiment.json`` and ``alphabet.json``."""
         text = json.dumps(self.to_json(), indent=1) + "\n"
         (run_dir / EXPERIMENT_FILE).write_text(text, encoding="utf-8")
-        alphabet.save(run_dir / "alphabet.json")
+        alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod
     def load(cls, run_dir: Path) -> "Experiment":

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, Ledger, read_events
+from tfasr.ledger import Ledger, read_events
+from tfasr.run_files import EVENTS_FILE, EXPERIMENT_FILE, RUN_FILE
 from tfasr.telemetry.system import describe_system
-from tfasr.training.experiment import EXPERIMENT_FILE, Experiment
-
-RUN_FILE = "run.json"
+from tfasr.training.experiment import Experiment
 
 
 def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int:

@@ -7,6 +7,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
+from tfasr.run_files import ALPHABET_FILE
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore
 from tfasr.training.ctc_model import CtcModel
@@ -51,7 +52,7 @@ def open_trained(
     """
     run_dir = Path(run_dir)
     experiment = Experiment.load(run_dir)
-    alphabet = Alphabet.load(run_dir / "alphabet.json")
+    alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
     prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split)
     if check_splits({split: prepared}, experiment) != alphabet:
         raise UsageError(

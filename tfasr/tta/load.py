@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE, ends_cut, last_value, read_events
+from tfasr.ledger import ends_cut, last_value, read_events
+from tfasr.run_files import EVENTS_FILE
 from tfasr.tta.run import Run
 from tfasr.tta.writers import second_writer
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfasr.display.notebook import dataframe, html_table
+from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
 from tfasr.tta.decomposition import Parts, parts_of
 from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
 from tfasr.tta.policies import POLICIES, Policy, times_on
@@ -205,23 +206,23 @@ class Run:
     @property
     def config(self) -> str | None:
         """The configuration as given, gin's text; None where it was not saved."""
-        return _text(self.path / "config.gin")
+        return _text(self.path / GIN_GIVEN_FILE)
 
     @property
     def operative_config(self) -> str | None:
         """The configuration as used, gin's text; None where it was not saved."""
-        return _text(self.path / "operative_config.gin")
+        return _text(self.path / GIN_OPERATIVE_FILE)
 
     @property
     def system(self) -> dict[str, Any]:
         """Facts about the machine from ``run.json``; {} where they were not saved."""
-        text = _text(self.path / "run.json")
+        text = _text(self.path / RUN_FILE)
         return {} if text is None else json.loads(text)
 
     @property
     def hypotheses(self) -> list[Path]:
         """The files with the evaluations' hypotheses, sorted by name."""
-        return sorted((self.path / "hypotheses").glob("*.jsonl"))
+        return sorted((self.path / HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
         """Returns the columns of ``cpu.csv`` or ``gpu.csv``; {} where there is no such file.

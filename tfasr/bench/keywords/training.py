@@ -14,8 +14,9 @@ from tfasr.bench.probes.make_stepper import make_stepper
 from tfasr.bench.probes.step import Batch, Stepper
 from tfasr.config import config_class, require
 from tfasr.errors import RunError, UsageError
-from tfasr.ledger import EVENTS_FILE, Ledger
+from tfasr.ledger import Ledger
 from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
+from tfasr.run_files import EVENTS_FILE
 
 METRIC = "top1_error"
 UTTERANCE_S = 1.0

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfasr.errors import UsageError
-from tfasr.telemetry.utilisation import GPU_FILE, UtilisationSampler
+from tfasr.run_files import GPU_FILE
+from tfasr.telemetry.utilisation import UtilisationSampler
 
 
 def num_gpus() -> int:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfasr.run_files import ENERGY_FILE
 from tfasr.tta.intervals import INTERVALS, Piece
 from tfasr.tta.timeline import Event, metadata, session_ranges
 
-ENERGY_FILE = "energy.csv"
 ENERGY_COLUMNS = ("time_ms", "session", "mono_s", "counter", "joules", "range_joules")
 MAX_GAP_S = 30.0
 """Between samples further apart nothing is known: a counter of 262 kJ may have wrapped twice."""

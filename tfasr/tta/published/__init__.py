@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tfasr.errors import UsageError
-from tfasr.ledger import EVENTS_FILE
+from tfasr.run_files import EVENTS_FILE
 from tfasr.tta.load import load_run
 from tfasr.tta.published import algoperf, dawnbench, mlperf
 from tfasr.tta.run import Run
