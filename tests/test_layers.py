@@ -16,6 +16,7 @@ LAYERS = [
     ["_version", "errors", "run_files"],
     ["checked_files", "durable"],
     ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
+    ["plugins"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],

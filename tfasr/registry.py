@@ -17,7 +17,7 @@ class Entry:
 
     Attributes:
         name: by which it is looked up.
-        module: that holds the thing; importing it registers the name.
+        module: whose import registers the name; of a built-in thing the one that holds it.
         file: where `Registry.register` was called, or the built-in name is listed.
         line: of that file.
         attribute: of the module, for a built-in thing that is imported when first looked up.
@@ -65,7 +65,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         self._check = check
         self._entries: dict[str, Entry] = {}
         self._things: dict[str, _Thing] = {}
-        file, line = _caller()
+        file, line, _ = _caller()
         for name, target in (built_in or {}).items():
             module, _, attribute = target.partition(":")
             self._add(Entry(name, module, file, line, attribute))
@@ -86,10 +86,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             UsageError: if the name is taken (it names both files and lines), is no word, or the
                 thing lacks what its kind must have. An interactive session may define a name anew.
         """
-        file, line = _caller()
+        file, line, module = _caller()
 
         def add(thing: _Thing) -> _Thing:
-            module = getattr(thing, "__module__", None) or "__main__"
             entry = Entry(name, module, file, line)
             self._refuse_taken(entry)
             self._checked(entry, thing)
@@ -193,9 +192,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             ) from error
 
 
-def _caller() -> tuple[str, int]:
-    """Returns file and line of the code that called into this module."""
+def _caller() -> tuple[str, int, str]:
+    """Returns file, line and module of the code that called into this module."""
     frame = inspect.currentframe()
     while frame.f_code.co_filename == __file__:
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")

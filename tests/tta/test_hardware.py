@@ -80,7 +80,7 @@ def test_a_price_by_hand_does_not_join_a_purchase(tmp_path):
         ("a.gin", "HardwareConfig.price = 3\n", "price"),
         ("a.gin", "NoSuchConfig.price = 3\n", "NoSuchConfig"),
         ("a.gin", "", "HardwareConfig alone"),
-        ("a.gin", "HardwareConfig.name = \n", "must describe a machine"),
+        ("a.gin", "HardwareConfig.name = \n", r"a\.gin:1: Unable to parse value"),
         ("a.gin", "HardwareConfig.price_usd_per_hour = 'three'\n", "'three'"),
         ("a.json", "{", "must describe a machine"),
         ("a.json", "[]", "system_name"),

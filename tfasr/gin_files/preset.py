@@ -1,22 +1,41 @@
 """Where the presets lie: ``gin/`` beside an editable install, ``tfasr/presets`` in a wheel."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfasr.errors import UsageError
 
 _INCLUDE = re.compile(r"""^\s*include\s+['"]([^'"]+)['"]\s*(#.*)?$""")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _BINDING = re.compile(r"^([A-Za-z_][\w./]*)\s*=")
+
+
+COMMAND_LINE = "--gin_binding"
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a preset and where it stands."""
+    """A line of gin and where it stands.
 
-    path: Path
+    Attributes:
+        path: its file, or `COMMAND_LINE`.
+        number: in the file, from 1; of the command line's bindings in the order given.
+        text: without the line's end.
+        source: counts what was read: a file comes after those that it includes, a file after
+            those named before it, the command line last.
+    """
+
+    path: Path | str
     number: int
     text: str
+    source: int = 0
+
+    @property
+    def place(self) -> str:
+        """The file and the line's number."""
+        return f"{self.path}:{self.number}"
 
 
 def presets_folder() -> Path:
@@ -39,6 +58,28 @@ def find_preset(name: str) -> Path:
     found = [*folder.glob("*.gin"), *folder.glob("bench/*.gin")]
     known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in found))
     raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}. Presets: {known}")
+
+
+def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> list[Line]:
+    """Returns the lines of gin files and of the command line's bindings.
+
+    Args:
+        files: paths or the names of presets.
+        bindings: lines of gin that override the files'.
+
+    Raises:
+        UsageError: see `find_preset` and `read_preset`.
+    """
+    lines: list[Line] = []
+    sources = 0
+    for file in files:
+        path = find_preset(file)
+        found = read_preset(path)
+        included = [read for read in dict.fromkeys(line.path for line in found) if read != path]
+        numbers = {read: sources + n for n, read in enumerate([*included, path])}
+        lines += [replace(line, source=numbers[line.path]) for line in found]
+        sources += len(numbers)
+    return lines + [Line(COMMAND_LINE, n, text, sources) for n, text in enumerate(bindings, 1)]
 
 
 def read_preset(path: Path) -> list[Line]:
@@ -73,8 +114,27 @@ def read_preset(path: Path) -> list[Line]:
 
 
 def _lines(path: Path) -> list[Line]:
-    texts = path.read_text(encoding="utf-8").splitlines()
-    return [Line(path, number, text) for number, text in enumerate(texts, start=1)]
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error
+    try:
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{path}:{number}: a gin file must be text in UTF-8. Received: the byte "
+            f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
+        ) from error
+    texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    for number, line in enumerate(texts, start=1):
+        strange = _CONTROL.search(line)
+        if strange:
+            raise UsageError(
+                f"{path}:{number}: a gin file must be text. Received: the control character "
+                f"{strange[0]!r}. Is this a gin file?"
+            )
+    return [Line(path, number, line) for number, line in enumerate(texts, start=1)]
 
 
 def _leaf(name: str, included_by: Line) -> list[Line]:

@@ -74,6 +74,8 @@ class TrainingConfig:
             require(getattr(self, name) > 0, self, name, "at least 1")
         for name in ("seed", "sentences_every_steps", "num_sentences"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
+        # Layers are given a thousand numbers from it on, which must fit into 64 bits.
+        require(self.seed < 2**53, self, "seed", "below 2**53")
         fractions = all(0 <= value <= 1 for _, value in self.targets)
         require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
 

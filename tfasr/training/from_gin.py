@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -12,8 +11,8 @@ import keras
 
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
-from tfasr.gin_files.bindings import binding_place, binds, make, parse, refuse_unused
-from tfasr.gin_files.preset import Line, find_preset, read_preset
+from tfasr.gin_files.bindings import binding_place, binds, fill, make
+from tfasr.gin_files.preset import Line, read_gin
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.costs.hardware import HardwareConfig
 
@@ -79,21 +78,18 @@ def load_config(
             nothing uses. It names file and line.
     """
     files = [gin_file] if isinstance(gin_file, str) else gin_file or []
-    lines = [line for file in files for line in read_preset(find_preset(file))]
-    lines += [Line("--gin_binding", n, text) for n, text in enumerate(bindings, start=1)]
-    given = "\n".join(line.text for line in lines) + "\n"
-    gin.clear_config()
-    try:
-        parse(given, lines)
+    lines = read_gin(files, bindings)
+
+    def build() -> tuple[Experiment, ShardConfig, HardwareConfig | None]:
         configs = {f.name: make(f.default_factory, lines) for f in fields(Experiment)}
+        configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
         hardware = make(HardwareConfig, lines) if binds(HardwareConfig) else None
-        configs["training"] = _with_own_optimizer(configs["training"], lines)
-        refuse_unused(lines)
-        operative = gin.operative_config_str()
-    finally:
-        gin.clear_config()
-    return LoadedConfig(Experiment(**configs), shards, given, operative, hardware)
+        return Experiment(**configs), shards, hardware
+
+    filled = fill(lines, build)
+    experiment, shards, hardware = filled.configs
+    return LoadedConfig(experiment, shards, filled.given, filled.operative, hardware)
 
 
 def _with_own_optimizer(training: TrainingConfig, lines: list[Line]) -> TrainingConfig:
@@ -104,7 +100,7 @@ def _with_own_optimizer(training: TrainingConfig, lines: list[Line]) -> Training
             raise TypeError(f"it made {optimizer!r}, no Keras optimizer")
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0]
-        place = binding_place(lines, "TrainingConfig", re.match(r".*?(optimizer)", "optimizer"))
+        place = binding_place(lines, "TrainingConfig", "optimizer")
         raise UsageError(
             f"{place}TrainingConfig.optimizer must make a Keras optimizer, such as @Adadelta. "
             f"Received: {message}"

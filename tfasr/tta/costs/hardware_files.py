@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gin
-
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import presets_folder, read_preset
+from tfasr.gin_files.bindings import UNBOUND, bound_names, fill, make
+from tfasr.gin_files.preset import COMMAND_LINE, presets_folder, read_gin
 from tfasr.tta.costs.hardware import HardwareConfig
 
 _UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
@@ -30,8 +29,10 @@ def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) 
     price = {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
     try:
         found = _from_json(path, price) if path.suffix == ".json" else _from_gin(path, price)
-    except (TypeError, ValueError, SyntaxError, AttributeError) as error:
-        message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), _UNBOUND)
+    except UsageError:
+        raise
+    except (TypeError, ValueError) as error:
+        message = str(error).split("\n")[0]
         raise UsageError(f"{path} must describe a machine: {message}") from error
     if price:
         source = "; ".join(filter(None, (found.source, "rent as given by hand")))
@@ -57,17 +58,24 @@ def _find(name: str) -> Path:
 
 
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
-    text = "\n".join(line.text for line in read_preset(path)) + "\n"
-    text += "".join(f"HardwareConfig.{field} = {value!r}\n" for field, value in price.items())
-    gin.clear_config()
-    try:
-        gin.parse_config(text)
-        bound = {selector.split(".")[-1] for _, selector in gin.config._CONFIG}  # noqa: SLF001
-        if bound != {"HardwareConfig"}:
-            raise ValueError(f"it must bind HardwareConfig alone. Received: {sorted(bound)}.")
-        return gin.get_configurable(HardwareConfig)()
-    finally:
-        gin.clear_config()
+    prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
+    lines = read_gin([str(path)], prices)
+
+    def build() -> HardwareConfig:
+        if bound_names() != {"HardwareConfig"}:
+            raise UsageError(
+                f"{path} must describe a machine and bind HardwareConfig alone. Received: "
+                f"{sorted(bound_names())}."
+            )
+        try:
+            return make(HardwareConfig, lines)
+        except UsageError as error:
+            # The price is no --gin_binding, though it is read as one.
+            message = str(error).removeprefix(f"{COMMAND_LINE}:1: ").replace(UNBOUND, _UNBOUND)
+            raise UsageError(f"{path} must describe a machine: {message}") from error
+
+    # A description comes from anywhere: reading it must not run code.
+    return fill(lines, build, imports=False).configs
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
