@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from tfasr.checked_files import read_object
+from tfasr.durable import write_whole
+from tfasr.errors import UsageError
+
 ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 
@@ -122,9 +126,18 @@ class Alphabet:
     def save(self, path: str | Path) -> None:
         """Writes ``alphabet.json``."""
         content = {"characters": self.characters, "separator": self.separator}
-        Path(path).write_text(json.dumps(content, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_whole(path, json.dumps(content, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
-        """Reads what `save` wrote."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+        """Reads what `save` wrote.
+
+        Raises:
+            UsageError: if the file is missing or damaged; it names the file.
+        """
+        remedy = "Copy it from where it was written."
+        content = read_object(path, remedy, ("characters", "separator"))
+        try:
+            return cls(content["characters"], content["separator"])
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UsageError(f"{path} must hold an alphabet: {error} {remedy}") from None

@@ -12,8 +12,8 @@ Written by a training run, in order:
   ``process_age_s`` (seconds since the process was created, where it was started for this run
   alone).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
-  (again in every session), and points with the run's facts: ``global_batch_size``, ``seed``,
-  ``train_samples``, ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets``
+  (again in every session), and points with the run's facts: ``shards`` (each split's content
+  hash), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``, ``targets``
   (list of ``[metric, value]``), ``comparability`` (a dict of what makes results comparable),
   ``hardware`` (what the machine costs, where that was given).
 - per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
@@ -39,7 +39,6 @@ Source: MLCommons logging (github.com/mlcommons/logging), DESIGN of intervals: t
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
@@ -48,6 +47,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tfasr.durable import take_lock
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
@@ -64,7 +64,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: if there is no ledger.
-        ValueError: if a line other than the last is no event; it names the line.
+        UsageError: if a line other than the last is no event, or the file cannot be read.
     """
     path = Path(path)
     path = path / EVENTS_FILE if path.is_dir() else path
@@ -130,7 +130,7 @@ def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> li
         except ValueError as error:
             if number >= count - 1:
                 break
-            raise ValueError(
+            raise UsageError(
                 f"Every line of {path} must be an event. Line {number} is not: {error}."
             ) from None
         events.append(event)
@@ -145,7 +145,8 @@ class Ledger:
     """Appends events to a run's ``events.jsonl`` and proves that the process is alive.
 
     Every event is handed to the operating system at once, so that ``kill -9`` loses at most the
-    line being written. A lock keeps two processes from writing one run.
+    line being written; `sync` brings what was written so far through a power loss. A lock keeps
+    two processes from writing one run.
 
     Args:
         run_dir: the run's folder; it must exist.
@@ -160,14 +161,15 @@ class Ledger:
         self.session = session
         self._mutex = threading.Lock()
         self._file = (self.run_dir / EVENTS_FILE).open("ab")
+        held = (
+            f"Only one process may write a run. {self.run_dir} is being written by another one: "
+            "wait for it, stop it, or choose another --run_dir."
+        )
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            take_lock(self._file.fileno(), self.run_dir / EVENTS_FILE, held)
+        except BaseException:
             self._file.close()
-            raise UsageError(
-                f"Only one process may write a run. {self.run_dir} is being written by another "
-                "one: wait for it, stop it, or choose another --run_dir."
-            ) from None
+            raise
         self._end_cut_line()
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()
@@ -217,6 +219,11 @@ class Ledger:
         with self._mutex:
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
+
+    def sync(self) -> None:
+        """Waits until all events so far are on the disk, where a power loss leaves them."""
+        with self._mutex:
+            os.fsync(self._file.fileno())
 
     def start(self, name: str, **metadata: Any) -> None:
         """Opens the interval ``name``."""

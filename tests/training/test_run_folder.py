@@ -16,6 +16,7 @@ def test_a_run_of_an_older_tfasr_had_todays_defaults(tmp_path):
     Experiment().save(tmp_path, Alphabet())
     ledger = Ledger(tmp_path)
     ledger.event("session_start")
+    ledger.event("run_start")
     ledger.close()
     path = tmp_path / EXPERIMENT_FILE
     saved = json.loads(path.read_text())

@@ -194,6 +194,11 @@ def open_split(shard_dir: str | Path, split: str) -> ShardedSplit:
     return ShardedSplit(folder, index, utterances)
 
 
+def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
+    """Returns each split's content hash: equal ones hold the same records."""
+    return {name: split.index["content_hash"] for name, split in splits.items()}
+
+
 def _check_files(folder: Path, index: dict[str, Any]) -> None:
     shards = {shard["file"]: shard["bytes"] for shard in index["shards"]}
     if not (folder / MANIFEST_FILE).is_file():

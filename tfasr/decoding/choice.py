@@ -9,6 +9,7 @@ from tfasr.config import config_class, require
 from tfasr.decoding.decoder import Decoder
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.run_files import LEXICON_FILE
 
@@ -71,7 +72,7 @@ def make_decoder(
 
 def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
     """Writes ``lexicon.txt``, a word a line."""
-    (run_dir / LEXICON_FILE).write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+    write_whole(run_dir / LEXICON_FILE, "".join(f"{word}\n" for word in words))
 
 
 def load_lexicon(run_dir: Path) -> list[str]:

@@ -161,6 +161,8 @@ class SaveCheckpoints(keras.callbacks.Callback):
         state = self._progress.state
         self._ledger.start("checkpoint", step=state.step, epoch_num=state.epoch)
         try:
+            # First the ledger: no checkpoint may outlive the lines before it in a power loss.
+            self._ledger.sync()
             self.newest = save_checkpoint(self._run_dir, self.model, state, self._keep)
         except OSError as error:
             raise RunError(
@@ -264,3 +266,4 @@ class EvaluateEpoch(keras.callbacks.Callback):
         best = min((past["cer"] for past in self._progress.state.history), default=math.inf)
         if result.counts.cer < best and checkpoint is not None:
             keep_as_best(checkpoint)
+        self._ledger.sync()

@@ -1,10 +1,13 @@
 """Checkpoints: all variables and the position in the run, in one file that appears whole."""
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.errors import UsageError
+from tfasr.durable import PARTIAL_SUFFIX, sync_folder, whole_file, write_whole
+from tfasr.errors import RunError, UsageError
 from tfasr.run_files import BEST_CHECKPOINT, CHECKPOINTS_FOLDER
 
 log = logging.getLogger("tfasr")
 
+DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
 
 
@@ -61,47 +66,106 @@ def plain_array(value: Any) -> np.ndarray:
 
 
 def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, keep: int) -> Path:
-    """Writes ``checkpoints/step-<step>.npz`` and removes all but the newest ``keep``.
+    """Writes ``checkpoints/step-<step>.npz`` and removes all but it and the newest others.
+
+    Older ones go only once the new one and its name are on the disk.
+
+    Args:
+        run_dir: the run's folder.
+        model: whose variables are written, its optimizer's too.
+        state: written with them.
+        keep: how many checkpoints stay, this one among them.
 
     Raises:
         OSError: if the file cannot be written; older checkpoints are then still there.
+        RunError: if a weight is not finite: whoever resumed from it could never train on.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{state.step:08d}.npz"
-    partial = path.with_suffix(".partial")
-    variables = state_variables(model)
-    arrays = {name: plain_array(value) for name, value in variables.items()}
+    arrays = {name: plain_array(value) for name, value in state_variables(model).items()}
+    bad = non_finite(arrays, len(model.variables))
+    if bad:
+        raise RunError(
+            f"All weights must be finite. After step {state.step} (epoch {state.epoch}) {bad[0]!r} "
+            f"{f'and {len(bad) - 1} more are' if bad[1:] else 'is'} not. No checkpoint is written "
+            "over the good ones before. Lower the learning rate or clip gradients (clipnorm)."
+        )
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
-    with partial.open("wb") as file:
+    with whole_file(path) as file:
         np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
-    for old in sorted(folder.glob("step-*.npz"))[:-keep]:
+    others = [old for old in sorted(folder.glob("step-*.npz")) if old != path]
+    for old in others[: len(others) - (keep - 1)]:
         old.unlink()
     return path
 
 
+def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
+    """Returns which of the first ``count`` arrays, a model's own, hold something not finite.
+
+    Args:
+        arrays: by the names that `state_variables` gives.
+        count: the model's variables; its optimizer's come behind them.
+    """
+    weights = sorted(name for name in arrays if name != _STATE)[:count]
+    return [
+        name
+        for name in weights
+        if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all()
+    ]
+
+
 def keep_as_best(path: Path) -> None:
     """Makes a checkpoint the best so far; it stays when newer ones replace it."""
-    link = path.with_name(f"{BEST_CHECKPOINT}.partial")
+    best = path.with_name(BEST_CHECKPOINT)
+    if best.is_file() and best.samefile(path):
+        return  # renaming one of a file's two names over the other would leave both
+    link = path.with_name(BEST_CHECKPOINT + PARTIAL_SUFFIX)
     link.unlink(missing_ok=True)
-    os.link(path, link)
-    link.replace(path.with_name(BEST_CHECKPOINT))
+    try:
+        os.link(path, link)
+    except OSError:  # a file system without hard links
+        write_whole(best, path.read_bytes())
+        return
+    link.replace(best)
+    sync_folder(path.parent)
 
 
-def newest_checkpoint(run_dir: Path) -> Path | None:
-    """Returns the newest checkpoint that can be read whole, or None where there is none."""
-    for path in sorted((run_dir / CHECKPOINTS_FOLDER).glob("step-*.npz"), reverse=True):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                damaged = archive.testzip()
-            if damaged is None:
-                return path
-            log.warning("%s is damaged (%s); trying the one before.", path, damaged)
-        except (zipfile.BadZipFile, EOFError, OSError) as error:
-            log.warning("%s cannot be read (%s); trying the one before.", path, error)
+def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
+    """Returns the newest checkpoint that can be read whole, or else the best, or else None.
+
+    Args:
+        run_dir: the run's folder.
+        set_aside: whether those that cannot be read get another name, so that a resumed run
+            neither tries them again nor counts them among those to keep.
+    """
+    folder = run_dir / CHECKPOINTS_FOLDER
+    for path in [*sorted(folder.glob("step-*.npz"), reverse=True), folder / BEST_CHECKPOINT]:
+        if not path.is_file():
+            continue
+        cause = damage(path)
+        if cause is None:
+            if path.name == BEST_CHECKPOINT:
+                log.warning("%s is the last checkpoint that can be read.", path)
+            return path
+        aside = ""
+        if set_aside:
+            renamed = path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
+            aside = f"; it is set aside as {renamed.name}"
+        log.warning("%s cannot be read (%s)%s; trying the one before.", path, cause, aside)
+    return None
+
+
+def damage(path: Path) -> str | None:
+    """Returns why a checkpoint cannot be read whole, or None where it can."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            return f"{damaged} is damaged"
+        read_state(path)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, UsageError) as error:
+        return str(error)
     return None
 
 
@@ -127,9 +191,47 @@ def find_checkpoint(run_dir: Path, which: str) -> Path:
 
 
 def read_state(path: Path) -> TrainingState:
-    """Returns the state saved with a checkpoint."""
-    with np.load(path) as arrays:
-        return TrainingState(**json.loads(str(arrays[_STATE])))
+    """Returns the state saved with a checkpoint.
+
+    Raises:
+        UsageError: if the file is no checkpoint or is damaged.
+    """
+    with _opened(path) as arrays:
+        return _state_in(arrays, path)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the block."""
+    remedy = 'Name another one with --checkpoint, such as "last" or "best".'
+    try:
+        with np.load(path) as arrays:
+            if not isinstance(arrays, np.lib.npyio.NpzFile):
+                raise UsageError(f"A checkpoint must be a .npz file of tfasr's. {path} is another.")
+            yield arrays
+    except UsageError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"A checkpoint must be a .npz file that tfasr train wrote. {path} is none, or is "
+            f"damaged: {error}. {remedy}"
+        ) from None
+
+
+def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
+    if _STATE not in arrays:
+        raise UsageError(
+            f"A checkpoint must be a .npz file that tfasr train wrote. {path} holds no training "
+            "state."
+        )
+    try:
+        state = TrainingState(**json.loads(str(arrays[_STATE])))
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"The training state in {path} is damaged: {error}.") from None
+    counts = (state.step, state.epoch, state.step_in_epoch)
+    if not all(isinstance(count, int) for count in counts) or not isinstance(state.history, list):
+        raise UsageError(f"The training state in {path} is damaged: {state}.")
+    return state
 
 
 def restore(path: Path, model: keras.Model) -> TrainingState:
@@ -140,20 +242,24 @@ def restore(path: Path, model: keras.Model) -> TrainingState:
         model: built, and compiled where its optimizer is to be restored.
 
     Raises:
-        UsageError: if the checkpoint is of another model.
+        UsageError: if the checkpoint is damaged or of another model.
     """
-    with np.load(path) as arrays:
-        variables = state_variables(model)
-        unknown = [
-            f"{name} {tuple(variable.shape)}"
-            for name, variable in variables.items()
-            if name not in arrays or arrays[name].shape != tuple(variable.shape)
-        ]
-        if unknown:
-            raise UsageError(
-                f"A checkpoint must hold the model's variables. {path} lacks {unknown[:3]} and "
-                f"{max(len(unknown) - 3, 0)} more: it was written by another configuration."
-            )
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
-    return read_state(path)
+    with _opened(path) as saved:
+        arrays = {name: saved[name] for name in saved.files}
+    variables = state_variables(model)
+    unknown = [
+        f"{name} {tuple(variable.shape)}"
+        for name, variable in variables.items()
+        if name not in arrays or arrays[name].shape != tuple(variable.shape)
+    ]
+    if unknown:
+        raise UsageError(
+            f"A checkpoint must hold the model's variables. {path} lacks {unknown[:3]} and "
+            f"{max(len(unknown) - 3, 0)} more: it was written by another configuration."
+        )
+    bad = non_finite(arrays, len(model.variables))
+    if bad:
+        log.warning("%s holds weights that are not finite (%s): scores mean nothing.", path, bad[0])
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+    return _state_in(arrays, path)

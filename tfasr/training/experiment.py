@@ -15,6 +15,7 @@ from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import PipelineConfig
 from tfasr.decoding.choice import DecoderConfig
+from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
@@ -101,7 +102,7 @@ class Experiment:
     def save(self, run_dir: Path, alphabet: Alphabet) -> None:
         """Writes ``experiment.json`` and ``alphabet.json``."""
         text = json.dumps(self.to_json(), indent=1) + "\n"
-        (run_dir / EXPERIMENT_FILE).write_text(text, encoding="utf-8")
+        write_whole(run_dir / EXPERIMENT_FILE, text)
         alphabet.save(run_dir / ALPHABET_FILE)
 
     @classmethod

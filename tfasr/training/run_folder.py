@@ -2,33 +2,158 @@
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tfasr.checked_files import read_object
+from tfasr.durable import PARTIAL_SUFFIX, locked, write_whole
 from tfasr.errors import UsageError
-from tfasr.ledger import Ledger, read_events
-from tfasr.run_files import EVENTS_FILE, EXPERIMENT_FILE, RUN_FILE
+from tfasr.ledger import Ledger, last_value, read_events
+from tfasr.run_files import (
+    ALPHABET_FILE,
+    BEST_CHECKPOINT,
+    CHECKPOINTS_FOLDER,
+    CPU_FILE,
+    ENERGY_FILE,
+    EVENTS_FILE,
+    EXPERIMENT_FILE,
+    GIN_GIVEN_FILE,
+    GIN_OPERATIVE_FILE,
+    GPU_FILE,
+    HEARTBEAT_FILE,
+    HYPOTHESES_FOLDER,
+    LEXICON_FILE,
+    LOCK_FILE,
+    PROGRESS_FILE,
+    RUN_FILE,
+)
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
+
+# What may be there before the first step; a start that comes to none takes it away again.
+_WRITTEN_AT_START = (
+    *(HEARTBEAT_FILE, EXPERIMENT_FILE, RUN_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE),
+    *(GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, CPU_FILE, GPU_FILE, ENERGY_FILE),
+)
+# What a killed process was writing, by folder.
+_PARTIAL = (
+    (".", tuple(name + PARTIAL_SUFFIX for name in _WRITTEN_AT_START)),
+    (CHECKPOINTS_FOLDER, ("step-*" + PARTIAL_SUFFIX, BEST_CHECKPOINT + PARTIAL_SUFFIX)),
+    (HYPOTHESES_FOLDER, ("validation-epoch-*" + PARTIAL_SUFFIX,)),
+)
+
+log = logging.getLogger("tfasr")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What may be written into a run folder.
+
+    Attributes:
+        session: the number of the process that goes on: 0 where the run begins.
+        history: of a run that is finished, its epochs' metrics; nothing may be written then.
+    """
+
+    session: int
+    history: list[dict[str, float]] | None = None
+
+
+@contextlib.contextmanager
+def own_run_folder(
+    run_dir: Path, experiment: Experiment, shards: dict[str, str], *, resume: bool
+) -> Iterator[Claim]:
+    """Makes a folder this process's own while the block runs, before anything is written into it.
+
+    A block that fails before the run's training began leaves the folder as it was found.
+
+    Args:
+        run_dir: the run's folder; made where it is missing.
+        experiment: what is trained.
+        shards: each split's content hash.
+        resume: whether an interrupted run may be continued.
+
+    Raises:
+        UsageError: if another process holds the folder, or it holds another run or parts of one,
+            or the run to resume had another configuration or other shards.
+    """
+    missing = not run_dir.exists()
+    run_dir.mkdir(parents=True, exist_ok=True)
+    held = (
+        f"Only one process may write a run. {run_dir} is being written by another one: wait for "
+        "it, stop it, or choose another --run_dir."
+    )
+    try:
+        with locked(run_dir / LOCK_FILE, held):
+            if (run_dir / EVENTS_FILE).exists() and not _has_begun(run_dir):
+                log.info("%s holds a start that never came to training; it begins anew.", run_dir)
+                _remove_start(run_dir)
+            session = claim_run_folder(run_dir, experiment, resume)
+            history = finished_history(run_dir) if session else None
+            if session:
+                _check_shards(run_dir, shards)
+            if history is None:
+                _remove_partial(run_dir)
+            try:
+                yield Claim(session, history)
+            except BaseException:
+                if not session and not _has_begun(run_dir):
+                    _remove_start(run_dir)
+                raise
+    finally:
+        if missing:
+            with contextlib.suppress(OSError):  # it is not empty: there is a run in it
+                run_dir.rmdir()
+
+
+def _has_begun(run_dir: Path) -> bool:
+    """Whether a run came to the end of its preparations; no time is lost with one that did not."""
+    if not (run_dir / EVENTS_FILE).exists():
+        return False
+    events = read_events(run_dir)
+    # A ledger that does not begin as a start does is somebody else's, who may have use for it.
+    foreign = bool(events) and events[0]["key"] != "session_start"
+    return foreign or any(event["key"] == "run_start" for event in events)
+
+
+def _remove_start(run_dir: Path) -> None:
+    """Removes what a start writes and nothing else; its ledger, which says whose it is, last."""
+    for name in (*_WRITTEN_AT_START, EVENTS_FILE):
+        (run_dir / name).unlink(missing_ok=True)
+        (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
+
+
+def _remove_partial(run_dir: Path) -> None:
+    """Removes what a killed process was writing."""
+    for folder, patterns in _PARTIAL:
+        for pattern in patterns:
+            for partial in (run_dir / folder).glob(pattern):
+                partial.unlink()
 
 
 def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int:
     """Returns the session's number; refuses a folder that holds another run."""
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
+        _refuse_parts(run_dir)
         return 0
     if not resume:
         raise UsageError(
             f"--run_dir must not hold a run yet. Received: {run_dir}, which holds one. Continue it "
             "with --resume, or choose another folder."
         )
-    saved = json.loads((run_dir / EXPERIMENT_FILE).read_text(encoding="utf-8"))
+    saved = read_object(
+        run_dir / EXPERIMENT_FILE, "Without it a run cannot be resumed: begin a new one."
+    )
     # What an older tfasr did not know yet was as it is by default.
     defaults = Experiment().to_json()
-    then = {group: {**defaults[group], **values} for group, values in saved.items()}
+    if not all(isinstance(saved.get(group, {}), dict) for group in defaults):
+        raise UsageError(f"{run_dir / EXPERIMENT_FILE} must hold an object for each group.")
+    then = {group: {**defaults[group], **saved.get(group, {})} for group in defaults}
     wanted = json.loads(json.dumps(experiment.to_json()))
     for content in (then, wanted):
         # Keras numbers the optimizers that a process makes.
@@ -44,8 +169,82 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
             f"A resumed run must keep its configuration. {run_dir} differs in: "
             f"{'; '.join(differing)}. Use the same --gin_file and bindings, or another --run_dir."
         )
-    sessions = [event["metadata"].get("session", 0) for event in read_events(run_dir)]
-    return max(sessions, default=-1) + 1
+    sessions = [_metadata(event).get("session", 0) for event in read_events(run_dir)]
+    return max((number for number in sessions if isinstance(number, int)), default=-1) + 1
+
+
+def _refuse_parts(run_dir: Path) -> None:
+    """Refuses to overwrite a user's files, or the rest of a run whose ledger is gone."""
+    names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
+    there = [name for name in names if (run_dir / name).exists()]
+    if there:
+        raise UsageError(
+            "--run_dir must be a new folder, or one without files that a run writes. Received: "
+            f"{run_dir}, which has {', '.join(there)} but no ledger {EVENTS_FILE}. Bring the "
+            "ledger back, move those files away, or choose another folder."
+        )
+
+
+def _metadata(event: dict[str, Any]) -> dict[str, Any]:
+    metadata = event.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
+    """Refuses other shards than those that the run's ledger books."""
+    booked_shards = last_value(run_dir, "shards")
+    if not isinstance(booked_shards, dict):
+        log.warning(
+            "%s was begun by an older tfasr, which booked no hash of its shards: whether these "
+            "are the same is not checked.",
+            run_dir,
+        )
+        return
+    differing = [
+        f"{split}: {booked_shards.get(split)} then, {shards[split]} now"
+        for split in shards
+        if booked_shards.get(split) != shards[split]
+    ]
+    if differing:
+        raise UsageError(
+            f"A resumed run must keep its data. The shards' content differs from what {run_dir} "
+            f"was trained on: {'; '.join(differing)}. Name the same --shard_dir, or another "
+            "--run_dir."
+        )
+
+
+def finished_history(run_dir: Path) -> list[dict[str, float]] | None:
+    """Returns the metrics of each epoch of a run that came to its end; None of any other."""
+    events = read_events(run_dir)
+    last = next((e for e in reversed(events) if e["key"] in ("run_stop", "session_start")), None)
+    if last is None or _metadata(last).get("status") != "success":
+        return None
+    found = {
+        _metadata(event).get("epoch_num"): event.get("value")
+        for event in events
+        if event["key"] == "tracked_stats"
+    }
+    metrics = ("cer", "cer_reference", "wer", "loss")
+    return [{metric: value.get(metric) for metric in metrics} for value in found.values()]
+
+
+def say_resumption(run_dir: Path, step: int | None) -> None:
+    """Logs where a run goes on, and what is lost where no checkpoint of it can be read."""
+    if step is not None:
+        log.info("resuming from step %d", step)
+        return
+    steps = [
+        _metadata(event).get("step")
+        for event in read_events(run_dir)
+        if event["key"] == "train_step"
+    ]
+    most = max((number for number in steps if isinstance(number, int)), default=0)
+    log.warning(
+        "%s has no checkpoint that can be read: resuming from step 0. Lost, and booked as lost "
+        "work: %d steps.",
+        run_dir,
+        most,
+    )
 
 
 @contextlib.contextmanager
@@ -79,19 +278,32 @@ def record_sources(
         "system": describe_system(),
         "feature_statistics": {"mean": mean.tolist(), "deviation": deviation.tolist()},
     }
-    (run_dir / RUN_FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_whole(run_dir / RUN_FILE, json.dumps(content, indent=1) + "\n")
 
 
 def recorded_shard_dir(run_dir: Path) -> Path:
-    """Returns where a run's shards were."""
-    return Path(_read_run(run_dir)["shard_dir"])
+    """Returns where a run's shards were.
+
+    Raises:
+        UsageError: if ``run.json`` does not say.
+    """
+    content = read_object(run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",))
+    return Path(str(content["shard_dir"]))
 
 
 def load_feature_statistics(run_dir: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and deviation of the training split's features, float32 ``(num_features,)``."""
-    statistics = _read_run(run_dir)["feature_statistics"]
-    return tuple(np.asarray(statistics[name], np.float32) for name in ("mean", "deviation"))
+    """Returns mean and deviation of the training split's features, float32 ``(num_features,)``.
 
-
-def _read_run(run_dir: Path) -> dict[str, Any]:
-    return json.loads((run_dir / RUN_FILE).read_text(encoding="utf-8"))
+    Raises:
+        UsageError: if ``run.json`` does not hold them.
+    """
+    remedy = "The run's features cannot be normalised without it: copy it from where the run was."
+    path = run_dir / RUN_FILE
+    statistics = read_object(path, remedy, ("feature_statistics",))["feature_statistics"]
+    try:
+        mean, deviation = (np.asarray(statistics[n], np.float32) for n in ("mean", "deviation"))
+    except (TypeError, ValueError, KeyError):
+        mean = deviation = np.zeros(0)
+    if not mean.size or mean.ndim != 1 or mean.shape != deviation.shape:
+        raise UsageError(f"{path} must hold the features' mean and deviation. {remedy}")
+    return mean, deviation

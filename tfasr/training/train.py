@@ -13,10 +13,11 @@ import keras
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.pipeline import BatchSource
-from tfasr.data.shards import ShardedSplit, open_split
+from tfasr.data.shards import ShardedSplit, content_hashes, open_split
 from tfasr.decoding.choice import make_decoder, save_lexicon
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.lexicon import lexicon_from_transcripts
+from tfasr.durable import write_whole
 from tfasr.ledger import Ledger
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.process import process_age_s
@@ -44,7 +45,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.logs.scalar import ScalarLog, check_logs
 from tfasr.training.memory.probe import check_memory
 from tfasr.training.optimizer.make import inner_optimizer
-from tfasr.training.run_folder import booked, claim_run_folder, record_sources
+from tfasr.training.run_folder import booked, own_run_folder, record_sources, say_resumption
 from tfasr.training.sentences import SentenceSampler
 from tfasr.training.traces import book_traces
 from tfasr.tta.costs.hardware import HardwareConfig
@@ -96,23 +97,27 @@ def train(
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
-    session = claim_run_folder(run_dir, experiment, resume)
-    if not session:
-        # Before the ledger, so that a folder with a ledger always tells its configuration.
-        experiment.save(run_dir, alphabet)
-    ledger = Ledger(run_dir, session)
-    try:
-        for name, text in (gin_texts or {}).items():
-            (run_dir / name).write_text(text, encoding="utf-8")
-        lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
-        save_lexicon(run_dir, lexicon)
-        record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
-        facts = {} if hardware is None else {"hardware": to_json(hardware)}
-        with UtilisationSampler(run_dir), EnergySampler(run_dir, session), booked(ledger):
-            run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts, log_to)
-            return run.train(memory_probe, own_process=own_process)
-    finally:
-        ledger.close()
+    with own_run_folder(run_dir, experiment, content_hashes(splits), resume=resume) as claim:
+        if claim.history is not None:
+            log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
+            return claim.history
+        with contextlib.closing(Ledger(run_dir, claim.session)) as ledger:
+            # After the ledger, which tells that the folder is a run's from here on.
+            if not claim.session:
+                experiment.save(run_dir, alphabet)
+            for name, text in (gin_texts or {}).items():
+                write_whole(run_dir / name, text)
+            lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
+            save_lexicon(run_dir, lexicon)
+            record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
+            facts = {} if hardware is None else {"hardware": to_json(hardware)}
+            with (
+                UtilisationSampler(run_dir),
+                EnergySampler(run_dir, claim.session),
+                booked(ledger),
+            ):
+                run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts, log_to)
+                return run.train(memory_probe, own_process=own_process)
 
 
 class _Run:
@@ -189,7 +194,7 @@ class _Run:
     def _begin_session(self, own_process: bool) -> Path | None:
         """Books the session's beginning and returns the checkpoint it goes on from."""
         ledger, session = self._ledger, self._ledger.session
-        checkpoint = newest_checkpoint(self._run_dir) if session else None
+        checkpoint = newest_checkpoint(self._run_dir, set_aside=True) if session else None
         step = read_state(checkpoint).step if checkpoint else None
         age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
         ledger.event(
@@ -202,8 +207,9 @@ class _Run:
             pid=os.getpid(),
             **age,
         )
+        ledger.event("shards", content_hashes(self._splits))
         if session:
-            log.info("resuming from step %d", step or 0)
+            say_resumption(self._run_dir, step)
         return checkpoint
 
     def _build(self, checkpoint: Path | None) -> tuple[CtcModel, RunProgress]:
