@@ -35,9 +35,18 @@ class TorchTwin(nn.Module):
         num_features: features per frame.
         mask_statistics: whether padded frames are left out of batch statistics, as tfasr does, or
             counted, which is what `torch.nn.BatchNorm1d` does and costs less.
+        momentum: of the moving statistics a step, as in Keras; None for Keras's 0.99.
     """
 
-    def __init__(self, config, num_classes: int, num_features: int, *, mask_statistics: bool):
+    def __init__(
+        self,
+        config,
+        num_classes: int,
+        num_features: int,
+        *,
+        mask_statistics: bool,
+        momentum: float | None = None,
+    ):
         super().__init__()
         if config.bidirectional:
             raise ValueError("The twin has forward LSTMs alone. Received: bidirectional=True.")
@@ -52,9 +61,10 @@ class TorchTwin(nn.Module):
         )
         for layer in self.recurrent:
             layer.bias_hh_l0.requires_grad_(False)
-        # Keras's epsilon and momentum.
+        # Keras's epsilon and momentum, which PyTorch counts from the other end.
+        forgets = 0.01 if momentum is None else 1.0 - momentum
         self.normalisations = nn.ModuleList(
-            MaskedBatchNorm(width, eps=1e-3, momentum=0.01)
+            MaskedBatchNorm(width, eps=1e-3, momentum=forgets)
             for width in widths
             if config.batch_normalisation
         )

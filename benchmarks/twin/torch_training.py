@@ -25,6 +25,7 @@ from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.errors import RunError, UsageError
 from tfasr.ledger import Ledger
 from tfasr.telemetry.utilisation import UtilisationSampler
+from tfasr.training.batch_statistics import moving_momentum
 from tfasr.training.build import check_splits
 from tfasr.training.comparability import comparability
 from tfasr.training.experiment import Experiment
@@ -151,6 +152,7 @@ class _TwinRun:
             self._alphabet.num_classes,
             experiment.features.num_features,
             mask_statistics=True,
+            momentum=moving_momentum(experiment, len(self._splits["train"].utterances)),
         )
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         wanted = self._training.optimizer()
@@ -233,7 +235,7 @@ class _TwinRun:
             "global_batch_size": experiment.pipeline.global_batch_size,
             "num_replicas": 1,
             "seed": self._training.seed,
-            "train_samples": len(splits["train"].utterances),
+            "train_samples": len(self._splits["train"].utterances),
             "eval_samples": len(splits["validation"].utterances),
             "opt_name": self._optimizer_name,
             "opt_base_learning_rate": self._rate(0),

@@ -7,6 +7,7 @@ from typing import Any
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.shards import ShardedSplit
+from tfasr.training.batch_statistics import statistics_rule
 from tfasr.training.experiment import Experiment
 
 
@@ -29,6 +30,7 @@ def comparability(
         "alphabet": [alphabet.characters, alphabet.separator],
         "decoder": to_json(experiment.decoder),
         "lexicon": words if experiment.decoder.name == "word_beam" else None,
+        "batch_statistics": statistics_rule(experiment.training),
         "target_rule": f"median of {experiment.training.target_window} epochs",
     }
     whole = json.dumps(facts, sort_keys=True).encode()

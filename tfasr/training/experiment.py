@@ -40,6 +40,9 @@ class TrainingConfig:
             model one after the other, so that memory holds one alone. Gradients are added up,
             clipped and applied once per global batch: steps and schedules stay as they are. Batch
             normalisation takes the statistics of each part.
+        batch_norm_window_utterances: how far back the moving statistics of batch normalisation
+            reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
+            of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many are printed.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
@@ -58,6 +61,7 @@ class TrainingConfig:
     optimizer: Callable = zeiler_adadelta
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     gradient_accumulation_steps: int = 1
+    batch_norm_window_utterances: int = 512
     sentences_every_steps: int = 50
     num_sentences: int = 3
     checkpoint_every_steps: int = 250
@@ -73,7 +77,8 @@ class TrainingConfig:
             require(getattr(self, name) > 0, self, name, "at least 1")
         for name in ("target_window", "gradient_accumulation_steps"):
             require(getattr(self, name) > 0, self, name, "at least 1")
-        for name in ("seed", "sentences_every_steps", "num_sentences"):
+        at_least_0 = ("seed", "sentences_every_steps", "num_sentences")
+        for name in (*at_least_0, "batch_norm_window_utterances"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # Layers are given a thousand numbers from it on, which must fit into 64 bits.
         require(self.seed < 2**53, self, "seed", "below 2**53")
@@ -125,5 +130,7 @@ class Experiment:
         """Reads what `to_json` returned; the optimizer stays the default."""
         content = {**content, "training": dict(content["training"])}
         content["training"].pop("optimizer")
+        # Runs of 0.1.0 kept Keras's momentum, 0.99 a step.
+        content["training"].setdefault("batch_norm_window_utterances", 0)
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         return cls(**{name: classes[name](**values) for name, values in content.items()})
