@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from tfasr.data.augmentation import AugmentationConfig, augment
 
 
-def masked(config, seed, frames=60, bins=20):
-    return augment(tf.ones([frames, bins]), config, tf.constant(seed, tf.int64)).numpy() == 0
+def masked(config, seed, frames=60, bins=20, mfcc=0):
+    features, seed = tf.ones([frames, bins + mfcc]), tf.constant(seed, tf.int64)
+    return augment(features, config, seed, bins).numpy() == 0
 
 
 def runs(flags):
@@ -19,7 +20,7 @@ def runs(flags):
 
 def test_nothing_is_masked_by_default():
     features = tf.random.stateless_normal([30, 5], [1, 2])
-    untouched = augment(features, AugmentationConfig(), tf.constant([1, 2]))
+    untouched = augment(features, AugmentationConfig(), tf.constant([1, 2]), 5)
     np.testing.assert_array_equal(untouched, features)
 
 
@@ -43,6 +44,22 @@ def test_a_band_covers_whole_features_no_wider_than_allowed(order, bins):
     lengths = runs(flags.any(axis=0))
     assert len(lengths) <= 1
     assert sum(lengths) <= min(6, bins)
+
+
+def test_bands_leave_mfcc_alone_which_are_no_frequencies():
+    config = AugmentationConfig(frequency_masks=2, frequency_mask_bins=20)
+    flags = np.stack([masked(config, [7, n], bins=20, mfcc=13)[0] for n in range(200)])
+    assert flags[:, :20].any(axis=0).all()
+    assert not flags[:, 20:].any()
+
+
+def test_bands_over_all_features_are_those_of_0_1_0():
+    config = AugmentationConfig(frequency_masks=2, frequency_masks_over="all_features")
+    over_log_mel = AugmentationConfig(frequency_masks=2)
+    flags = [masked(config, [7, n], bins=20, mfcc=13) for n in range(50)]
+    # As if there had been 33 log-mel features.
+    np.testing.assert_array_equal(flags, [masked(over_log_mel, [7, n], bins=33) for n in range(50)])
+    assert np.any(flags, axis=(0, 1))[20:].any()
 
 
 def test_all_widths_and_places_occur():

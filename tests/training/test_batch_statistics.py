@@ -1,14 +1,21 @@
 """Moving statistics of batch normalisation reach back over utterances, not over steps."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 from tfasr.data.pipeline import PipelineConfig
+from tfasr.ledger import read_events
 from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum, statistics_rule
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.from_gin import load_config
+from tfasr.training.train import train
+
+TINY = Path(__file__).parent / "tiny.gin"
 
 
 def experiment(batch, **training):
@@ -73,3 +80,41 @@ def test_a_run_of_0_1_0_keeps_its_momentum_a_step():
 def test_a_window_must_not_be_negative():
     with pytest.raises(ValueError, match="batch_norm_window_utterances must be at least 0"):
         TrainingConfig(batch_norm_window_utterances=-1)
+
+
+def losses(run_dir, key):
+    return [e["value"]["loss"] for e in read_events(run_dir) if e["key"] == key]
+
+
+def test_the_window_changes_what_is_evaluated_and_not_what_is_learned(shard_dir, tmp_path):
+    runs = {}
+    for window in (0, 512):
+        changed = [
+            f"TrainingConfig.batch_norm_window_utterances = {window}",
+            "TrainingConfig.epochs = 1",
+        ]
+        loaded = load_config(str(TINY), changed)
+        runs[window] = tmp_path / str(window)
+        train(loaded.experiment, shard_dir=shard_dir, run_dir=runs[window], memory_probe=False)
+    learned = [losses(run_dir, "train_step") for run_dir in runs.values()]
+    np.testing.assert_allclose(learned[0], learned[1], rtol=1e-5)
+    stale, followed = (losses(run_dir, "tracked_stats")[-1] for run_dir in runs.values())
+    # 96 utterances in batches of 8: of the first statistics 0.99^12 = 89 % would be left.
+    assert abs(stale - followed) > 0.05 * followed
+    rules = [
+        e["value"]["batch_statistics"]
+        for e in read_events(runs[512])
+        if e["key"] == "comparability"
+    ]
+    assert rules == ["over 512 utterances, half the split at most"]
+
+
+def test_a_run_of_0_1_0_is_continued_as_it_began(tmp_path):
+    saved = experiment(8, batch_norm_window_utterances=0).to_json()
+    del saved["training"]["batch_norm_window_utterances"]
+    del saved["augmentation"]["frequency_masks_over"]
+    (tmp_path / "experiment.json").write_text(json.dumps(saved))
+    continued = experiment(8).continued(tmp_path)
+    assert continued.training.batch_norm_window_utterances == 0
+    assert continued.augmentation.frequency_masks_over == "all_features"
+    assert experiment(8).continued(tmp_path / "nowhere") == experiment(8)

@@ -1,5 +1,7 @@
 """SpecAugment: masks over time and frequency, drawn from a seed."""
 
+from typing import Literal
+
 import tensorflow as tf
 
 from tfasr.config import config_class, require
@@ -15,8 +17,11 @@ class AugmentationConfig:
         time_mask_fraction: longest stretch as a share of the utterance.
         frequency_masks: bands of features set to 0.
         frequency_mask_bins: widest band.
+        frequency_masks_over: "log_mel" masks bands of the log-mel features and leaves the MFCC, in
+            which neighbours are no neighbours in frequency; "all_features" runs bands over both
+            as tfasr 0.1.0 did.
 
-    Source: D. Park et al., SpecAugment, Interspeech 2019, section 2.
+    Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """
 
     time_masks: int = 0
@@ -24,6 +29,7 @@ class AugmentationConfig:
     time_mask_fraction: float = 0.1
     frequency_masks: int = 0
     frequency_mask_bins: int = 10
+    frequency_masks_over: Literal["log_mel", "all_features"] = "log_mel"
 
     def check(self) -> None:
         """Raises ValueError for masks that cannot be drawn."""
@@ -32,13 +38,16 @@ class AugmentationConfig:
         require(0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1")
 
 
-def augment(features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor) -> tf.Tensor:
+def augment(
+    features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor, num_mel_bins: int
+) -> tf.Tensor:
     """Returns features with random stretches and bands at 0, the mean of normalised features.
 
     Args:
         features: float32 ``(frames, num_features)``, normalised.
         config: how much.
         seed: integers ``(2,)``; the same seed masks the same.
+        num_mel_bins: how many of the features are log-mel; they come first.
     """
     if config.time_masks:
         frames = tf.shape(features)[0]
@@ -47,10 +56,13 @@ def augment(features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor) ->
         keep = _keep(frames, widest, config.time_masks, seed)
         features *= keep[:, None]
     if config.frequency_masks:
-        bins = tf.shape(features)[1]
+        others = tf.shape(features)[1] - num_mel_bins
+        if config.frequency_masks_over == "all_features":
+            num_mel_bins, others = tf.shape(features)[1], 0
+        bins = tf.convert_to_tensor(num_mel_bins)
         widest = tf.minimum(config.frequency_mask_bins, bins)
         keep = _keep(bins, widest, config.frequency_masks, seed + 1)
-        features *= keep[None, :]
+        features *= tf.pad(keep, [[0, others]], constant_values=1.0)[None, :]
     return features
 
 

@@ -185,7 +185,9 @@ class BatchSource:
             seeds = tf.stack([order_seed, element["positions"]])
             return {
                 **element,
-                "features": augment(element["features"], self._augmentation, seeds),
+                "features": augment(
+                    element["features"], self._augmentation, seeds, self._features.num_mel_bins
+                ),
             }
 
         return self._batches(records, augmented).skip(skip)

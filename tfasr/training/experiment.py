@@ -10,6 +10,7 @@ from typing import Literal
 import keras
 
 from tfasr.alphabet import Alphabet
+from tfasr.checked_files import read_object
 from tfasr.config import config_class, require, to_json
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.features import FeatureConfig
@@ -19,6 +20,13 @@ from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
+
+BEFORE = {
+    # Keras's momentum, 0.99 a step.
+    "training": {"batch_norm_window_utterances": 0},
+    "augmentation": {"frequency_masks_over": "all_features"},
+}
+"""What tfasr 0.1.0 did where its ``experiment.json`` says nothing."""
 
 
 def zeiler_adadelta() -> keras.optimizers.Optimizer:
@@ -97,6 +105,24 @@ class Experiment:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
+    def continued(self, run_dir: Path) -> "Experiment":
+        """Returns these configs with what an older tfasr did where the run's own say nothing.
+
+        Args:
+            run_dir: holds the run that is to be continued; any other folder changes nothing.
+        """
+        path = run_dir / EXPERIMENT_FILE
+        if not path.is_file():
+            return self
+        saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
+        changed = {}
+        for group, values in BEFORE.items():
+            own = saved.get(group)
+            known = own if isinstance(own, dict) else {}
+            missing = {name: value for name, value in values.items() if name not in known}
+            changed[group] = dataclasses.replace(getattr(self, group), **missing)
+        return dataclasses.replace(self, **changed)
+
     def to_json(self) -> dict:
         """Returns the configs as JSON; the optimizer by its settings."""
         content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
@@ -128,9 +154,7 @@ class Experiment:
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
         """Reads what `to_json` returned; the optimizer stays the default."""
-        content = {**content, "training": dict(content["training"])}
+        content = {group: {**BEFORE.get(group, {}), **own} for group, own in content.items()}
         content["training"].pop("optimizer")
-        # Runs of 0.1.0 kept Keras's momentum, 0.99 a step.
-        content["training"].setdefault("batch_norm_window_utterances", 0)
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         return cls(**{name: classes[name](**values) for name, values in content.items()})

@@ -22,6 +22,7 @@ from tfasr.ledger import Ledger
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.utilisation import UtilisationSampler
+from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum
 from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
 from tfasr.training.callbacks import (
     BookSteps,
@@ -93,6 +94,8 @@ def train(
             is full; checkpoints are kept.
     """
     run_dir = Path(run_dir)
+    if resume:
+        experiment = experiment.continued(run_dir)
     check_logs(log_to)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
@@ -215,6 +218,8 @@ class _Run:
     def _build(self, checkpoint: Path | None) -> tuple[CtcModel, RunProgress]:
         self._ledger.event("model_creation")
         model = build_model(self._experiment, self._alphabet, compiled=True)
+        utterances = len(self._splits["train"].utterances)
+        set_moving_momentum(model.acoustic_model, moving_momentum(self._experiment, utterances))
         state = restore(checkpoint, model) if checkpoint else TrainingState()
         return model, RunProgress(state)
 
