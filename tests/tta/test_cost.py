@@ -58,3 +58,13 @@ def test_costs_compare_by_dollars_else_by_relative_prices():
     assert relative_cost(cost_of(other, 60, None), cost_of(rented, 60, None)) == pytest.approx(2)
     assert relative_cost(cost_of(cheap, 60, None), cost_of(other, 60, None)) == pytest.approx(1)
     assert relative_cost(cost_of(None, 60, None), cost_of(rented, 60, None)) is None
+
+
+def test_purchases_without_years_compare_by_hours_times_price():
+    first, second = (HardwareConfig(purchase_price_usd=price) for price in (2605.29, 5699.95))
+    one, other = cost_of(first, 60 * 820, None), cost_of(second, 60 * 672, None)
+    assert (one.usd, other.usd) == (None, None)
+    # The paper's Tables 1 and 4, CER 10 %: 672 / 820 of the minutes at 2.19 times the price.
+    assert relative_cost(one, other) == pytest.approx(1.793, abs=1e-3)
+    ratios_alone = cost_of(HardwareConfig(relative_price=2), 60, None)
+    assert relative_cost(one, ratios_alone) is None

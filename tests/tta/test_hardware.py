@@ -21,8 +21,8 @@ def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():
     ("values", "message"),
     [
         ({"price_usd_per_hour": 1, "purchase_price_usd": 9, "amortisation_years": 3}, "not both"),
-        ({"purchase_price_usd": 9}, "given together"),
-        ({"amortisation_years": 3}, "given together"),
+        ({"purchase_price_usd": 0}, "greater than 0"),
+        ({"amortisation_years": 3}, "must come with .*purchase_price_usd"),
         ({"price_usd_per_hour": -1}, "price_usd_per_hour must be greater than 0.*-1"),
         ({"price_usd_per_hour": 0}, "greater than 0"),
         ({"price_usd_per_hour": float("nan")}, "greater than 0"),
@@ -38,9 +38,15 @@ def test_prices_that_make_no_sense_are_refused(values, message):
         HardwareConfig(**values)
 
 
-def test_the_papers_machines_state_ratios_and_no_invented_dollars():
+def test_the_papers_machines_cost_what_its_table_1_says():
     machines = [load_hardware(f"paper_sys{number}") for number in (1, 2, 10)]
-    assert [machine.relative_price for machine in machines] == [1, 2, 10]
+    parts = ("purchase_price_usd", "gpus_price_usd", "cpus_price_usd")
+    assert [[getattr(machine, part) for part in parts] for machine in machines] == [
+        [2605.29, 1980.00, 354.25],
+        [5699.95, 3599.97, 97.98],
+        [25999.00, 17956.00, 5422.20],
+    ]
+    # No years of use are stated, so no dollars an hour are invented.
     assert [machine.num_devices for machine in machines] == [4, 4, 2]
     assert [machine.name for machine in machines] == ["Sys1$", "Sys2$", "Sys10$"]
     assert {machine.hourly_usd for machine in machines} == {None}

@@ -19,6 +19,7 @@ class Cost:
             machine's nominal power; None where there is none.
         electricity_usd: ``kwh`` times its price; None also where electricity is not paid beside.
         usd: machine and electricity together.
+        price_hours: hours times the machine's purchase price in USD, to compare with others'.
         relative_units: hours times the machine's relative price, to compare with others'.
     """
 
@@ -29,6 +30,7 @@ class Cost:
     kwh_is: str | None
     electricity_usd: float | None
     usd: float | None
+    price_hours: float | None
     relative_units: float | None
 
 
@@ -48,7 +50,7 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
     electricity = None if rate is None or kwh is None else rate * kwh
     # Electricity that is paid but not known leaves the whole unknown, not cheaper.
     known = machine is not None and (rate is None or electricity is not None)
-    share = hardware.relative_price
+    share, price = hardware.relative_price, hardware.purchase_price_usd
     return Cost(
         charged_s=charged_s,
         hourly_usd=hourly,
@@ -57,17 +59,22 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
         kwh_is=kwh_is,
         electricity_usd=electricity,
         usd=machine + (electricity or 0) if known else None,
+        price_hours=None if price is None else price * hours,
         relative_units=None if share is None else share * hours,
     )
 
 
 def relative_cost(first: Cost, other: Cost) -> float | None:
-    """Returns a cost as a multiple of the first: of dollars, else of relative prices.
+    """Returns a cost as a multiple of the first: of dollars, else of hours times price.
 
-    Relative prices stand for dollars where the machines are written off and used alike.
+    Purchase prices without years of use, and relative prices, stand for dollars where the machines
+    are written off and used alike: the relation of time to price that the paper discusses.
+
+    Source: the paper, section 6 and Table 1.
     """
     for own, reference in (
         (other.usd, first.usd),
+        (other.price_hours, first.price_hours),
         (other.relative_units, first.relative_units),
     ):
         if own is not None and reference is not None and reference > 0:
