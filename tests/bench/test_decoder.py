@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tfasr.bench.decoder.figure import decoder_figure
-from tfasr.bench.decoder.measure import measure_apart
+from tfasr.bench.decoder.measure import measure, measure_apart
+from tfasr.bench.decoder.rows import DecoderMeasurement, DecoderRow, decoder_configs
 from tfasr.bench.decoder.table import DecoderComparison
-from tfasr.bench.decoder.workload import DecoderMeasurement, DecoderRow, decoder_configs, measure
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.decoding.decoder import Hypothesis
 from tfasr.decoding.greedy import GreedyDecoder

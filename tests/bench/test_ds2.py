@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from tfasr.bench.ds2.figure import lengths_figure
-from tfasr.bench.ds2.measurement import DeepMarkMeasurement, LengthMeasurement
 from tfasr.bench.ds2.tables import deepmark_tables
+from tfasr.bench.ds2.times import DeepMarkMeasurement, LengthMeasurement
 
 COUNTS = [3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1]
 

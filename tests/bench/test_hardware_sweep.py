@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.sweep.accuracy import measure as measure_errors
+from tfasr.bench.sweep.config import SweepConfig
 from tfasr.bench.sweep.figure import sweep_figure
 from tfasr.bench.sweep.litert import convert, convertible, runner
 from tfasr.bench.sweep.measure import measure_inference, measure_training
 from tfasr.bench.sweep.rows import SweepRow, expected_bytes, flag_cliffs, speedup
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
-from tfasr.bench.sweep.workload import SweepConfig
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tfasr.bench.keywords.config import KeywordTrainingConfig
 from tfasr.bench.keywords.data import WORDS, synthetic_keywords
 from tfasr.bench.keywords.tables import confusion_table
-from tfasr.bench.keywords.training import KeywordTrainingConfig
 from tfasr.bench.keywords.workload import run
 from tfasr.bench.workload import Context
 from tfasr.errors import UsageError

@@ -11,7 +11,7 @@ from tfasr.bench.scaling.config import ScalingConfig
 from tfasr.bench.scaling.figure import scaling_figure
 from tfasr.bench.scaling.tables import scaling_tables
 from tfasr.bench.scaling.workload import default_counts
-from tfasr.bench.workload import Context, find_workload, load
+from tfasr.bench.workload import Context, find_workload
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
@@ -169,7 +169,7 @@ def test_full_and_small_presets_are_there_and_other_backends_are_refused(name):
     assert full.bench.workload == small.bench.workload == name
     assert full.configs[1].lstm_units == 800 > small.configs[1].lstm_units
     with pytest.raises(UsageError, match="--backend jax"):
-        load(find_workload(name).run)(*small.configs, Context(backend="jax"))
+        find_workload(name).run(*small.configs, Context(backend="jax"))
 
 
 def test_the_full_preset_has_the_papers_numbers():

@@ -4,6 +4,7 @@
 one file and writes what it returns as JSON to another. What it prints goes to standard error.
 """
 
+import importlib
 import importlib.util
 import json
 import os
@@ -14,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.workload import BACKENDS, load
+from tfasr.bench.workload import BACKENDS
 from tfasr.errors import RunError, UsageError
 from tfasr.telemetry.quiet import load_tensorflow
 
@@ -71,12 +72,17 @@ def main(function: str, asked: str, answered: str) -> None:
         load_tensorflow()
     request = json.loads(Path(asked).read_text(encoding="utf-8"))
     try:
-        answer = {"result": load(function)(request)}
+        answer = {"result": _named(function)(request)}
     except UsageError as error:
         answer = {"usage_error": str(error)}
     except RunError as error:
         answer = {"run_error": str(error)}
     Path(answered).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _named(function: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 if __name__ == "__main__":

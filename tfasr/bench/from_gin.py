@@ -31,6 +31,6 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     lines = read_gin([gin_file], bindings)
     # Which other names gin must know depends on the workload, whose modules come with it.
     workload = find_workload(peek(BenchConfig, lines).workload)
-    classes = (BenchConfig, *workload.config_classes())
+    classes = (BenchConfig, *workload.config_types)
     bench, *configs = fill(lines, lambda: [make(cls, lines) for cls in classes]).configs
     return LoadedBench(bench, configs)

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.workload import Context, Result, find_workload, load, table_to_json
+from tfasr.bench.workload import Context, Result, find_workload, table_to_json
 from tfasr.telemetry.system import describe_system
 
 
@@ -20,16 +20,16 @@ def perform(request: dict[str, Any]) -> dict[str, Any]:
         measured on.
     """
     workload = find_workload(request["workload"])
-    classes = workload.config_classes()
+    classes = workload.config_types
     configs = [cls(**values) for cls, values in zip(classes, request["configs"], strict=True)]
     context = _context(request["context"])
-    result: Result = load(workload.run)(*configs, context)
+    result: Result = workload.run(*configs, context)
     if context.out is not None:
         _draw(result, context.out)
     values = {
         "workload": request["workload"],
         "system": describe_system(),
-        "backend": _backend(workload.in_child),
+        "backend": _backend(bool(workload.backends)),
         "fraction": context.fraction,
         "configs": {
             cls.__name__: values for cls, values in zip(classes, request["configs"], strict=True)

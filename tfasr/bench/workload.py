@@ -1,7 +1,9 @@
-"""Synthetic workloads by name: what each is configured by, what runs it, what it leaves behind."""
+"""What a workload of ``tfasr bench`` is, what it is told, what it returns, and which there are."""
 
+import ast
 import dataclasses
-import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tfasr.config import config_class, require
 from tfasr.display.table import Table
 from tfasr.errors import UsageError
+from tfasr.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,78 +81,58 @@ class Result:
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload by the names of its parts, which are imported when it is run.
+    """Something that is measured: what it is configured by, where it can run, and how.
 
     Attributes:
-        purpose: what it measures, in a line.
-        run: ``module:function``, which is given the configs in their order, then the `Context`,
-            and returns the `Result`.
-        configs: ``module:class`` of the config classes that its presets may bind.
-        in_child: whether it runs in a process of its own, whose backend is then the wanted one.
-            A workload that starts processes itself, one a backend, needs none.
+        run: is given a config of each type in their order, then the `Context`.
+        config_types: config classes that its presets may bind.
+        backends: Keras's backends that it can run on, in a process of its own. Empty for a
+            workload that starts processes itself, each on the backend that it wants.
     """
 
-    purpose: str
-    run: str
-    configs: tuple[str, ...]
-    in_child: bool = True
-
-    def config_classes(self) -> list[type]:
-        """Imports and returns the config classes."""
-        return [load(name) for name in self.configs]
+    run: Callable[..., Result]
+    config_types: tuple[type, ...]
+    backends: tuple[str, ...] = BACKENDS
 
 
-_MODEL = ("tfasr.models.acoustic_model:AcousticModelConfig", "tfasr.data.features:FeatureConfig")
-WORKLOADS: dict[str, Workload] = {
-    "backends": Workload(
-        "the same training steps on TensorFlow, JAX and PyTorch",
-        "tfasr.bench.backends.workload:run",
-        (
-            "tfasr.bench.backends.config:BackendsConfig",
-            "tfasr.models.keyword_spotter:KeywordSpotterConfig",
-            "tfasr.models.acoustic_model:AcousticModelConfig",
-            "tfasr.data.features:FeatureConfig",
-        ),
-        in_child=False,
-    ),
-    "keyword_spotting": Workload(
-        "a network of 8504 parameters on single words",
-        "tfasr.bench.keywords.workload:run",
-        (
-            "tfasr.models.keyword_spotter:KeywordSpotterConfig",
-            "tfasr.bench.keywords.training:KeywordTrainingConfig",
-        ),
-    ),
-    "ds2": Workload(
-        "DeepMark's Deep Speech 2, forward and backward",
-        "tfasr.bench.ds2.workload:run",
-        ("tfasr.models.deep_speech_2:DeepSpeech2Config", "tfasr.bench.ds2.workload:DeepMarkConfig"),
-    ),
-    "scaling": Workload(
-        "weak and strong scaling of data parallelism",
-        "tfasr.bench.scaling.workload:run",
-        ("tfasr.bench.scaling.config:ScalingConfig", *_MODEL),
-        in_child=False,
-    ),
-    "hardware_sweep": Workload(
-        "batch sizes and precisions: speed, memory, and what a precision costs in errors",
-        "tfasr.bench.sweep.workload:run",
-        ("tfasr.bench.sweep.workload:SweepConfig", *_MODEL),
-        in_child=False,
-    ),
-    "roofline": Workload(
-        "this machine's ceilings, and the model's layers, steps and kernels below them",
-        "tfasr.bench.roofline.workload:run",
-        ("tfasr.bench.roofline.config:RooflineConfig", *_MODEL),
-        in_child=False,
-    ),
-}
+def _check(workload: Workload) -> None:
+    if not isinstance(workload, Workload) or not callable(workload.run):
+        raise TypeError(f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}")
+    strange = [name for name in workload.backends if name not in BACKENDS]
+    if strange:
+        raise ValueError(f"its backends must be of {BACKENDS}. Received: {strange}")
 
 
-def load(name: str) -> Any:
-    """Returns what ``module:attribute`` names."""
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
+WORKLOADS: Registry[Workload] = Registry(
+    "workload",
+    {
+        "backends": "tfasr.bench.backends.workload:BACKENDS_WORKLOAD",
+        "keyword_spotting": "tfasr.bench.keywords.workload:KEYWORD_SPOTTING",
+        "ds2": "tfasr.bench.ds2.workload:DS2",
+        "scaling": "tfasr.bench.scaling.workload:SCALING",
+        "hardware_sweep": "tfasr.bench.sweep.workload:HARDWARE_SWEEP",
+        "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
+    },
+    check=_check,
+)
+"""Every workload by the name that ``BenchConfig.workload`` is bound to.
+
+A module of one's own adds one: ``WORKLOADS.register("sorting", Workload(run, (SortingConfig,)))``.
+"""
+
+
+def purpose(name: str) -> str:
+    """Returns what a workload measures: the first line of its module's description.
+
+    A module that is not loaded is read, not imported: an import would load Keras.
+    """
+    module = WORKLOADS.entry(name).module
+    if module in sys.modules:
+        description = sys.modules[module].__doc__
+    else:
+        source = Path(importlib.util.find_spec(module).origin)
+        description = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")))
+    return (description or "").strip().split("\n")[0].rstrip(".")
 
 
 def find_workload(name: str) -> Workload:
@@ -160,7 +143,7 @@ def find_workload(name: str) -> Workload:
     """
     if name not in WORKLOADS:
         raise UsageError(
-            f"BenchConfig.workload must be one of {', '.join(WORKLOADS)}. Received: {name!r}. "
+            f"BenchConfig.workload must be one of {WORKLOADS.listed()}. Received: {name!r}. "
             "A preset of tfasr bench binds it: try --gin_file bench/ds2_small.gin."
         )
     return WORKLOADS[name]

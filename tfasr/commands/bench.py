@@ -7,7 +7,7 @@ runs a workload of synthetic data that its preset describes.
 import argparse
 import importlib
 
-from tfasr.bench.workload import BACKENDS, WORKLOADS
+from tfasr.bench.workload import BACKENDS, WORKLOADS, purpose
 from tfasr.errors import UsageError
 
 SUBCOMMANDS = {
@@ -19,7 +19,7 @@ FORMATS = ("table", "markdown", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of synthetic workloads, and the subcommands with their own."""
-    known = "; ".join(f"{name}: {workload.purpose}" for name, workload in WORKLOADS.items())
+    known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
     parser.add_argument("--gin_file", help=f"a preset or file that names a workload ({known})")
     parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
     parser.add_argument("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
     )
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
-    for name, purpose in SUBCOMMANDS.items():
+    for name, summary in SUBCOMMANDS.items():
         module = importlib.import_module(f"tfasr.commands.bench_{name}")
-        subcommand = subcommands.add_parser(name, help=purpose, description=module.__doc__)
+        subcommand = subcommands.add_parser(name, help=summary, description=module.__doc__)
         module.add_arguments(subcommand)
         subcommand.set_defaults(run_subcommand=module.run)
 

@@ -16,7 +16,7 @@ from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
     from tfasr.bench.decoder.log_probs import LogProbs
-    from tfasr.bench.decoder.workload import DecoderRow
+    from tfasr.bench.decoder.rows import DecoderRow
     from tfasr.decoding.choice import DecoderConfig
 
 BEAM_WIDTHS = (1, 4, 16, 64, 256, 1024, 4096)
@@ -176,7 +176,7 @@ def _check(
 def _configs(
     decoders: Sequence[str], beam_widths: Sequence[int], recombine: bool
 ) -> "list[DecoderConfig]":
-    from tfasr.bench.decoder.workload import decoder_configs
+    from tfasr.bench.decoder.rows import decoder_configs
 
     try:
         configs = decoder_configs(decoders, beam_widths, recombine=recombine)

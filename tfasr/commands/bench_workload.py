@@ -51,7 +51,7 @@ def bench_workload(
 
     loaded = load_bench(gin_file, bindings)
     workload = find_workload(loaded.bench.workload)
-    if backend is not None and not workload.in_child:
+    if backend is not None and not workload.backends:
         raise UsageError(
             f"--backend must be left out for the workload {loaded.bench.workload!r}, which starts "
             f"the backends that its preset names. Received: {backend!r}."
@@ -75,7 +75,7 @@ def bench_workload(
         "configs": [to_json(config) for config in loaded.configs],
         "context": _plain(context),
     }
-    if workload.in_child:
+    if workload.backends:
         function = "tfasr.bench.perform:perform"
         answer = run_in_child(function, request, backend=bench.backend)
     else:

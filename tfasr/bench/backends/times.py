@@ -50,9 +50,10 @@ class BackendTimes:
         }
 
 
-def _collected(
+def collected(
     model: str, backend: str, batch_size: int, answers: list[dict[str, Any]]
 ) -> BackendTimes:
+    """Returns one model's times from what `tfasr.bench.backends.measure.measure` returned."""
     found = [answer["models"][model] for answer in answers]
     columns = ([one[key] for one in found] for key in ("first_s", "forward_ms", "step_ms"))
     return BackendTimes(model, backend, batch_size, *columns)

@@ -1,4 +1,4 @@
-"""One model definition on Keras's backends: training steps side by side, in alternation."""
+"""The same training steps on TensorFlow, JAX and PyTorch, in alternation."""
 
 import logging
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from tfasr.bench.backends.config import BackendsConfig
 from tfasr.bench.backends.figure import backends_figure
 from tfasr.bench.backends.table import backends_table
-from tfasr.bench.backends.times import _collected
+from tfasr.bench.backends.times import collected
 from tfasr.bench.child import installed_backends, run_in_child
-from tfasr.bench.workload import Context, Result
+from tfasr.bench.workload import Context, Result, Workload
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
@@ -55,7 +55,7 @@ def run(
         "acoustic model": config.acoustic_batch_size,
     }
     times = [
-        _collected(model, name, size, answers[name])
+        collected(model, name, size, answers[name])
         for model, size in sizes.items()
         for name in present
     ]
@@ -71,3 +71,8 @@ def run(
         warmup_steps=2 * 2 * config.warmup_steps * config.rounds * len(present),
         figures={"backends": lambda: backends_figure(times)},
     )
+
+
+BACKENDS_WORKLOAD = Workload(
+    run, (BackendsConfig, KeywordSpotterConfig, AcousticModelConfig, FeatureConfig), backends=()
+)

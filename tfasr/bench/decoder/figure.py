@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from tfasr.bench.decoder.workload import DecoderRow
+from tfasr.bench.decoder.rows import DecoderRow
 from tfasr.display.style import add_legend, label_axes, new_slide, run_colour
 
 _MOST_TICKS = 8

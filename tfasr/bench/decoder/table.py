@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.bench.decoder.log_probs import LogProbs
-from tfasr.bench.decoder.workload import DecoderRow
+from tfasr.bench.decoder.rows import DecoderRow
 from tfasr.display.table import UNKNOWN, Table
 from tfasr.display.text import to_markdown, to_text
 from tfasr.telemetry.system import describe_system

@@ -3,7 +3,7 @@
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from tfasr.bench.ds2.measurement import DeepMarkMeasurement
+from tfasr.bench.ds2.times import DeepMarkMeasurement
 from tfasr.display.style import INK, add_legend, label_axes, new_slide, run_colour
 
 

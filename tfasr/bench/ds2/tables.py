@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tfasr.bench.ds2.data import NUM_UTTERANCES
-from tfasr.bench.ds2.measurement import DeepMarkMeasurement, LengthMeasurement
+from tfasr.bench.ds2.times import DeepMarkMeasurement, LengthMeasurement
 from tfasr.display.table import UNKNOWN, Table
 
 # The published figures: name, devices, forward, backward and total ms, utterances/s, audio s/s.

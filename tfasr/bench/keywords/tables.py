@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfasr.bench.keywords.config import KeywordTrainingConfig
 from tfasr.bench.keywords.data import KeywordData
-from tfasr.bench.keywords.training import KeywordTrainingConfig, error_rate
+from tfasr.bench.keywords.training import error_rate
 from tfasr.display.table import NEVER, UNKNOWN, Table
 from tfasr.models.keyword_spotter import LayerMemory
 from tfasr.tta.throughput import Throughput

@@ -1,4 +1,4 @@
-"""Roofline: what this machine can compute and move at most, and how near a model's parts come."""
+"""A machine's ceilings, and the model's layers, steps and kernels below them."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from tfasr.bench.child import run_in_child
 from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.costs import model_costs
 from tfasr.bench.roofline.points import RooflineAnalysis
-from tfasr.bench.workload import Context, Result
+from tfasr.bench.workload import Context, Result, Workload
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
@@ -116,3 +116,6 @@ def _measure(
         **sizes,
     )
     return {"name": name, "model": to_json(model), "costs": costs, **answer}
+
+
+ROOFLINE = Workload(run, (RooflineConfig, AcousticModelConfig, FeatureConfig), backends=())

@@ -1,11 +1,11 @@
-"""Scaling of data parallelism: weak and strong, over devices, with a prediction beside it."""
+"""Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
 
 from typing import Any
 
 from tfasr.bench.child import run_in_child
 from tfasr.bench.scaling.analysis import ScalingAnalysis
 from tfasr.bench.scaling.config import ScalingConfig
-from tfasr.bench.workload import Context, Result
+from tfasr.bench.workload import Context, Result, Workload
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
@@ -92,3 +92,6 @@ def _load(name: str, per_device_batch: int, steps: int, loader: bool = False) ->
         "steps": steps,
         "loader": loader,
     }
+
+
+SCALING = Workload(run, (ScalingConfig, AcousticModelConfig, FeatureConfig), backends=())

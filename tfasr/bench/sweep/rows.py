@@ -15,7 +15,7 @@ class SweepRow:
 
     Attributes:
         mode: "inference" or "training".
-        precision: see `tfasr.bench.sweep.workload.PRECISIONS`.
+        precision: see `tfasr.bench.sweep.config.PRECISIONS`.
         batch: utterances.
         p50_s: median seconds of a batch; None where it was not run.
         p90_s: what nine in ten stay below.

@@ -1,63 +1,17 @@
-"""Hardware sweep: batch sizes and precisions in inference and training, with their cost."""
+"""Batch sizes and precisions: speed, memory, and what a precision costs in errors."""
 
-from typing import Any, Literal
+from typing import Any
 
 from tfasr.bench.child import run_in_child
+from tfasr.bench.sweep.config import SweepConfig
 from tfasr.bench.sweep.rows import SweepRow, flag_cliffs
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
-from tfasr.bench.workload import Context, Result
-from tfasr.config import config_class, require, to_json
+from tfasr.bench.workload import Context, Result, Workload
+from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.experiment import Experiment
-
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "litert_float32", "int8")
-"""Keras's dtype policies; then LiteRT with float32 and with 8-bit weights, for inference alone."""
-
-Precision = Literal["float32", "mixed_bfloat16", "mixed_float16", "litert_float32", "int8"]
-
-
-@config_class
-class SweepConfig:
-    """What is swept.
-
-    Attributes:
-        precisions: of `PRECISIONS`, float32 among them.
-        inference_batches: utterances of a batch in inference.
-        training_batches: in training, as far as the memory allows.
-        calls: batches measured in inference, for each size.
-        steps: steps measured in training, for each size.
-        warmup: calls and steps before those, for each size; left out.
-        frames: feature frames of each utterance.
-        labels: labels of each.
-        memory_share: of the free memory that training may take.
-        cliff_tolerance: share by which an utterance of a larger batch may take longer before that
-            counts as a cliff.
-    """
-
-    precisions: tuple[Precision, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
-    inference_batches: tuple[int, ...] = (1, 2, 3, 4)
-    training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-    calls: int = 200
-    steps: int = 10
-    warmup: int = 4
-    frames: int = 1000
-    labels: int = 120
-    memory_share: float = 0.8
-    cliff_tolerance: float = 0.05
-
-    def check(self) -> None:
-        """Raises ValueError for values that sweep nothing."""
-        require("float32" in self.precisions, self, "precisions", "float32 and others")
-        for field in ("inference_batches", "training_batches"):
-            sizes = getattr(self, field)
-            require(all(n > 0 for n in sizes), self, field, "positive")
-        require(bool(self.inference_batches), self, "inference_batches", "at least one")
-        for field in ("calls", "steps", "warmup", "frames", "labels"):
-            require(getattr(self, field) > 0, self, field, "positive")
-        require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
-        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
 
 
 def run(
@@ -86,7 +40,7 @@ def run(
     logit_errors: dict[str, float] = {}
     for precision in config.precisions:
         request = {**_request(config, model, features, precision), "calls": calls}
-        answer = _child("sweep_process:measure_inference", request)
+        answer = _child("sweep.measure:measure_inference", request)
         logit_errors[precision] = answer["logit_error"]
         rows += [SweepRow.of("inference", precision, one) for one in answer["batches"]]
     for precision in config.precisions:
@@ -94,7 +48,7 @@ def run(
             continue
         request = _request(config, model, features, precision)
         request |= {"batches": list(config.training_batches), "calls": steps}
-        answer = _child("sweep_process:measure_training", request)
+        answer = _child("sweep.measure:measure_training", request)
         rows += [SweepRow.of("training", precision, one) for one in answer["batches"]]
     analysis = SweepAnalysis(
         rows=flag_cliffs(rows, config.cliff_tolerance),
@@ -142,6 +96,9 @@ def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] 
         "checkpoint": "best",
     }
     return {
-        precision: _child("sweep_accuracy:measure", {**request, "precision": precision})
+        precision: _child("sweep.accuracy:measure", {**request, "precision": precision})
         for precision in config.precisions
     }
+
+
+HARDWARE_SWEEP = Workload(run, (SweepConfig, AcousticModelConfig, FeatureConfig), backends=())

@@ -1,20 +1,12 @@
-"""What decoding costs and what it hears, on log-probabilities that are there already."""
+"""What one decoder at one beam width costs, and what it hears."""
 
 import dataclasses
-import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfasr.bench.decoder.log_probs import LogProbs
 from tfasr.decoding.choice import DECODERS, DecoderConfig
-from tfasr.decoding.decoder import Decoder
-from tfasr.metrics import ErrorCounts, count_errors
-
-BATCH_SIZE = 64
-_ENOUGH_S = 0.5
-_MOST_PASSES = 10
+from tfasr.metrics import ErrorCounts
 
 
 @dataclass(frozen=True)
@@ -131,53 +123,3 @@ def decoder_configs(
             for width in widths
         ]
     return configs
-
-
-def measure(
-    load: LogProbs, make: Callable[[], Decoder], *, batch_size: int = BATCH_SIZE
-) -> DecoderMeasurement:
-    """Decodes all utterances and counts seconds and errors; does not look at memory.
-
-    Only the calls of `decode` are timed. A pass is repeated until half a second was measured, at
-    most ten times, so that a few milliseconds do not stand alone.
-
-    Args:
-        load: what is decoded.
-        make: makes the decoder.
-        batch_size: utterances that `decode` is given at a time.
-    """
-    began = time.perf_counter()
-    decoder = make()
-    build_s = time.perf_counter() - began
-    first, lengths = next(load.batches(1))
-    decoder.decode(first[:, :1], lengths.clip(max=1))  # what is loaded at the first call, is now
-    cpu_s: list[float] = []
-    wall_s: list[float] = []
-    texts: list[str] = []
-    while not wall_s or (sum(wall_s) < _ENOUGH_S and len(wall_s) < _MOST_PASSES):
-        texts, pass_cpu_s, pass_wall_s = _decode_all(decoder, load, batch_size)
-        cpu_s.append(pass_cpu_s)
-        wall_s.append(pass_wall_s)
-    return DecoderMeasurement(
-        build_s=build_s,
-        cpu_s=statistics.median(cpu_s),
-        wall_s=statistics.median(wall_s),
-        passes=len(wall_s),
-        audio_hours=load.audio_hours,
-        counts=count_errors(load.references, texts),
-    )
-
-
-def _decode_all(
-    decoder: Decoder, load: LogProbs, batch_size: int
-) -> tuple[list[str], float, float]:
-    """Returns the texts, processor seconds and wall-clock seconds of one pass."""
-    texts: list[str] = []
-    cpu_s = wall_s = 0.0
-    for log_probs, lengths in load.batches(batch_size):
-        cpu_began, wall_began = time.process_time(), time.perf_counter()
-        hypotheses = decoder.decode(log_probs, lengths)
-        cpu_s += time.process_time() - cpu_began
-        wall_s += time.perf_counter() - wall_began
-        texts += [hypothesis.text for hypothesis in hypotheses]
-    return texts, cpu_s, wall_s
