@@ -13,9 +13,9 @@ PACKAGE = Path(tfasr.__file__).parent
 
 # From the ground up. A module imports from its own package and from the lines above its own.
 LAYERS = [
-    ["_version", "errors", "run_files"],
+    ["_version", "errors", "quiet", "run_files", "typed_json"],
     ["checked_files", "durable"],
-    ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
+    ["alphabet", "child", "config", "ledger", "losses", "metrics", "registry"],
     ["plugins"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],

@@ -11,7 +11,7 @@ from absl import app
 from absl.flags import argparse_flags
 
 from tfasr.errors import RunError, UsageError
-from tfasr.telemetry.quiet import load_tensorflow
+from tfasr.quiet import load_tensorflow
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 
-def probe(_request=None):
+def probe():
     """Returns what every backend must agree on."""
     from tfasr.bench.keywords.training import word_losses
     from tfasr.bench.probes.ctc import ctc_losses
@@ -54,7 +54,7 @@ def probe(_request=None):
     return {"backend": keras.backend.backend(), **found}
 
 
-def probe_devices(_request=None):
+def probe_devices():
     """Returns the losses of the same updates on one device and on two."""
     from tfasr.bench.probes.make_stepper import make_stepper, make_strategy
     from tfasr.bench.probes.step import Batch

@@ -7,7 +7,7 @@ from tfasr.bench.backends.config import BackendsConfig
 from tfasr.bench.backends.figure import backends_figure
 from tfasr.bench.backends.table import backends_table
 from tfasr.bench.backends.times import BackendTimes
-from tfasr.bench.child import check_backend
+from tfasr.bench.probes.backend import check_backend
 from tfasr.bench.workload import Context
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError

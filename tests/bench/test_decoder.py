@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tfasr.bench.decoder.figure import decoder_figure
-from tfasr.bench.decoder.measure import measure, measure_apart
+from tfasr.bench.decoder.measure import measure
 from tfasr.bench.decoder.rows import DecoderMeasurement, DecoderRow, decoder_configs
 from tfasr.bench.decoder.table import DecoderComparison
+from tfasr.bench.decoder.workload import measure_apart
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.decoding.decoder import Hypothesis
 from tfasr.decoding.greedy import GreedyDecoder
@@ -113,11 +114,6 @@ def test_the_table_says_what_could_not_be_told(load):
     results = DecoderComparison(rows, load, {}, 1).to_json()
     assert [found["peak_memory_mib"] for found in results["rows"]] == [98.4, None]
     assert [found["beam_width"] for found in results["rows"]] == [64, None]
-
-
-def test_a_measurement_is_read_back_as_it_was_written():
-    measured = row("beam", 4, peak_memory_mib=3.5).measured
-    assert DecoderMeasurement.from_json(measured.to_json()) == measured
 
 
 def test_the_figure_has_a_curve_a_decoder_and_a_line_where_there_is_no_beam():

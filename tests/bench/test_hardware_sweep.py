@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.sweep.accuracy import measure as measure_errors
-from tfasr.bench.sweep.config import SweepConfig
+from tfasr.bench.sweep.accuracy import measure_errors
+from tfasr.bench.sweep.config import SweepConfig, SweepTask
 from tfasr.bench.sweep.figure import sweep_figure
 from tfasr.bench.sweep.litert import convert, convertible, runner
 from tfasr.bench.sweep.measure import measure_inference, measure_training
 from tfasr.bench.sweep.rows import SweepRow, expected_bytes, flag_cliffs, speedup
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
-from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 
@@ -145,24 +144,14 @@ def test_litert_answers_as_keras_does_and_8_bits_nearly():
     assert len(quantised) < 0.5 * len(exact)
 
 
-def request(precision: str, **changes) -> dict:
-    return {
-        "model": to_json(TINY),
-        "features": to_json(FeatureConfig()),
-        "precision": precision,
-        "batches": [2, 1],
-        "frames": 40,
-        "labels": 4,
-        "calls": 3,
-        "warmup": 1,
-        "memory_share": 0.8,
-        **changes,
-    }
+def task(precision: str, *batches: int) -> SweepTask:
+    sweep = SweepConfig(frames=40, labels=4, warmup=1)
+    return SweepTask(TINY, FeatureConfig().num_features, precision, batches, 3, sweep)
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "int8"])
 def test_inference_is_measured_in_order_and_held_against_float32(precision):
-    found = measure_inference(request(precision))
+    found = measure_inference(task(precision, 2, 1))
     assert [one["batch"] for one in found["batches"]] == [1, 2]
     assert all(len(one["seconds"]) == 3 for one in found["batches"])
     assert all(len(one["warmup_s"]) == 1 for one in found["batches"])
@@ -171,7 +160,7 @@ def test_inference_is_measured_in_order_and_held_against_float32(precision):
 
 
 def test_training_stops_before_the_memory_is_full():
-    found = measure_training(request("float32", batches=[1, 2, 10**9]))["batches"]
+    found = measure_training(task("float32", 1, 2, 10**9), FeatureConfig())["batches"]
     assert [one["batch"] for one in found] == [1, 2, 10**9]
     assert [len(one["seconds"]) for one in found] == [3, 3, 0]
     assert "GiB" in found[-1]["reason"] or "memory" in found[-1]["reason"]
@@ -191,9 +180,8 @@ def test_a_runs_errors_are_counted_in_every_precision(shard_dir, tmp_path):
     save_checkpoint(
         tmp_path, build_model(experiment, alphabet, compiled=True), TrainingState(), keep=1
     )
-    asked = {"run_dir": str(tmp_path), "split": "test", "shard_dir": None, "checkpoint": "last"}
     found = {
-        precision: measure_errors({**asked, "precision": precision})
+        precision: measure_errors(tmp_path, "test", precision, checkpoint="last").to_json()
         for precision in ("float32", "litert_float32", "int8")
     }
     # The same weights by another runtime, at batch 1: the same texts, so the same errors.

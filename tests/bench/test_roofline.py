@@ -13,7 +13,6 @@ from tfasr.bench.roofline.kernels import PROGRAM_NAME, kernels_of
 from tfasr.bench.roofline.measure import measure_model
 from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
 from tfasr.bench.roofline.tables import roofline_tables
-from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModelConfig
 
@@ -197,22 +196,11 @@ def test_moving_memory_has_a_speed_whatever_the_threads():
 
 
 def test_a_models_modules_and_kernels_are_measured():
-    found = measure_model(
-        {
-            "model": to_json(
-                AcousticModelConfig(
-                    conv_filters=8, num_lstm_layers=1, lstm_units=8, lstm_kernel="generic"
-                )
-            ),
-            "features": to_json(FeatureConfig()),
-            "precision": "float32",
-            "batch": 2,
-            "frames": 40,
-            "labels": 4,
-            "rounds": 1,
-            "profiled_steps": 2,
-        }
+    config = RooflineConfig(batch=2, frames=40, labels=4, rounds=1, profiled_steps=2)
+    model = AcousticModelConfig(
+        conv_filters=8, num_lstm_layers=1, lstm_units=8, lstm_kernel="generic"
     )
+    found = measure_model(config, model, FeatureConfig())
     assert len(found["modules"]) == 5
     assert found["lstm_kernels"] == ["generic loop"]
     assert found["no_kernels"] == ""

@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from tfasr.bench.child import run_in_child
 from tfasr.bench.from_gin import load_bench
 from tfasr.bench.scaling.analysis import ScalingAnalysis
-from tfasr.bench.scaling.config import ScalingConfig
+from tfasr.bench.scaling.config import Load, ScalingConfig, ScalingTask
 from tfasr.bench.scaling.figure import scaling_figure
+from tfasr.bench.scaling.measure import measure
 from tfasr.bench.scaling.tables import scaling_tables
 from tfasr.bench.scaling.workload import default_counts
 from tfasr.bench.workload import Context, find_workload
-from tfasr.config import to_json
+from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -181,25 +181,19 @@ def test_the_full_preset_has_the_papers_numbers():
 @pytest.mark.slow
 def test_two_slices_of_a_processor_train_together():
     sizes = {"conv_filters": 4, "num_lstm_layers": 1, "lstm_units": 4}
-    found = run_in_child(
-        "tfasr.bench.scaling.measure:measure",
-        {
-            "devices": 2,
-            "model": to_json(AcousticModelConfig(**sizes, lstm_kernel="generic")),
-            "features": to_json(FeatureConfig()),
-            "precision": "float32",
-            "frames": 40,
-            "labels": 4,
-            "loads": [
-                {"name": "weak", "per_device_batch": 2, "steps": 3, "loader": loader}
-                for loader in (False, True)
-            ],
-            "module_batch": 2,
-            "rounds": 2,
-            "all_reduce": True,
-        },
-        backend="tensorflow",
+    task = ScalingTask(
+        devices=2,
+        model=AcousticModelConfig(**sizes, lstm_kernel="generic"),
+        features=FeatureConfig(),
+        precision="float32",
+        frames=40,
+        labels=4,
+        loads=tuple(Load("weak", 2, 3, loader) for loader in (False, True)),
+        module_batch=2,
+        rounds=2,
+        all_reduce=True,
     )
+    found = call(measure, task, backend="tensorflow")
     assert (found["devices"], found["kind"]) == (2, "logical CPU")
     for load_ in found["loads"]:
         assert len(load_["step_s"]) == len(load_["input_wait_s"]) == 3

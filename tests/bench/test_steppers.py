@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.bench.backend_probe import probe
-from tfasr.bench.child import installed_backends, run_in_child
-from tfasr.errors import RunError, UsageError
+from tests.bench.backend_probe import probe, probe_devices
+from tfasr.bench.probes.backend import installed_backends
+from tfasr.child import call
 
 
 @pytest.fixture(scope="module")
@@ -26,25 +26,14 @@ def test_a_step_updates_and_the_others_do_not(expected):
 def test_all_backends_agree(backend, expected):
     if backend not in installed_backends():
         pytest.skip(f"needs {backend}: pip install {backend}")
-    found = run_in_child("tests.bench.backend_probe:probe", {}, backend=backend)
+    found = call(probe, backend=backend)
     assert found["backend"] == backend
     for model in ("speech", "words"):
         for key, value in expected[model].items():
             np.testing.assert_allclose(found[model][key], value, rtol=2e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(("error", "raised"), [("usage", UsageError), ("run", RunError)])
-def test_errors_of_a_child_come_through(error, raised):
-    with pytest.raises(raised, match="^said so$"):
-        run_in_child("tests.bench.failing_child:fail", {"error": error}, backend="torch")
-
-
-def test_a_child_that_dies_is_named():
-    with pytest.raises(RunError, match="exit code 0"):
-        run_in_child("os:abort", {}, backend="torch")
-
-
 def test_two_devices_take_the_steps_of_one():
-    found = run_in_child("tests.bench.backend_probe:probe_devices", {}, backend="tensorflow")
+    found = call(probe_devices, backend="tensorflow")
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
     assert found[0][-1] < found[0][0]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tfasr.bench import child
 from tfasr.bench.from_gin import load_bench
+from tfasr.bench.perform import bench_preset
+from tfasr.bench.probes import backend
 from tfasr.bench.workload import WORKLOADS
-from tfasr.commands.bench_workload import bench_workload
 from tfasr.errors import UsageError
 from tfasr.gin_files.preset import presets_folder
 from tfasr.training.from_gin import load_config
@@ -65,12 +65,12 @@ def test_bad_presets_are_refused_by_file_and_line(tmp_path, content, message):
 
 def test_wrong_arguments_are_refused_before_any_work(monkeypatch):
     with pytest.raises(UsageError, match="fraction"):
-        bench_workload("bench/ds2_small.gin", fraction=2.0)
+        bench_preset("bench/ds2_small.gin", fraction=2.0)
     with pytest.raises(UsageError, match="left out"):
-        bench_workload("bench/backends_small.gin", backend="torch")
-    monkeypatch.setattr(child, "installed_backends", lambda: ["tensorflow"])
+        bench_preset("bench/backends_small.gin", backend="torch")
+    monkeypatch.setattr(backend, "installed_backends", lambda: ["tensorflow"])
     with pytest.raises(UsageError, match="pip install jax"):
-        bench_workload("bench/ds2_small.gin", backend="jax")
+        bench_preset("bench/ds2_small.gin", backend="jax")
 
 
 def test_an_unknown_preset_lists_those_of_workloads():

@@ -1,71 +1,148 @@
-"""The workload's side of ``tfasr bench --gin_file``: from JSON to JSON, in whatever process."""
+"""Runs a workload: here, or in a process of its own on the backend that it wants."""
 
-import math
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfasr.bench.workload import Context, Result, find_workload, table_to_json
+from tfasr.bench.from_gin import load_bench
+from tfasr.bench.probes.backend import check_backend, describe_backend
+from tfasr.bench.results import FORMATS, Format, Measured, draw, is_file
+from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
+from tfasr.child import stream
+from tfasr.config import to_json
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.telemetry.system import describe_system
 
 
-def perform(request: dict[str, Any]) -> dict[str, Any]:
-    """Runs a workload.
+def bench_preset(
+    gin_file: str,
+    *,
+    bindings: Sequence[str] = (),
+    backend: str | None = None,
+    fraction: float | None = None,
+    corpus_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    run_dir: str | Path | None = None,
+    split: str = "validation",
+    shard_dir: str | Path | None = None,
+    output_format: Format = "table",
+) -> str:
+    """Runs the workload that a preset names and returns its tables as text.
 
     Args:
-        request: ``workload`` (its name), ``configs`` (one dict a config, in the workload's order)
-            and ``context`` (of `Context`).
+        gin_file: a preset or a file that binds ``BenchConfig.workload``.
+        bindings: lines of gin that override it.
+        backend: overrides ``BenchConfig.backend``.
+        fraction: overrides ``BenchConfig.fraction``.
+        corpus_dir: recordings, where the workload can use them instead of synthetic data.
+        out: a folder for ``results.json``, ``table.md`` and a PNG for each figure, made where
+            missing, or a file ``*.json`` for the first alone.
+        run_dir: a trained run to evaluate, where the workload can.
+        split: the prepared split to evaluate it on.
+        shard_dir: where that is; the run's own by default.
+        output_format: "table", "markdown" or "json".
 
-    Returns:
-        ``tables`` (as JSON) and ``values``: the workload's, beside what tells what they were
-        measured on.
+    Raises:
+        UsageError: if the preset, a value or the backend is wrong.
+        RunError: if the workload fails.
+        OSError: if a file cannot be written.
     """
-    workload = find_workload(request["workload"])
-    classes = workload.config_types
-    configs = [cls(**values) for cls, values in zip(classes, request["configs"], strict=True)]
-    context = _context(request["context"])
-    result: Result = workload.run(*configs, context)
-    if context.out is not None:
-        _draw(result, context.out)
-    values = {
-        "workload": request["workload"],
-        "system": describe_system(),
-        "backend": _backend(bool(workload.backends)),
-        "fraction": context.fraction,
-        "configs": {
-            cls.__name__: values for cls, values in zip(classes, request["configs"], strict=True)
-        },
-        "warmup_steps": result.warmup_steps,
-        "results": _finite(result.values),
-    }
-    return {"tables": [table_to_json(table) for table in result.tables], "values": values}
+    loaded = load_bench(gin_file, bindings)
+    name = loaded.bench.workload
+    given = {"backend": backend, "fraction": fraction}
+    with wrong_values_are_wrong_use():
+        changes = {field: value for field, value in given.items() if value is not None}
+        bench = dataclasses.replace(loaded.bench, **changes)
+    _check_backend(bench, find_workload(name), given=backend)
+    context = Context(
+        backend=bench.backend,
+        fraction=bench.fraction,
+        corpus_dir=_resolved(corpus_dir),
+        run_dir=_resolved(run_dir),
+        split=split,
+        shard_dir=_resolved(shard_dir),
+    )
+    return run_workload(name, loaded.configs, context, out=out, output_format=output_format)
 
 
-def _context(values: dict[str, Any]) -> Context:
-    names = ("corpus_dir", "out", "run_dir", "shard_dir")
-    paths = {name: values[name] and Path(values[name]) for name in names if name in values}
-    return Context(**{**values, **paths})
+def run_workload(
+    name: str,
+    configs: Sequence[Any],
+    context: Context,
+    *,
+    out: str | Path | None = None,
+    output_format: Format = "table",
+) -> str:
+    """Runs a workload and returns its tables as text; whatever it measures is written at once.
+
+    Args:
+        name: of `WORKLOADS`.
+        configs: one of each of the workload's types.
+        context: what it is told beside them; ``out`` is set here.
+        out: see `bench_preset`.
+        output_format: "table", "markdown" or "json".
+
+    Raises:
+        UsageError, RunError: see `bench_preset`; what was measured before is in ``out``.
+        OSError: if a file cannot be written.
+    """
+    if output_format not in FORMATS:
+        raise UsageError(f"The format must be one of {FORMATS}. Received: {output_format!r}.")
+    out = None if out is None else Path(out).resolve()
+    if out is not None and not is_file(out):
+        context = dataclasses.replace(context, out=out)
+    arguments = (name, list(configs), context)
+    if find_workload(name).backends:
+        results = stream(perform, *arguments, backend=context.backend)
+    else:
+        results = perform(*arguments)
+    for measured in results:
+        if out is not None:
+            measured.write(out)
+    return measured.to_format(output_format)
 
 
-def _backend(in_child: bool) -> dict[str, Any] | None:
-    """Returns the backend, or None where the workload compares several and names them itself."""
-    if not in_child:
-        return None
-    from tfasr.bench.child import describe_backend
+def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measured]:
+    """Runs a workload in this process and yields what it has measured so far, in the end all of it.
 
-    return describe_backend()
+    Args:
+        name: of `WORKLOADS`.
+        configs: one of each of the workload's types.
+        context: what it is told beside them; figures are drawn into ``out``.
+    """
+    workload = find_workload(name)
+    results = workload.run(*configs, context)
+    for result in [results] if isinstance(results, Result) else results:
+        if context.out is not None:
+            draw(result.figures, context.out)
+        values = {
+            "workload": name,
+            "system": describe_system(),
+            # A workload that compares several backends names them itself.
+            "backend": describe_backend() if workload.backends else None,
+            "fraction": context.fraction,
+            "configs": {type(config).__name__: to_json(config) for config in configs},
+            "warmup_steps": result.warmup_steps,
+        }
+        values |= result.values if workload.flat else {"results": result.values}
+        yield Measured(list(result.tables), values)
 
 
-def _draw(result: Result, folder: Path) -> None:
-    from tfasr.display.style import write_png
+def _check_backend(bench: BenchConfig, workload: Workload, *, given: str | None) -> None:
+    if given is not None and not workload.backends:
+        raise UsageError(
+            f"--backend must be left out for the workload {bench.workload!r}, which starts "
+            f"the backends that its preset names. Received: {given!r}."
+        )
+    possible = workload.backends or ("tensorflow",)
+    if bench.backend not in possible:
+        raise UsageError(
+            f"The backend of the workload {bench.workload!r} must be one of {', '.join(possible)}. "
+            f"Received: {bench.backend!r}."
+        )
+    check_backend(bench.backend)
 
-    for name, draw in result.figures.items():
-        write_png(draw(), folder / f"{name}.png")
 
-
-def _finite(value: Any) -> Any:
-    """Returns JSON values with None for what is no finite number."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _resolved(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path).resolve()

@@ -1,10 +1,9 @@
 """What a workload of ``tfasr bench`` is, what it is told, what it returns, and which there are."""
 
 import ast
-import dataclasses
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +50,10 @@ class Context:
         run_dir: a trained run to evaluate where the workload can, or None.
         split: the prepared split to evaluate it on.
         shard_dir: where that is; None for the run's own.
+        checkpoint: of the run: "best" (by validation CER), "last", or a file.
+        log_probs: a file of log-probabilities to decode, or None.
+        save_log_probs: a file that gets a run's log-probabilities, or None.
+        lexicon: a file with a word a line; None for the run's own.
     """
 
     backend: str = "tensorflow"
@@ -60,6 +63,10 @@ class Context:
     run_dir: Path | None = None
     split: str = "validation"
     shard_dir: Path | None = None
+    checkpoint: str = "best"
+    log_probs: Path | None = None
+    save_log_probs: Path | None = None
+    lexicon: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -84,15 +91,19 @@ class Workload:
     """Something that is measured: what it is configured by, where it can run, and how.
 
     Attributes:
-        run: is given a config of each type in their order, then the `Context`.
+        run: is given a config of each type in their order, then the `Context`; returns the
+            `Result`, or yields one that grows with each measurement, so that none is lost.
         config_types: config classes that its presets may bind.
         backends: Keras's backends that it can run on, in a process of its own. Empty for a
             workload that starts processes itself, each on the backend that it wants.
+        flat: whether its values stand in ``results.json`` beside the description of the machine
+            instead of under "results".
     """
 
-    run: Callable[..., Result]
+    run: Callable[..., Result | Iterator[Result]]
     config_types: tuple[type, ...]
     backends: tuple[str, ...] = BACKENDS
+    flat: bool = False
 
 
 def _check(workload: Workload) -> None:
@@ -112,6 +123,8 @@ WORKLOADS: Registry[Workload] = Registry(
         "scaling": "tfasr.bench.scaling.workload:SCALING",
         "hardware_sweep": "tfasr.bench.sweep.workload:HARDWARE_SWEEP",
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
+        "decoder": "tfasr.bench.decoder.workload:DECODER",
+        "step": "tfasr.bench.step.workload:STEP",
     },
     check=_check,
 )
@@ -147,8 +160,3 @@ def find_workload(name: str) -> Workload:
             "A preset of tfasr bench binds it: try --gin_file bench/ds2_small.gin."
         )
     return WORKLOADS[name]
-
-
-def table_to_json(table: Table) -> dict[str, Any]:
-    """Returns a table as JSON values; ``Table(**values)`` reads it back."""
-    return dataclasses.asdict(table)

@@ -7,14 +7,12 @@ runs a workload of synthetic data that its preset describes.
 import argparse
 import importlib
 
+from tfasr.bench.results import FORMATS
 from tfasr.bench.workload import BACKENDS, WORKLOADS, purpose
 from tfasr.errors import UsageError
 
-SUBCOMMANDS = {
-    "decoder": "seconds, errors and memory of decoders over beam widths",
-    "step": "seconds, FLOP/s and memory of a training step",
-}
-FORMATS = ("table", "markdown", "json")
+SUBCOMMANDS = ("decoder", "step")
+"""Workloads with flags of their own, besides a preset."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
     )
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
-    for name, summary in SUBCOMMANDS.items():
+    for name in SUBCOMMANDS:
         module = importlib.import_module(f"tfasr.commands.bench_{name}")
-        subcommand = subcommands.add_parser(name, help=summary, description=module.__doc__)
+        subcommand = subcommands.add_parser(name, help=purpose(name), description=module.__doc__)
         module.add_arguments(subcommand)
         subcommand.set_defaults(run_subcommand=module.run)
 
@@ -49,9 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a workload's "
             "preset with --gin_file, such as bench/ds2_small.gin. Received: neither."
         )
-    from tfasr.commands.bench_workload import bench_workload
+    from tfasr.bench.perform import bench_preset
 
-    text = bench_workload(
+    text = bench_preset(
         arguments.gin_file,
         bindings=arguments.gin_binding,
         backend=arguments.backend,

@@ -4,9 +4,9 @@ import argparse
 import logging
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
+from tfasr.child import child_environment, module_command
 from tfasr.errors import RunError, UsageError
 
 log = logging.getLogger("tfasr")
@@ -73,7 +73,8 @@ def _train(batch_size: int, seed: int, shards: Path, run_dir: Path) -> None:
 def _tfasr(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     print(f"$ tfasr {shlex.join(words)}", flush=True)
-    finished = subprocess.run([sys.executable, "-m", "tfasr.cli", *words], check=False)
+    command = module_command("tfasr.cli", *words)
+    finished = subprocess.run(command, check=False, env=child_environment())
     if finished.returncode:
         raise RunError(
             f"Every step of the demo must succeed. tfasr {words[0]} ended with exit code "

@@ -1,9 +1,7 @@
 """Tables as text for a terminal and as Markdown."""
 
 import io
-import math
 from collections.abc import Sequence
-from typing import Any
 
 from tfasr.display.table import Table
 
@@ -72,15 +70,6 @@ def to_markdown(tables: Sequence[Table]) -> str:
         lines.extend(f"- {_markdown(note)}" for note in table.notes)
         blocks.append("\n".join(lines) + "\n")
     return "\n".join(blocks)
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows neither NaN nor infinity: they are null."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _markdown_row(cells: Sequence[str], *, escape: bool = True) -> str:

@@ -1,14 +1,13 @@
 """A report as text: for a terminal, for Markdown, for a program."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
 
 from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.report import Report, RunAnalysis, eval_s, train_s
-from tfasr.display.text import _finite
+from tfasr.display.json_text import to_json_text
 from tfasr.report.tables.costs import charges_json
 from tfasr.tta.brackets import Bracket
 
@@ -26,7 +25,7 @@ def to_json(report: Report) -> str:
         rows = [_result(report, index, target) for target in range(len(report.targets))]
         empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
         objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
-    return json.dumps(_finite(objects), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return to_json_text(objects)
 
 
 def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
@@ -36,7 +35,7 @@ def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
     reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
     """
     objects = [_group(report, result) for of_target in results for result in of_target]
-    return json.dumps(_finite(objects), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return to_json_text(objects)
 
 
 def _group(report: Report, result: GroupResult) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.bench.child import describe_backend
+from tfasr.bench.backends.config import BackendsConfig
 from tfasr.bench.keywords.training import word_losses
+from tfasr.bench.probes.backend import describe_backend
 from tfasr.bench.probes.ctc import ctc_losses
 from tfasr.bench.probes.make_stepper import make_stepper
 from tfasr.bench.probes.step import Batch, Stepper
@@ -19,45 +20,55 @@ NUM_CLASSES = 29
 FRAMES_PER_LABEL = 8
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
-    """Measures each model's step.
+def measure(
+    config: BackendsConfig,
+    keyword: KeywordSpotterConfig,
+    acoustic: AcousticModelConfig,
+    num_features: int,
+) -> dict[str, Any]:
+    """Measures each model's step on the running backend.
 
     Args:
-        request: ``keyword`` and ``acoustic`` (fields of the models' configs), ``num_features``,
-            ``keyword_batch_size``, ``acoustic_batch_size``, ``acoustic_frames``,
-            ``warmup_steps``, ``steps``.
+        config: sizes of batches, and how many steps.
+        keyword: the keyword spotter.
+        acoustic: the acoustic model.
+        num_features: features of each of the acoustic model's frames.
 
     Returns:
         ``backend``, and by model ``first_s`` (the first step, which compiles), ``forward_ms`` and
         ``step_ms`` (of each step that counts).
     """
+    models = {
+        "keyword spotter": _keyword_spotter(config, keyword),
+        "acoustic model": _acoustic_model(config, acoustic, num_features),
+    }
     return {
         "backend": describe_backend(),
-        "models": {
-            "keyword spotter": _times(*_keyword_spotter(request), request),
-            "acoustic model": _times(*_acoustic_model(request), request),
-        },
+        "models": {name: _times(*prepared, config) for name, prepared in models.items()},
     }
 
 
-def _keyword_spotter(request: dict[str, Any]) -> tuple[Stepper, Batch]:
-    config = KeywordSpotterConfig(**request["keyword"])
-    model = KeywordSpotter(config)
+def _keyword_spotter(
+    config: BackendsConfig, network: KeywordSpotterConfig
+) -> tuple[Stepper, Batch]:
+    model = KeywordSpotter(network)
     model.build()
     random = np.random.default_rng(0)
-    size = request["keyword_batch_size"]
-    features = random.standard_normal((size, config.num_frames, config.num_bins), np.float32)
-    words = random.integers(0, config.num_words, size, np.int32)
+    size = config.keyword_batch_size
+    features = random.standard_normal((size, network.num_frames, network.num_bins), np.float32)
+    words = random.integers(0, network.num_words, size, np.int32)
     stepper = make_stepper(model, word_losses, keras.optimizers.Adam())
     return stepper, Batch((features,), (words,))
 
 
-def _acoustic_model(request: dict[str, Any]) -> tuple[Stepper, Batch]:
-    model = AcousticModel(AcousticModelConfig(**request["acoustic"]), NUM_CLASSES)
-    model.build((None, None, request["num_features"]))
+def _acoustic_model(
+    config: BackendsConfig, network: AcousticModelConfig, num_features: int
+) -> tuple[Stepper, Batch]:
+    model = AcousticModel(network, NUM_CLASSES)
+    model.build((None, None, num_features))
     random = np.random.default_rng(0)
-    size, frames = request["acoustic_batch_size"], request["acoustic_frames"]
-    features = random.standard_normal((size, frames, request["num_features"]), np.float32)
+    size, frames = config.acoustic_batch_size, config.acoustic_frames
+    features = random.standard_normal((size, frames, num_features), np.float32)
     lengths = np.full(size, frames, np.int32)
     num_labels = max(1, frames // FRAMES_PER_LABEL)
     targets = (
@@ -69,15 +80,15 @@ def _acoustic_model(request: dict[str, Any]) -> tuple[Stepper, Batch]:
     return stepper, Batch((features, lengths), targets)
 
 
-def _times(stepper: Stepper, batch: Batch, request: dict[str, Any]) -> dict[str, Any]:
+def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> dict[str, Any]:
     placed = stepper.place(batch)
     first_s = _seconds(stepper.update, placed)
-    for _ in range(request["warmup_steps"] - 1):
+    for _ in range(config.warmup_steps - 1):
         stepper.update(placed)
-    for _ in range(request["warmup_steps"]):
+    for _ in range(config.warmup_steps):
         stepper.forward(placed)
     forward_ms, step_ms = [], []
-    for _ in range(request["steps"]):
+    for _ in range(config.steps):
         forward_ms.append(1000 * _seconds(stepper.forward, placed))
         step_ms.append(1000 * _seconds(stepper.update, placed))
     return {"first_s": first_s, "forward_ms": forward_ms, "step_ms": step_ms}

@@ -5,11 +5,12 @@ from typing import Any
 
 from tfasr.bench.backends.config import BackendsConfig
 from tfasr.bench.backends.figure import backends_figure
+from tfasr.bench.backends.measure import measure
 from tfasr.bench.backends.table import backends_table
 from tfasr.bench.backends.times import collected
-from tfasr.bench.child import installed_backends, run_in_child
+from tfasr.bench.probes.backend import installed_backends
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.config import to_json
+from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -32,24 +33,13 @@ def run(
         raise UsageError(
             f"Of BackendsConfig.backends one must be installed. Received: {config.backends}."
         )
-    request = {
-        "keyword": to_json(keyword),
-        "acoustic": to_json(acoustic),
-        "num_features": features.num_features,
-        "keyword_batch_size": config.keyword_batch_size,
-        "acoustic_batch_size": config.acoustic_batch_size,
-        "acoustic_frames": config.acoustic_frames,
-        "warmup_steps": config.warmup_steps,
-        "steps": config.steps,
-    }
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in present}
     for number in range(config.rounds):
         # Another one begins each round, so that none always finds the machine warm or cold.
         for name in present[number % len(present) :] + present[: number % len(present)]:
             _log.info("round %d of %d: %s", number + 1, config.rounds, name)
-            answers[name].append(
-                run_in_child("tfasr.bench.backends.measure:measure", request, backend=name)
-            )
+            configs = (config, keyword, acoustic, features.num_features)
+            answers[name].append(call(measure, *configs, backend=name))
     sizes = {
         "keyword spotter": config.keyword_batch_size,
         "acoustic model": config.acoustic_batch_size,

@@ -1,6 +1,5 @@
 """What one decoder at one beam width costs, and what it hears."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,15 +42,6 @@ class DecoderMeasurement:
     def wall_s_per_audio_hour(self) -> float:
         """Wall-clock seconds for an hour of audio."""
         return self.wall_s / self.audio_hours
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns JSON values, from which `from_json` makes the same again."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "DecoderMeasurement":
-        """Returns what `to_json` was asked of."""
-        return cls(**{**content, "counts": ErrorCounts(**content["counts"])})
 
 
 @dataclass(frozen=True)

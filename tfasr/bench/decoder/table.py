@@ -1,15 +1,11 @@
 """The comparison of decoders as a table and as JSON."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tfasr.bench.decoder.log_probs import LogProbs
 from tfasr.bench.decoder.rows import DecoderRow
 from tfasr.display.table import UNKNOWN, Table
-from tfasr.display.text import to_markdown, to_text
-from tfasr.telemetry.system import describe_system
 
 _COLUMNS = [
     "decoder",
@@ -53,8 +49,6 @@ class DecoderComparison:
     def to_json(self) -> dict[str, Any]:
         """Returns JSON values; rates are fractions, what could not be told is null."""
         return {
-            "workload": "decoder",
-            "system": describe_system(),
             "source": self.source,
             "utterances": len(self.load.references),
             "audio_s": float(self.load.audio_s.sum()),
@@ -112,30 +106,3 @@ def _dictionary_note(load: LogProbs) -> str:
         f"The dictionary holds {len(known)} words; {foreign:.2%} of the spoken words are not among "
         "them and cannot be heard by word beam search."
     )
-
-
-FORMATS = ("table", "markdown", "json")
-
-
-def to_format(comparison: DecoderComparison, output_format: str) -> str:
-    """Returns a comparison as a terminal's table, as Markdown or as JSON."""
-    if output_format == "json":
-        return json.dumps(comparison.to_json(), indent=1, ensure_ascii=False) + "\n"
-    write = to_markdown if output_format == "markdown" else to_text
-    return write([comparison.table()])
-
-
-def write_comparison(comparison: DecoderComparison, folder: Path) -> None:
-    """Writes ``decoder.png``, ``results.json`` and ``table.md``; makes the folder where missing.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
-    # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.bench.decoder.figure import decoder_figure
-    from tfasr.display.style import write_png
-
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.json").write_text(to_format(comparison, "json"), encoding="utf-8")
-    (folder / "table.md").write_text(to_format(comparison, "markdown"), encoding="utf-8")
-    write_png(decoder_figure(comparison.rows), folder / "decoder.png")

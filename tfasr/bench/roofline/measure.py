@@ -12,6 +12,7 @@ from tfasr.bench.probes.model_modules import UPDATE, modules_of
 from tfasr.bench.probes.module_timing import Replicas, module_seconds
 from tfasr.bench.probes.noise import noise_batch
 from tfasr.bench.roofline.bandwidth import cpu_bandwidth, gpu_bandwidth
+from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.kernels import profile
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -19,41 +20,47 @@ from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 
 
-def measure_ceilings(request: dict[str, Any]) -> dict[str, Any]:
+def measure_ceilings(
+    config: RooflineConfig, threads: int, arrays: dict[str, int]
+) -> dict[str, Any]:
     """Measures the ceilings at one number of threads.
 
     Args:
-        request: ``threads``, ``precisions``, ``seconds`` for each measurement, ``matmul_size`` (0
-            for the default) and ``arrays``: names and bytes of arrays to move.
+        config: precisions, seconds for each measurement and size of the matmuls.
+        threads: of an operation.
+        arrays: names and bytes of arrays to move.
 
     Returns:
         ``flops_per_s`` by precision and ``bytes_per_s`` by array's name, "copy" and "triad" each;
         ``device`` "GPU" or "CPU".
     """
-    tf.config.threading.set_intra_op_parallelism_threads(request["threads"])
-    seconds, on_gpu = request["seconds"], bool(tf.config.list_physical_devices("GPU"))
-    size = request["matmul_size"] or None
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
+    size = config.matmul_size or None
     return {
-        "threads": request["threads"],
+        "threads": threads,
         "device": "GPU" if on_gpu else "CPU",
         "flops_per_s": {
-            name: matmul_ceiling(name, seconds=seconds, size=size) for name in request["precisions"]
+            name: matmul_ceiling(name, seconds=seconds, size=size) for name in config.precisions
         },
         "bytes_per_s": {
             name: gpu_bandwidth(size_bytes, seconds)
             if on_gpu
-            else cpu_bandwidth(size_bytes, request["threads"], seconds)
-            for name, size_bytes in request["arrays"].items()
+            else cpu_bandwidth(size_bytes, threads, seconds)
+            for name, size_bytes in arrays.items()
         },
     }
 
 
-def measure_model(request: dict[str, Any]) -> dict[str, Any]:
+def measure_model(
+    config: RooflineConfig, model_config: AcousticModelConfig, features: FeatureConfig
+) -> dict[str, Any]:
     """Times a model's modules, and asks the profiler for the kernels of whole steps.
 
     Args:
-        request: ``model`` and ``features`` (configs), ``precision``, ``batch``, ``frames``,
-            ``labels``, ``rounds`` and ``profiled_steps``.
+        config: precision, sizes of the batch, rounds and profiled steps.
+        model_config: the model.
+        features: what it takes.
 
     Returns:
         ``modules`` as `module_seconds` does, ``kernels`` with seconds for one step, ``no_kernels``
@@ -61,25 +68,25 @@ def measure_model(request: dict[str, Any]) -> dict[str, Any]:
     """
     tf.get_logger().setLevel("ERROR")
     experiment = Experiment(
-        model=AcousticModelConfig(**request["model"]),
-        features=FeatureConfig(**request["features"]),
-        training=TrainingConfig(precision=request["precision"]),
+        model=model_config,
+        features=features,
+        training=TrainingConfig(precision=config.precision),
     )
     alphabet, strategy = Alphabet(), make_strategy(1)
     model = build_model(experiment, alphabet, compiled=True)
     batch = noise_batch(
-        request["batch"],
-        request["frames"],
-        request["labels"],
-        num_features=experiment.features.num_features,
+        config.batch,
+        config.frames,
+        config.labels,
+        num_features=features.num_features,
         num_classes=alphabet.num_classes,
     )
-    modules = module_seconds(model, batch, strategy, request["rounds"])
+    modules = module_seconds(model, batch, strategy, config.rounds)
     assert [one["module"] for one in modules] == [*(m.name for m in modules_of(model)), UPDATE]
     placed = {name: tf.constant(value) for name, value in batch.items()}
     step = Replicas(strategy).compiled(lambda b: [model.train_step(b)["utterance_loss"]], placed)
     step()
-    steps = request["profiled_steps"]
+    steps = config.profiled_steps
     kernels, reason = profile(step, steps) if steps else ([], "no step was profiled")
     return {
         "modules": modules,

@@ -4,11 +4,12 @@ import os
 from typing import Any
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.child import run_in_child
 from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.costs import model_costs
+from tfasr.bench.roofline.measure import measure_ceilings, measure_model
 from tfasr.bench.roofline.points import RooflineAnalysis
 from tfasr.bench.workload import Context, Result, Workload
+from tfasr.child import call
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
@@ -35,11 +36,7 @@ def run(
             f"Received: --backend {context.backend}. Leave it out."
         )
     ceilings = [
-        run_in_child(
-            "tfasr.bench.roofline.measure:measure_ceilings",
-            _ceiling_request(config, threads),
-            backend="tensorflow",
-        )
+        call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
         for threads in _thread_counts(config)
     ]
     models = [("model", model)]
@@ -67,7 +64,8 @@ def _thread_counts(config: RooflineConfig) -> list[int]:
     return sorted(n for n in powers if n <= cores)
 
 
-def _ceiling_request(config: RooflineConfig, threads: int) -> dict[str, Any]:
+def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
+    """Returns names and bytes of the arrays whose moving is measured."""
     from tfasr.bench.probes.devices import num_gpus
     from tfasr.bench.roofline.bandwidth import cache_bytes
 
@@ -79,13 +77,7 @@ def _ceiling_request(config: RooflineConfig, threads: int) -> dict[str, Any]:
         # Three arrays share a cache; half of it is left to whoever else uses it.
         arrays |= {f"L{n}": caches[n] // 6 for n in (3,) if n in caches}
         arrays |= {f"L{n}": caches[n] // 6 * threads for n in (2,) if n in caches}
-    return {
-        "threads": threads,
-        "precisions": list(config.precisions),
-        "seconds": config.ceiling_s,
-        "matmul_size": config.matmul_size,
-        "arrays": arrays,
-    }
+    return arrays
 
 
 def _small(model: AcousticModelConfig, units: int) -> AcousticModelConfig:
@@ -97,17 +89,7 @@ def _measure(
     name: str, model: AcousticModelConfig, config: RooflineConfig, features: FeatureConfig
 ) -> dict[str, Any]:
     sizes = {"batch": config.batch, "frames": config.frames, "labels": config.labels}
-    request = {
-        **sizes,
-        "model": to_json(model),
-        "features": to_json(features),
-        "precision": config.precision,
-        "rounds": config.rounds,
-        "profiled_steps": config.profiled_steps,
-    }
-    answer = run_in_child(
-        "tfasr.bench.roofline.measure:measure_model", request, backend="tensorflow"
-    )
+    answer = call(measure_model, config, model, features, backend="tensorflow")
     costs = model_costs(
         model,
         num_features=features.num_features,

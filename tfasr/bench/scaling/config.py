@@ -1,8 +1,10 @@
 """What the scaling analysis runs."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tfasr.config import config_class, require
+from tfasr.data.features import FeatureConfig
 
 
 @config_class
@@ -57,3 +59,49 @@ class ScalingConfig:
         require(0 <= self.overlap <= 1, self, "overlap", "in 0..1")
         for field in ("module_rounds", "link_gigabytes_per_s", "link_latency_us"):
             require(getattr(self, field) >= 0, self, field, "at least 0")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Training steps on batches of one size.
+
+    Attributes:
+        name: "weak", "strong" or "single".
+        per_device_batch: utterances on each device.
+        steps: how many.
+        loader: whether batches are read from shards; else one lies in memory.
+    """
+
+    name: str
+    per_device_batch: int
+    steps: int
+    loader: bool = False
+
+
+@dataclass(frozen=True)
+class ScalingTask:
+    """What one process measures: everything on one number of devices.
+
+    Attributes:
+        devices: how many share the work.
+        model: its config.
+        features: what it takes.
+        precision: Keras's dtype policy.
+        frames: feature frames of each utterance.
+        labels: labels of each.
+        loads: in their order.
+        module_batch: utterances of the batch on which modules are timed; 0 for no times.
+        rounds: repetitions of each of those times.
+        all_reduce: whether it is timed.
+    """
+
+    devices: int
+    model: Any
+    features: FeatureConfig
+    precision: str
+    frames: int
+    labels: int
+    loads: tuple[Load, ...]
+    module_batch: int
+    rounds: int
+    all_reduce: bool

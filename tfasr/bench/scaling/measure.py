@@ -1,5 +1,6 @@
 """The measuring process of the scaling analysis: one number of devices, real training steps."""
 
+import dataclasses
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,9 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.devices import peak_device_bytes, use_devices, watched_gpus
 from tfasr.bench.probes.module_timing import module_seconds
 from tfasr.bench.probes.noise import noise_batch, write_noise_split
+from tfasr.bench.scaling.config import Load, ScalingTask
 from tfasr.bench.scaling.replicas import all_reduce_seconds, replica_seconds
-from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import Batch, BatchSource, PipelineConfig
-from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -22,14 +22,8 @@ from tfasr.training.experiment import Experiment, TrainingConfig
 _LITTLE_BYTES = 4096
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
+def measure(task: ScalingTask) -> dict[str, Any]:
     """Measures everything on one number of devices.
-
-    Args:
-        request: ``devices``; ``model`` and ``features`` (configs); ``precision``; ``frames``,
-            ``labels``; ``loads``, each with ``name``, ``per_device_batch``, ``steps`` and
-            ``loader`` (whether shards are read); ``module_batch`` (0 for no time per module),
-            ``rounds``; ``all_reduce`` (whether it is timed).
 
     Returns:
         ``loads`` with the seconds of every step, the first ones too; ``modules``, ``all_reduce``,
@@ -37,41 +31,37 @@ def measure(request: dict[str, Any]) -> dict[str, Any]:
     """
     # TensorFlow tells of every all-reduce that it plans, and takes so many functions for a mistake.
     tf.get_logger().setLevel("ERROR")
-    kind = use_devices(request["devices"])
-    process = _Process(request)
+    kind = use_devices(task.devices)
+    process = _Process(task)
     gpus: list[dict[str, Any]] = []
     loads = []
     with watched_gpus(gpus):
-        for load in request["loads"]:
-            loads.append({**load, **process.train(**_of_load(load))})
-    found = {"devices": request["devices"], "kind": kind, "loads": loads, "gpus": gpus}
-    found["peak_device_bytes"] = peak_device_bytes(request["devices"])
+        for load in task.loads:
+            loads.append({**dataclasses.asdict(load), **process.train(load)})
+    found = {"devices": task.devices, "kind": kind, "loads": loads, "gpus": gpus}
+    found["peak_device_bytes"] = peak_device_bytes(task.devices)
     found["peak_memory_mib"] = peak_memory_mib()
     found["gradient_bytes"] = process.gradient_bytes
-    if request["module_batch"]:
-        found["modules"] = process.modules(request["module_batch"], request["rounds"])
-        found["replica_s"] = process.replicas(request["module_batch"], request["rounds"])
-    if request["all_reduce"] and request["devices"] > 1:
+    if task.module_batch:
+        found["modules"] = process.modules(task.module_batch, task.rounds)
+        found["replica_s"] = process.replicas(task.module_batch, task.rounds)
+    if task.all_reduce and task.devices > 1:
         # All gradients at once, and so little that only the latency is left.
         sizes = [_LITTLE_BYTES, process.gradient_bytes]
-        found["all_reduce"] = all_reduce_seconds(process.strategy, sizes, request["rounds"])
+        found["all_reduce"] = all_reduce_seconds(process.strategy, sizes, task.rounds)
     return found
-
-
-def _of_load(load: dict[str, Any]) -> dict[str, Any]:
-    return {name: load[name] for name in ("per_device_batch", "steps", "loader")}
 
 
 class _Process:
     """A model on this process's devices, and batches for it."""
 
-    def __init__(self, request: dict[str, Any]):
-        self._frames, self._labels = request["frames"], request["labels"]
-        self._replicas = request["devices"]
+    def __init__(self, task: ScalingTask):
+        self._frames, self._labels = task.frames, task.labels
+        self._replicas = task.devices
         self._experiment = Experiment(
-            model=AcousticModelConfig(**request["model"]),
-            features=FeatureConfig(**request["features"]),
-            training=TrainingConfig(num_replicas=self._replicas, precision=request["precision"]),
+            model=task.model,
+            features=task.features,
+            training=TrainingConfig(num_replicas=self._replicas, precision=task.precision),
         )
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
@@ -83,11 +73,12 @@ class _Process:
         """Bytes of the gradients of all trainable weights, in float32."""
         return 4 * sum(int(np.prod(weight.shape)) for weight in self.model.trainable_variables)
 
-    def train(self, per_device_batch: int, steps: int, loader: bool) -> dict[str, Any]:
+    def train(self, load: Load) -> dict[str, Any]:
         """Takes training steps as `tfasr train` does and returns the seconds of each."""
+        steps = load.steps
         with tempfile.TemporaryDirectory() as folder:
-            size = per_device_batch * self._replicas
-            dataset = self._loaded(Path(folder), size, steps) if loader else self._held(size)
+            size = load.per_device_batch * self._replicas
+            dataset = self._loaded(Path(folder), size, steps) if load.loader else self._held(size)
             if self._replicas > 1:
                 dataset = self.strategy.distribute_datasets_from_function(lambda _: dataset)
             iterator, step_s, wait_s = iter(dataset), [], []

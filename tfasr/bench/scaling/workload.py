@@ -1,12 +1,10 @@
 """Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
 
-from typing import Any
-
-from tfasr.bench.child import run_in_child
 from tfasr.bench.scaling.analysis import ScalingAnalysis
-from tfasr.bench.scaling.config import ScalingConfig
+from tfasr.bench.scaling.config import Load, ScalingConfig, ScalingTask
+from tfasr.bench.scaling.measure import measure
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.config import to_json
+from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -33,9 +31,9 @@ def run(
         )
     counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
     answers = [
-        run_in_child(
-            "tfasr.bench.scaling.measure:measure",
-            _request(config, model, features, count, counts, context.fraction),
+        call(
+            measure,
+            _task(config, model, features, count, counts, context.fraction),
             backend="tensorflow",
         )
         for count in counts
@@ -58,40 +56,31 @@ def default_counts(strong_utterances: int) -> list[int]:
     return sorted(n for n in powers if n <= most and strong_utterances % n == 0)
 
 
-def _request(
+def _task(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
-) -> dict[str, Any]:
+) -> ScalingTask:
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    loads = [_load("weak", config.weak_utterances, steps)]
+    loads = [Load("weak", config.weak_utterances, steps)]
     if config.loader:
-        loads.append(_load("weak", config.weak_utterances, steps, loader=True))
-    loads.append(_load("strong", config.strong_utterances // count, steps))
+        loads.append(Load("weak", config.weak_utterances, steps, loader=True))
+    loads.append(Load("strong", config.strong_utterances // count, steps))
     if count == 1:
         # The prediction is made of one device's steps on the batches that it predicts for.
         few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
-        loads += [_load("single", config.strong_utterances // n, few) for n in counts if n > 1]
+        loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
     timed = config.module_rounds and count in (counts[0], counts[-1])
-    return {
-        "devices": count,
-        "model": to_json(model),
-        "features": to_json(features),
-        "precision": config.precision,
-        "frames": config.frames,
-        "labels": config.labels,
-        "loads": loads,
-        "module_batch": config.weak_utterances if timed else 0,
-        "rounds": max(config.module_rounds, 5),
-        "all_reduce": not config.link_gigabytes_per_s,
-    }
-
-
-def _load(name: str, per_device_batch: int, steps: int, loader: bool = False) -> dict[str, Any]:
-    return {
-        "name": name,
-        "per_device_batch": per_device_batch,
-        "steps": steps,
-        "loader": loader,
-    }
+    return ScalingTask(
+        devices=count,
+        model=model,
+        features=features,
+        precision=config.precision,
+        frames=config.frames,
+        labels=config.labels,
+        loads=tuple(loads),
+        module_batch=config.weak_utterances if timed else 0,
+        rounds=max(config.module_rounds, 5),
+        all_reduce=not config.link_gigabytes_per_s,
+    )
 
 
 SCALING = Workload(run, (ScalingConfig, AcousticModelConfig, FeatureConfig), backends=())

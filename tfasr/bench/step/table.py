@@ -1,13 +1,9 @@
-"""Measured training steps as a table and as JSON."""
+"""Measured training steps as a table."""
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from tfasr.bench.step.timing import WARM_UPS, StepTiming
 from tfasr.display.table import UNKNOWN, Table
-from tfasr.display.text import to_markdown, to_text
-from tfasr.telemetry.system import describe_system
 
 _COLUMNS = [
     "batch x\nframes",
@@ -45,32 +41,6 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
         + ".",
     ]
     return Table("A training step", _COLUMNS, [_cells(timing) for timing in timings], notes)
-
-
-def steps_to_json(timings: Sequence[StepTiming], source: dict[str, Any]) -> dict[str, Any]:
-    """Returns JSON values: the machine, what was asked, a flat object for each step.
-
-    Args:
-        timings: measured steps.
-        source: the preset and bindings.
-    """
-    return {
-        "workload": "step",
-        "system": describe_system(),
-        "source": source,
-        "warm_up_calls": WARM_UPS,
-        "rows": [timing.to_json() for timing in timings],
-    }
-
-
-def steps_to_format(
-    timings: Sequence[StepTiming], source: dict[str, Any], output_format: str
-) -> str:
-    """Returns a terminal's table ("table"), "markdown" or "json"."""
-    if output_format == "json":
-        return json.dumps(steps_to_json(timings, source), indent=1, ensure_ascii=False) + "\n"
-    write = to_markdown if output_format == "markdown" else to_text
-    return write([step_table(timings)])
 
 
 def _cells(timing: StepTiming) -> list[str]:

@@ -110,8 +110,3 @@ class StepTiming:
             "model_flops_utilisation",
         )
         return {**dataclasses.asdict(self), **{name: getattr(self, name) for name in derived}}
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "StepTiming":
-        """Reads what `to_json` returned."""
-        return cls(**{field.name: values[field.name] for field in dataclasses.fields(cls)})

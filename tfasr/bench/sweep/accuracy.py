@@ -1,7 +1,7 @@
 """What each precision costs a trained run in errors."""
 
 import dataclasses
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 
@@ -9,34 +9,35 @@ from tfasr.bench.decoder.log_probs import log_softmax
 from tfasr.bench.sweep.litert import convert, convertible, runner
 from tfasr.bench.sweep.measure import LITERT, cores
 from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.metrics import count_errors
+from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.acoustic_model import AcousticModel
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.trained import TrainedModel, open_trained
 
 
-def measure(request: dict[str, Any]) -> dict[str, Any]:
+def measure_errors(
+    run_dir: Path,
+    split: str,
+    precision: str,
+    shard_dir: Path | None = None,
+    checkpoint: str = "best",
+) -> ErrorCounts:
     """Evaluates a run's model in one precision, decoding greedily.
 
     Args:
-        request: ``run_dir``, ``split``, ``shard_dir`` (or None), ``checkpoint``, ``precision``.
-
-    Returns:
-        Counts and rates as fractions, see `tfasr.metrics.ErrorCounts.to_json`.
+        run_dir: a folder that `tfasr train` wrote.
+        split: a prepared split.
+        precision: of `tfasr.bench.sweep.config.PRECISIONS`.
+        shard_dir: where the split is; None for the run's own.
+        checkpoint: "best" (by validation CER), "last", or a file.
     """
-    trained = open_trained(
-        request["run_dir"],
-        request["split"],
-        shard_dir=request["shard_dir"],
-        checkpoint=request["checkpoint"],
-    )
-    precision = request["precision"]
+    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
     evaluate = _by_litert if precision in LITERT else _by_keras
-    return evaluate(trained, precision).to_json()
+    return evaluate(trained, precision)
 
 
-def _by_keras(trained: TrainedModel, precision: str):
+def _by_keras(trained: TrainedModel, precision: str) -> ErrorCounts:
     training = dataclasses.replace(trained.experiment.training, precision=precision)
     experiment = dataclasses.replace(trained.experiment, training=training)
     model = build_model(experiment, trained.alphabet, compiled=False)
@@ -44,7 +45,7 @@ def _by_keras(trained: TrainedModel, precision: str):
     return Evaluator(model, trained.source, GreedyDecoder(trained.alphabet)).evaluate().counts
 
 
-def _by_litert(trained: TrainedModel, precision: str):
+def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
     config = convertible(trained.experiment.model)
     model = AcousticModel(config, trained.alphabet.num_classes, dtype="float32")
     model.build((None, None, trained.experiment.features.num_features))

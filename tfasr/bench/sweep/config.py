@@ -1,6 +1,7 @@
 """What the hardware sweep measures."""
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tfasr.config import config_class, require
 
@@ -50,3 +51,24 @@ class SweepConfig:
             require(getattr(self, field) > 0, self, field, "positive")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
         require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """What one process of the sweep measures.
+
+    Attributes:
+        model: its config.
+        num_features: features per frame.
+        precision: of `PRECISIONS`.
+        batches: numbers of utterances.
+        calls: measured for each.
+        sweep: the other sizes.
+    """
+
+    model: Any
+    num_features: int
+    precision: str
+    batches: tuple[int, ...]
+    calls: int
+    sweep: SweepConfig

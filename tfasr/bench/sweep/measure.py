@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.noise import noise_batch
+from tfasr.bench.sweep.config import SweepTask
 from tfasr.bench.sweep.litert import convert, convertible, runner
 from tfasr.bench.sweep.rows import expected_bytes
 from tfasr.data.features import FeatureConfig
@@ -27,12 +28,8 @@ LITERT = {"int8": True, "litert_float32": False}
 Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def measure_inference(request: dict[str, Any]) -> dict[str, Any]:
+def measure_inference(task: SweepTask) -> dict[str, Any]:
     """Measures the latency of a batch over batch sizes.
-
-    Args:
-        request: ``model``, ``features`` (configs), ``precision``, ``batches``, ``frames``,
-            ``labels``, ``calls``, ``warmup``.
 
     Returns:
         ``batches``, see `SweepRow.of`, and ``logit_error``: the root of the mean squared
@@ -40,51 +37,43 @@ def measure_inference(request: dict[str, Any]) -> dict[str, Any]:
         of their mean square.
     """
     _prepare()
-    model = AcousticModelConfig(**request["model"])
-    num_features = FeatureConfig(**request["features"]).num_features
-    sizes = (request["frames"], num_features)
-    answer = _inference_function(model, request["precision"], *sizes)
+    sizes = (task.sweep.frames, task.num_features)
+    answer = _inference_function(task.model, task.precision, *sizes)
     found = []
-    for size in sorted(request["batches"]):
-        batch = _noise(request, size, num_features)
-        logits = answer(size)
-        call = _call(logits, batch)
-        found.append(_measured(size, call, request["calls"], request["warmup"]))
-    batch = _noise(request, 1, num_features)
+    for size in sorted(task.batches):
+        call = _call(answer(size), _noise(task, size))
+        found.append(_measured(size, call, task.calls, task.sweep.warmup))
+    batch = _noise(task, 1)
     given = (batch["features"], batch["feature_lengths"])
-    exact = _inference_function(model, "float32", *sizes)(1)(*given)
+    exact = _inference_function(task.model, "float32", *sizes)(1)(*given)
     difference = answer(1)(*given) - exact
     error = float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
     return {"batches": found, "logit_error": error}
 
 
-def measure_training(request: dict[str, Any]) -> dict[str, Any]:
+def measure_training(task: SweepTask, features: FeatureConfig) -> dict[str, Any]:
     """Measures training steps over growing batch sizes, until the memory would be full.
-
-    Args:
-        request: see `measure_inference`; ``memory_share`` of what is free may be taken.
 
     Returns:
         ``batches``, see `SweepRow.of`; one that would not fit has a reason and no seconds.
     """
     _prepare()
-    features = FeatureConfig(**request["features"])
     experiment = Experiment(
-        model=AcousticModelConfig(**request["model"]),
+        model=task.model,
         features=features,
-        training=TrainingConfig(precision=request["precision"], seed=SEED),
+        training=TrainingConfig(precision=task.precision, seed=SEED),
     )
     model = build_model(experiment, Alphabet(), compiled=True)
     step = tf.function(lambda batch: model.train_step(batch)["utterance_loss"])
     found, sizes, peaks = [], [], []
-    for size in sorted(request["batches"]):
-        reason = _too_much(sizes, peaks, size, request["memory_share"])
+    for size in sorted(task.batches):
+        reason = _too_much(sizes, peaks, size, task.sweep.memory_share)
         if not reason:
             try:
-                noise = _noise(request, size, features.num_features)
+                noise = _noise(task, size)
                 batch = {name: tf.constant(value) for name, value in noise.items()}
                 measured = _measured(
-                    size, lambda batch=batch: step(batch), request["calls"], request["warmup"]
+                    size, lambda batch=batch: step(batch), task.calls, task.sweep.warmup
                 )
             except (tf.errors.ResourceExhaustedError, MemoryError):
                 reason = "out of memory"
@@ -106,10 +95,10 @@ def _prepare() -> None:
         tf.config.experimental.set_memory_growth(gpu, True)
 
 
-def _noise(request: dict[str, Any], size: int, num_features: int) -> dict[str, np.ndarray]:
+def _noise(task: SweepTask, size: int) -> dict[str, np.ndarray]:
     classes = Alphabet().num_classes
-    shape = (size, request["frames"], request["labels"])
-    return noise_batch(*shape, num_features=num_features, num_classes=classes)
+    shape = (size, task.sweep.frames, task.sweep.labels)
+    return noise_batch(*shape, num_features=task.num_features, num_classes=classes)
 
 
 def _inference_function(

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from tfasr.bench.child import run_in_child
-from tfasr.bench.sweep.config import SweepConfig
+from tfasr.bench.sweep.accuracy import measure_errors
+from tfasr.bench.sweep.config import SweepConfig, SweepTask
+from tfasr.bench.sweep.measure import LITERT, measure_inference, measure_training
 from tfasr.bench.sweep.rows import SweepRow, flag_cliffs
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.config import to_json
+from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -39,16 +40,19 @@ def run(
     rows: list[SweepRow] = []
     logit_errors: dict[str, float] = {}
     for precision in config.precisions:
-        request = {**_request(config, model, features, precision), "calls": calls}
-        answer = _child("sweep.measure:measure_inference", request)
+        task = SweepTask(
+            model, features.num_features, precision, config.inference_batches, calls, config
+        )
+        answer = call(measure_inference, task, backend="tensorflow")
         logit_errors[precision] = answer["logit_error"]
         rows += [SweepRow.of("inference", precision, one) for one in answer["batches"]]
     for precision in config.precisions:
-        if precision in ("litert_float32", "int8") or not config.training_batches:
+        if precision in LITERT or not config.training_batches:
             continue
-        request = _request(config, model, features, precision)
-        request |= {"batches": list(config.training_batches), "calls": steps}
-        answer = _child("sweep.measure:measure_training", request)
+        task = SweepTask(
+            model, features.num_features, precision, config.training_batches, steps, config
+        )
+        answer = call(measure_training, task, features, backend="tensorflow")
         rows += [SweepRow.of("training", precision, one) for one in answer["batches"]]
     analysis = SweepAnalysis(
         rows=flag_cliffs(rows, config.cliff_tolerance),
@@ -68,35 +72,19 @@ def run(
     )
 
 
-def _child(function: str, request: dict[str, Any]) -> Any:
-    return run_in_child(f"tfasr.bench.{function}", request, backend="tensorflow")
-
-
-def _request(config: SweepConfig, model, features, precision: str) -> dict[str, Any]:
-    return {
-        "model": to_json(model),
-        "features": to_json(features),
-        "precision": precision,
-        "batches": list(config.inference_batches),
-        "frames": config.frames,
-        "labels": config.labels,
-        "warmup": config.warmup,
-        "memory_share": config.memory_share,
-    }
-
-
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
     """Returns the error counts of the run in every precision; None without a run."""
     if context.run_dir is None:
         return None
-    request = {
-        "run_dir": str(context.run_dir),
-        "split": context.split,
-        "shard_dir": context.shard_dir and str(context.shard_dir),
-        "checkpoint": "best",
-    }
     return {
-        precision: _child("sweep.accuracy:measure", {**request, "precision": precision})
+        precision: call(
+            measure_errors,
+            context.run_dir,
+            context.split,
+            precision,
+            context.shard_dir,
+            backend="tensorflow",
+        ).to_json()
         for precision in config.precisions
     }
 

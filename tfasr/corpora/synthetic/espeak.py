@@ -10,12 +10,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
+from tfasr.child import child_environment, module_command
 from tfasr.corpora.synthetic.espeak_process import ANSWER, SAMPLE_RATE_HZ
 from tfasr.errors import RunError, UsageError
 
@@ -44,11 +44,11 @@ class Espeak:
             data = resources.enter_context(_short_path(data))
             self._complaints = resources.enter_context(tempfile.TemporaryFile())
             self._child = subprocess.Popen(
-                [sys.executable, "-m", "tfasr.corpora.synthetic.espeak_process", library, data],
+                module_command("tfasr.corpora.synthetic.espeak_process", library, data),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
-                env={**os.environ, "PYTHONPATH": _module_path()},
+                env=child_environment(),
             )
             resources.callback(self._end_child)
             self._receive("while starting")
@@ -136,9 +136,3 @@ def _short_path(data: str):
         link = Path(folder, "data")
         link.symlink_to(data, target_is_directory=True)
         yield str(link)
-
-
-def _module_path() -> str:
-    """Returns a PYTHONPATH on which the child finds this package, installed or not."""
-    root = str(Path(__file__).parents[3])
-    return os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

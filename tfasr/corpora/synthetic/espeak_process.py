@@ -1,6 +1,6 @@
 """The child process in which espeak-ng's library runs, see `tfasr.corpora.synthetic.espeak`.
 
-``python -m tfasr.corpora.synthetic.espeak_process LIBRARY DATA`` answers once when the library has
+With the arguments LIBRARY and DATA it answers once when the library has
 started, and then once for each JSON line on its standard input: a signed 32-bit count of bytes and
 that many bytes, which are 16-bit samples, or a message where the count is negative.
 

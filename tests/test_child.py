@@ -1,0 +1,134 @@
+"""A function called in a new process: values, errors, deaths, and what it may import."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfasr
+from tests import child_functions
+from tests.child_functions import Parcel, count_and_die, fail, leave, send_back, where_from
+from tfasr import child
+from tfasr.child import ChildError, call, child_environment, module_command, stream
+from tfasr.config import config_class
+from tfasr.errors import RunError, UsageError
+from tfasr.typed_json import from_typed_json, to_typed_json
+
+ROOT = Path(child_functions.__file__).parents[1]
+
+
+@config_class
+class Sizes:
+    """A config with a nested tuple."""
+
+    pairs: tuple[tuple[str, float], ...] = ()
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+VALUES = st.recursive(
+    SCALARS | st.text("ab", min_size=1).map(Path),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text(), inner)
+        | st.dictionaries(st.integers() | st.tuples(st.text()), inner)
+        | st.builds(Parcel, st.text(), st.lists(st.integers()).map(tuple))
+    ),
+    max_leaves=8,
+)
+
+
+@given(VALUES)
+def test_values_come_back_with_their_types(value):
+    again = from_typed_json(to_typed_json(value))
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_configs_functions_and_classes_come_back():
+    for value in (Sizes(pairs=(("a", 1),)), send_back, Parcel, {"$type": "path"}):
+        assert from_typed_json(to_typed_json(value)) == value
+    assert math.isnan(from_typed_json(to_typed_json(math.nan)))
+
+
+@pytest.mark.parametrize("value", [lambda: 1, object(), {1, 2}, b"bytes"])
+def test_what_cannot_be_sent_is_refused(value):
+    with pytest.raises(TypeError, match="Received"):
+        to_typed_json([value])
+
+
+def test_a_process_returns_a_typed_value_whatever_it_prints(capfd):
+    parcel = Parcel("x", (1, 2), Path("a/b"), Parcel("y", ()))
+    assert call(send_back, parcel) == parcel
+    told = capfd.readouterr()
+    assert told.out == ""
+    assert "said on the way" in told.err
+
+
+@pytest.mark.parametrize(("kind", "raised"), [("usage", UsageError), ("run", RunError)])
+def test_errors_for_the_user_come_through(kind, raised):
+    with pytest.raises(raised, match="^said so$"):
+        call(fail, kind, show_messages=False)
+
+
+def test_a_process_that_dies_is_named_with_its_last_messages():
+    with pytest.raises(ChildError, match="Measuring it must end with exit code 0.*1") as caught:
+        call(fail, "other", task="Measuring it", show_messages=False)
+    assert caught.value.exit_code == 1
+    assert "a complaint" in caught.value.messages
+    assert "KeyError" in str(caught.value)
+    with pytest.raises(ChildError, match="child_functions:leave on torch must end"):
+        call(leave, backend="torch")
+
+
+def test_what_was_yielded_before_a_death_is_kept():
+    found = []
+    with pytest.raises(ChildError, match="signal 9"):
+        for number in stream(count_and_die, 3):
+            found.append(number)
+    assert found == [0, 1, 2]
+
+
+def test_backend_environment_and_modules_are_the_childs(tmp_path, monkeypatch):
+    (tmp_path / "user_module.py").write_text("import json\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("user_module")
+    monkeypatch.setattr(child, "user_modules", ["user_module"])
+    found = call(where_from, backend="torch", environment={"FLAVOUR": "mint"})
+    assert (found["backend"], found["flavour"]) == ("torch", "mint")
+    assert found["imported"] == "True"
+    assert found["tfasr"] == tfasr.__file__
+    assert call(where_from, imports=[])["imported"] == "False"
+
+
+def test_nothing_comes_from_the_working_directory(tmp_path, monkeypatch):
+    for name in ("json", "random", "keras", "logging"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('the working directory ran')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", str(ROOT), ""]))
+    found = call(where_from)
+    assert str(tmp_path) not in found["path"].split(os.pathsep)
+    assert Path(found["json"]).parent.name == "json"
+    command = module_command("tfasr.cli", "--version")
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=child_environment()
+    )
+    assert done.stdout.startswith("tfasr ")
+
+
+def test_the_folder_of_a_function_is_the_last_to_be_searched(tmp_path):
+    (tmp_path / "json.py").write_text("raise SystemExit('a neighbour ran')\n")
+    (tmp_path / "mine.py").write_text(
+        "def answer():\n    import json\n    return json.dumps([1])\n"
+    )
+    script = "import json, sys; sys.path.append(sys.argv[1]); import mine, tfasr.child; "
+    script += "print(tfasr.child.call(mine.answer))"
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr

@@ -1,0 +1,74 @@
+"""What a workload leaves behind: tables for a person, JSON for a program, figures for a slide."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tfasr.display.json_text import to_json_text
+from tfasr.display.table import Table
+from tfasr.display.text import to_markdown, to_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = ("table", "markdown", "json")
+Format = Literal["table", "markdown", "json"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The tables of a workload, and its values beside what they were measured on.
+
+    Attributes:
+        tables: to be read by a person.
+        values: all of ``results.json``, as JSON values.
+    """
+
+    tables: list[Table]
+    values: dict[str, Any]
+
+    def to_format(self, output_format: Format) -> str:
+        """Returns all of it as a terminal's tables ("table"), "markdown" or "json"."""
+        if output_format == "json":
+            return to_json_text(self.values)
+        return (to_markdown if output_format == "markdown" else to_text)(self.tables)
+
+    def write(self, out: Path) -> None:
+        """Writes ``results.json`` and ``table.md`` to a folder, or the first alone to a file.
+
+        Args:
+            out: a file ``*.json``, or a folder, which is made where missing.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        if is_file(out):
+            out.write_text(self.to_format("json"), encoding="utf-8")
+            return
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "results.json").write_text(self.to_format("json"), encoding="utf-8")
+        (out / "table.md").write_text(self.to_format("markdown"), encoding="utf-8")
+
+
+def is_file(out: Path) -> bool:
+    """Returns whether results go to one file of JSON instead of a folder."""
+    return out.suffix == ".json"
+
+
+def draw(figures: Mapping[str, Callable[[], "Figure"]], folder: Path) -> None:
+    """Writes each figure as a PNG; makes the folder where missing.
+
+    Args:
+        figures: what draws them, by file name without its suffix.
+        folder: gets the files.
+
+    Raises:
+        OSError: if they cannot be written.
+    """
+    # Imported here: drawing is the slowest thing to load, and text does without.
+    from tfasr.display.style import write_png
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in figures.items():
+        write_png(figure(), folder / f"{name}.png")

@@ -1,0 +1,58 @@
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch.
+
+Every size and precision is measured in a process of its own, so that its peak memory is its own.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import product
+
+from tfasr.bench.step.config import StepConfig
+from tfasr.bench.step.measure import measure_configured
+from tfasr.bench.step.table import step_table
+from tfasr.bench.step.timing import WARM_UPS, StepTiming
+from tfasr.bench.workload import Context, Result, Workload
+from tfasr.child import call
+
+_log = logging.getLogger(__name__)
+
+
+def run(config: StepConfig, context: Context) -> Iterator[Result]:
+    """Measures one size after the other; the process that asks uses no device."""
+    source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
+    timings: list[StepTiming] = []
+    for batch, frames, precision in product(config.batches, config.frames, config.precisions):
+        timing = call(
+            measure_configured,
+            config,
+            batch,
+            frames,
+            precision,
+            task=f"Measuring {batch} x {frames} in {precision}",
+            show_messages=False,
+        )
+        timings.append(timing)
+        _log_timing(timing)
+        yield Result(
+            tables=[step_table(timings)],
+            values={
+                "source": source,
+                "warm_up_calls": WARM_UPS,
+                "rows": [one.to_json() for one in timings],
+            },
+            warmup_steps=WARM_UPS,
+        )
+
+
+def _log_timing(timing: StepTiming) -> None:
+    _log.info(
+        "%d x %d, %s: %.0f ms a step, %.0f %% of the matmul ceiling",
+        timing.batch,
+        timing.frames,
+        timing.precision,
+        1000 * timing.step_s,
+        100 * timing.model_flops_utilisation,
+    )
+
+
+STEP = Workload(run, (StepConfig,), backends=(), flat=True)

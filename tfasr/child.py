@@ -1,0 +1,241 @@
+"""Calls a function in a new process, which has memory and a Keras backend of its own.
+
+``call(measure, request, backend="jax")`` is ``measure(request)`` computed elsewhere: arguments and
+results are typed values, see `tfasr.typed_json`, and errors for the user come through.
+"""
+
+import contextlib
+import importlib
+import inspect
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from tfasr.errors import RunError, UsageError
+from tfasr.quiet import load_tensorflow
+from tfasr.typed_json import from_typed_json, name_of, named, to_typed_json
+
+_Result = TypeVar("_Result")
+_PACKAGE = Path(__file__).parent
+_STDOUT, _STDERR = 1, 2
+_SHOWN_MESSAGE = 1000
+
+# Like `python -m MODULE`, but nothing is imported from the working directory, where a file named
+# like a module of the standard library may lie; Python 3.10 has no option for it. This package is
+# the parent's, wherever the parent found it.
+_START = """\
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util, runpy
+spec = importlib.util.spec_from_file_location("tfasr", sys.argv[1])
+sys.modules["tfasr"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["tfasr"])
+module = sys.argv[2]
+del sys.argv[1:3]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+user_modules: list[str] = []
+"""Modules of the user's that this process has imported; every child imports them first."""
+
+
+class ChildError(RunError):
+    """A process that ended without an answer.
+
+    Attributes:
+        exit_code: negative for the number of the signal that ended it.
+        messages: the end of its standard error, if that was not shown.
+    """
+
+    def __init__(self, task: str, exit_code: int, messages: str):
+        cause = f"signal {-exit_code}" if exit_code < 0 else str(exit_code)
+        said = f" {messages}" if messages else " Its messages are above."
+        super().__init__(
+            f"{task} must end with exit code 0. Received: {cause} (signal 9 is what a full memory "
+            f"looks like).{said}"
+        )
+        self.exit_code = exit_code
+        self.messages = messages
+
+
+def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    """Calls a function in a new process and returns its result.
+
+    Args:
+        function: at the top level of a module.
+        arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
+        options: see `stream`.
+
+    Raises:
+        UsageError: if the function raised one.
+        RunError: if it raised one.
+        ChildError: if the process ended otherwise.
+    """
+    (result,) = stream(function, *arguments, **options)
+    return result
+
+
+def stream(
+    function: Callable[..., Any],
+    *arguments: Any,
+    backend: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    imports: Sequence[str] | None = None,
+    task: str = "",
+    show_messages: bool = True,
+) -> Iterator[Any]:
+    """Calls a function in a new process and yields what it yields, or its one result.
+
+    Args:
+        function: at the top level of a module; a generator's values come one by one, those before
+            its process died too.
+        arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
+        backend: Keras's in the new process; None for whatever this process would take.
+        environment: further variables of its environment.
+        imports: modules that it imports first; by default `user_modules`.
+        task: what it does, for messages: "Measuring 16 x 600".
+        show_messages: whether its messages go to this process's standard error; otherwise their
+            end is part of the error if it fails.
+
+    Raises:
+        UsageError: if the function raised one.
+        RunError: if it raised one.
+        ChildError: if the process ended otherwise.
+    """
+    name = name_of(function)
+    imports = list(user_modules if imports is None else imports)
+    request = {
+        "function": name,
+        "arguments": to_typed_json(list(arguments)),
+        "folders": _folders([name.partition(":")[0], *imports]),
+        "imports": imports,
+        "load_tensorflow": backend == "tensorflow",
+    }
+    variables = child_environment(environment)
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if show_messages else "3")
+    if backend is not None:
+        variables["KERAS_BACKEND"] = backend
+    with contextlib.ExitStack() as resources:
+        messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
+        process = subprocess.Popen(
+            module_command("tfasr.child"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            env=variables,
+        )
+        resources.enter_context(process)
+        resources.callback(_end, process)
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(json.dumps(request).encode())
+        answered = False
+        for line in process.stdout:
+            yield _result(json.loads(line))
+            answered = True
+        exit_code = process.wait()
+        if exit_code or not answered:
+            task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
+            raise ChildError(task, exit_code, _end_of(messages))
+
+
+def module_command(module: str, *arguments: str | Path) -> list[str]:
+    """Returns a command like ``python -m MODULE`` that leaves the working directory out.
+
+    Args:
+        module: one of this package's, which is that of this process.
+        arguments: of the module.
+    """
+    package = str(_PACKAGE / "__init__.py")
+    return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns this process's environment for `module_command`, with further variables."""
+    variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
+    # An empty entry, as of "$PYTHONPATH:/more", would be the working directory.
+    entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
+    if any(entries):
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
+    return variables
+
+
+def _folders(modules: Sequence[str]) -> list[str]:
+    """Returns where the packages of modules lie that are not this one."""
+    packages = {module.partition(".")[0] for module in modules} - {"tfasr"}
+    found = [sys.modules[name] for name in sorted(packages & sys.modules.keys())]
+    places = [
+        place
+        for package in found
+        for place in getattr(package, "__path__", [getattr(package, "__file__", None)])
+    ]
+    return [str(Path(place).resolve().parent) for place in places if place]
+
+
+def _result(answer: dict[str, Any]) -> Any:
+    if "usage_error" in answer:
+        raise UsageError(answer["usage_error"])
+    if "run_error" in answer:
+        raise RunError(answer["run_error"])
+    return from_typed_json(answer["result"])
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.kill()
+
+
+def _end_of(messages: IO[bytes] | None) -> str:
+    if messages is None:
+        return ""
+    messages.seek(0)
+    return messages.read().decode(errors="replace").strip()[-_SHOWN_MESSAGE:]
+
+
+def _serve() -> None:
+    """Does what the parent asks on standard input, and answers a line of JSON for each result."""
+    # What libraries print to standard output must not mix with the answers.
+    answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
+    os.dup2(_STDERR, _STDOUT)
+    request = json.load(sys.stdin)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("jax").setLevel(logging.WARNING)
+
+    def answer(**content: Any) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
+    try:
+        for value in _values(request):
+            answer(result=to_typed_json(value))
+    except UsageError as error:
+        answer(usage_error=str(error))
+    except RunError as error:
+        answer(run_error=str(error))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _values(request: dict[str, Any]) -> Iterator[Any]:
+    # Last: whatever lies beside the function must not stand before an installed module.
+    sys.path += [folder for folder in request["folders"] if folder not in sys.path]
+    if request["load_tensorflow"]:
+        load_tensorflow()
+    for module in request["imports"]:
+        importlib.import_module(module)
+    function = named(request["function"])
+    arguments = from_typed_json(request["arguments"])
+    if inspect.isgeneratorfunction(function):
+        yield from function(*arguments)
+    else:
+        yield function(*arguments)
+
+
+if __name__ == "__main__":
+    _serve()
