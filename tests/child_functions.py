@@ -48,6 +48,6 @@ def where_from() -> dict[str, str]:
         "backend": os.environ.get("KERAS_BACKEND", ""),
         "flavour": os.environ.get("FLAVOUR", ""),
         "path": os.pathsep.join(sys.path),
-        "imported": str("user_module" in sys.modules),
+        "plugin": os.environ.get("PLUGIN", ""),
         "tfasr": sys.modules["tfasr"].__file__,
     }

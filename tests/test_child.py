@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import tfasr
 from tests import child_functions
 from tests.child_functions import Parcel, count_and_die, fail, leave, send_back, where_from
-from tfasr import child
+from tfasr import plugins
 from tfasr.child import ChildError, call, child_environment, module_command, stream
 from tfasr.config import config_class
 from tfasr.errors import RunError, UsageError
@@ -94,16 +94,17 @@ def test_what_was_yielded_before_a_death_is_kept():
     assert found == [0, 1, 2]
 
 
-def test_backend_environment_and_modules_are_the_childs(tmp_path, monkeypatch):
-    (tmp_path / "user_module.py").write_text("import json\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    __import__("user_module")
-    monkeypatch.setattr(child, "user_modules", ["user_module"])
+def test_backend_environment_and_plugins_are_the_childs(tmp_path, monkeypatch):
+    (tmp_path / "lab.py").write_text("import os\n\nos.environ['PLUGIN'] = 'loaded'\n")
+    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.setenv("PLUGIN", "none")
+    plugins.load_plugin(str(tmp_path / "lab.py"))
+    monkeypatch.setenv("PLUGIN", "none")
     found = call(where_from, backend="torch", environment={"FLAVOUR": "mint"})
     assert (found["backend"], found["flavour"]) == ("torch", "mint")
-    assert found["imported"] == "True"
+    assert found["plugin"] == "loaded"
     assert found["tfasr"] == tfasr.__file__
-    assert call(where_from, imports=[])["imported"] == "False"
+    assert call(where_from, plugins=[])["plugin"] == "none"
 
 
 def test_nothing_comes_from_the_working_directory(tmp_path, monkeypatch):

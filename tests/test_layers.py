@@ -15,8 +15,9 @@ PACKAGE = Path(tfasr.__file__).parent
 LAYERS = [
     ["_version", "errors", "quiet", "run_files", "typed_json"],
     ["checked_files", "durable"],
-    ["alphabet", "child", "config", "ledger", "losses", "metrics", "registry"],
+    ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
     ["plugins"],
+    ["child"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],

@@ -5,7 +5,6 @@ results are typed values, see `tfasr.typed_json`, and errors for the user come t
 """
 
 import contextlib
-import importlib
 import inspect
 import json
 import logging
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from tfasr.errors import RunError, UsageError
+from tfasr.plugins import load_plugin, loaded_plugins
 from tfasr.quiet import load_tensorflow
 from tfasr.typed_json import from_typed_json, name_of, named, to_typed_json
 
@@ -41,9 +41,6 @@ module = sys.argv[2]
 del sys.argv[1:3]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-
-user_modules: list[str] = []
-"""Modules of the user's that this process has imported; every child imports them first."""
 
 
 class ChildError(RunError):
@@ -87,7 +84,7 @@ def stream(
     *arguments: Any,
     backend: str | None = None,
     environment: Mapping[str, str] | None = None,
-    imports: Sequence[str] | None = None,
+    plugins: Sequence[str] | None = None,
     task: str = "",
     show_messages: bool = True,
 ) -> Iterator[Any]:
@@ -99,7 +96,7 @@ def stream(
         arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
         backend: Keras's in the new process; None for whatever this process would take.
         environment: further variables of its environment.
-        imports: modules that it imports first; by default `user_modules`.
+        plugins: what it loads first, see `tfasr.plugins.load_plugin`; by default this process's.
         task: what it does, for messages: "Measuring 16 x 600".
         show_messages: whether its messages go to this process's standard error; otherwise their
             end is part of the error if it fails.
@@ -110,12 +107,11 @@ def stream(
         ChildError: if the process ended otherwise.
     """
     name = name_of(function)
-    imports = list(user_modules if imports is None else imports)
     request = {
         "function": name,
         "arguments": to_typed_json(list(arguments)),
-        "folders": _folders([name.partition(":")[0], *imports]),
-        "imports": imports,
+        "folders": _folders(name.partition(":")[0]),
+        "plugins": loaded_plugins() if plugins is None else list(plugins),
         "load_tensorflow": backend == "tensorflow",
     }
     variables = child_environment(environment)
@@ -166,15 +162,12 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return variables
 
 
-def _folders(modules: Sequence[str]) -> list[str]:
-    """Returns where the packages of modules lie that are not this one."""
-    packages = {module.partition(".")[0] for module in modules} - {"tfasr"}
-    found = [sys.modules[name] for name in sorted(packages & sys.modules.keys())]
-    places = [
-        place
-        for package in found
-        for place in getattr(package, "__path__", [getattr(package, "__file__", None)])
-    ]
+def _folders(module: str) -> list[str]:
+    """Returns where the package of a module lies, if it is another than this one."""
+    package = sys.modules[module.partition(".")[0]]
+    if package.__name__ == "tfasr":
+        return []
+    places = getattr(package, "__path__", [getattr(package, "__file__", None)])
     return [str(Path(place).resolve().parent) for place in places if place]
 
 
@@ -227,8 +220,8 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
-    for module in request["imports"]:
-        importlib.import_module(module)
+    for plugin in request["plugins"]:
+        load_plugin(plugin)
     function = named(request["function"])
     arguments = from_typed_json(request["arguments"])
     if inspect.isgeneratorfunction(function):

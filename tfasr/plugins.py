@@ -35,6 +35,11 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     return _loaded[name]
 
 
+def loaded_plugins() -> list[str]:
+    """Returns the names of all plug-ins of this process, as `load_plugin` was given them."""
+    return list(_loaded)
+
+
 def _module(name: str, asked_at: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
