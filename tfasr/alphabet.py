@@ -33,7 +33,7 @@ class Alphabet:
     Raises:
         ValueError: if a character stands twice or the separator is not one of them.
 
-    Source: the paper (arXiv 2003.12366), section 3.1: space, a-z, apostrophe, separator.
+    Source: the paper (arXiv 2003.12366), section 4.4.3: space, a-z, apostrophe, separator.
     """
 
     characters: str = ENGLISH

@@ -35,7 +35,7 @@ seconds that end at the event, ``compile_s`` being 0 unless this step traced a n
 holding the whole step. Steps, evaluations and checkpoints that a killed process did after the
 checkpoint a later session resumed from are lost work.
 
-Source: MLCommons logging (github.com/mlcommons/logging), DESIGN of intervals: the paper, section 4.
+Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
 
 import contextlib

@@ -15,7 +15,7 @@ from tfasr.tta.throughput import WARMUP_STEPS
 from tfasr.tta.timeline import session_ranges
 
 WINDOW_S = 25.0
-"""The paper's, Figure 9."""
+"""The paper's, Figure 8."""
 
 MEAN_OVER_S = 0.25
 _PHASE_BIN_S = 0.1

@@ -26,7 +26,7 @@ class FeatureConfig:
             "corpus" (with the training split's statistics) or "none". Shards hold features before
             normalisation, so it can be changed without preparing again.
 
-    Source: the paper, section 3.1: 80 log-mel and 13 MFCC, 32 ms windows every 10 ms.
+    Source: the paper, section 2.1: 80 log-mel and 13 MFCC, 32 ms windows every 10 ms.
     """
 
     sample_rate_hz: int = 16000
@@ -74,7 +74,8 @@ def compute_features(samples: tf.Tensor, config: FeatureConfig) -> tf.Tensor:
     Returns:
         float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
 
-    Source: the paper, section 3.1; S. Young et al., The HTK Book, section 5.6.
+    Source: the paper, section 2.1, which starts from a magnitude spectrogram where this takes
+    power; S. Young et al., The HTK Book, section 5.6.
     """
     spectrum = tf.signal.stft(
         samples,

@@ -43,13 +43,14 @@ class PipelineConfig:
         num_readers: shards read at the same time.
         shuffle_buffer: utterances among which the order is shuffled; the order of the shards is
             shuffled too, and `tfasr prepare` has mixed each split already.
-        prefetch: batches made ahead.
+        prefetch: global batches held ready, each over all replicas.
         padding: "bucketed" (utterances of similar length together, padded to the bucket's longest)
             or "fixed" (every utterance padded to ``max_frames``, as in the paper).
         num_buckets: lengths to which batches are padded.
         max_frames: feature frames of a fixed batch.
 
-    Source: the paper, Table 2 (batch, readers, buffer) and section 3.2 (1670 frames).
+    Source: the paper, Table 2 (batch, readers, and the buffer of whole batches, which is
+    ``prefetch``) and section 4.4.1 (1670 frames).
     """
 
     global_batch_size: int = 96

@@ -33,7 +33,7 @@ class ShardConfig:
         compression: of the TFRecord files; "" for none.
         max_duration_s: longer utterances are left out and counted; 0 keeps all.
 
-    Source: the paper, section 3.2: 64 utterances, 16.7 s (1670 frames).
+    Source: the paper, sections 4.3 (16.7 s) and 4.4.1 (64 utterances, 1670 frames).
     """
 
     utterances_per_shard: int = 64

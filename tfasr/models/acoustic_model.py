@@ -32,7 +32,8 @@ class AcousticModelConfig:
         recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
         lstm_kernel: demands an implementation, see `tfasr.layers.recurrent.lstm.LSTM`.
 
-    Source: the paper, section 3.1.
+    Source: the paper, section 4.4.3; that the convolution's activation is a rectifier is the
+    library's choice, the paper names none.
     """
 
     conv_filters: int = 600

@@ -60,7 +60,8 @@ class TrainingConfig:
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         stop_at_targets: whether training ends as soon as all targets are met.
 
-    Source: the paper, Figure 6 (states), section 4.2 (targets, median of three epochs).
+    Source: the paper, Figure 6 (states), section 4.1.2 (median of three epochs), section 5.1
+    (targets).
     """
 
     epochs: int = 30

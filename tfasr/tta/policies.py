@@ -57,7 +57,7 @@ POLICIES = {
                 "from the creation of the model, everything counted, to the end of the epoch at "
                 "which the median of the last 3 evaluations meets the target"
             ),
-            source="arXiv 2003.12366, section 4",
+            source="arXiv 2003.12366, section 4.1.2",
         ),
         Policy(
             "mlperf",

@@ -151,7 +151,7 @@ def time_to_accuracy(
     Raises:
         ValueError: if ``window`` is not positive, or an event has no usable time.
 
-    Source: the paper (arXiv 2003.12366), section 4.
+    Source: the paper (arXiv 2003.12366), section 4.1.2.
     """
     return first_sustained(accuracy_curve(events, metric), target, metric=metric, window=window)
 

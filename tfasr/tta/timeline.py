@@ -61,7 +61,7 @@ def zero_us(events: Sequence[Event], clock: Sequence[int]) -> int:
 
     A log without ``model_creation`` starts at its first event.
 
-    Source: the paper (arXiv 2003.12366), section 4.
+    Source: the paper (arXiv 2003.12366), section 4.1.2.
     """
     for event, now in zip(events, clock, strict=True):
         if event["key"] == "model_creation":

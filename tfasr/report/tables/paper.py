@@ -34,7 +34,7 @@ def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> li
 def systems_table(report: Report) -> Table | None:
     """Returns the machines of the runs; None where no run describes its own.
 
-    Source: the paper, Table 1 (systems), without prices.
+    Source: the paper, Table 1 (systems); prices stand in the cost tables.
     """
     return _table(
         "Systems",
@@ -100,7 +100,7 @@ def evaluation_table(report: Report) -> Table | None:
 def utilisation_table(report: Report) -> Table | None:
     """Returns the mean load of processors and GPUs; None where no run sampled it.
 
-    Source: the paper, section 5 (utilisation of CPU and GPU).
+    Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU).
     """
     return _table(
         "Utilisation",
