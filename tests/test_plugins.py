@@ -1,22 +1,36 @@
 """Plug-ins: modules and files that are imported once, and errors that name file and line."""
 
+import gc
+import subprocess
 import sys
 
 import pytest
 
+import tfasr.plugins
 from tfasr.errors import UsageError
-from tfasr.plugins import load_plugin
+from tfasr.plugins import (
+    load_plugin,
+    plugins,
+    record_plugins,
+    require_plugins,
+)
 from tfasr.registry import Registry
 
-TOOLS = Registry("tool")
+TOOLS: Registry
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
+    """A working directory and a registry of each test's own; no plug-in outlives its test."""
+    global TOOLS
+    TOOLS = Registry("tool")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(tfasr.plugins, "_loaded", {})
     known = {*sys.modules}
     yield
+    del TOOLS
+    gc.collect()
     for name in {*sys.modules} - known:
         del sys.modules[name]
 
@@ -60,11 +74,74 @@ def test_a_file_gets_a_name_that_no_installed_module_has(tmp_path):
 @pytest.mark.parametrize("as_file", [True, False])
 def test_a_plug_in_that_cannot_be_imported_names_file_and_line(tmp_path, source, message, as_file):
     name = f"bad_{'file' if as_file else 'module'}"
-    TOOLS._entries.pop("axe", None)
     (tmp_path / f"{name}.py").write_text(source)
     with pytest.raises(UsageError, match=message) as error:
         load_plugin(f"{name}.py" if as_file else name)
     assert "\n" not in str(error.value)
+
+
+SAW = "from tests.test_plugins import TOOLS\nTOOLS.register('saw', print)\n"
+
+
+def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(tmp_path, caplog, monkeypatch):
+    (tmp_path / "saw.py").write_text(SAW)
+    (tmp_path / "no_name.py").write_text("")
+    run = tmp_path / "run"
+    run.mkdir()
+    record_plugins(run)
+    assert not (run / "plugins.json").exists()
+    require_plugins(run)
+    load_plugin("saw.py")
+    load_plugin("no_name")
+    record_plugins(run)
+    assert [(p.name, p.registers) for p in plugins()] == [
+        (str(tmp_path / "saw.py"), {"tool": ["saw"]}),
+        ("no_name", {}),
+    ]
+    require_plugins(run)
+    assert not caplog.messages
+    with (tmp_path / "saw.py").open("a") as file:
+        file.write("# changed\n")
+    require_plugins(run)
+    assert "saw.py has changed" in caplog.text
+    monkeypatch.setattr(tfasr.plugins, "plugins", list)
+    remedy = rf"run was trained with the plug-in .*registers tool saw.*--import {tmp_path}/saw\.py"
+    with pytest.raises(UsageError, match=remedy):
+        require_plugins(run)
+    with pytest.raises(UsageError, match="saw"):
+        require_plugins(run, kinds=("model", "tool"))
+    require_plugins(run, kinds=("model",))
+
+
+def test_a_module_that_is_imported_in_the_usual_way_is_known_too(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "usual.py").write_text(SAW)
+    import usual  # noqa: F401
+
+    assert [plugin.name for plugin in plugins()] == ["usual"]
+
+
+def command_line(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "tfasr.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", [["report", "x"], ["bench", "step"], ["doctor"]])
+def test_every_command_imports_and_says_what_it_cannot(tmp_path, command):
+    (tmp_path / "fine.py").write_text("print('imported')\n")
+    (tmp_path / "bad.py").write_text("\nraise ValueError('no')\n")
+    done = command_line(*command, "--import", "fine.py", "--import", "bad.py")
+    assert done.returncode == 2
+    assert done.stdout == "imported\n"
+    assert "bad.py:2: a plug-in must be importable. Received: ValueError: no" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "--import" in command_line(*command, "--help").stdout
+
+
+def test_an_interrupt_while_modules_are_imported_is_no_traceback(tmp_path):
+    (tmp_path / "slow.py").write_text("raise KeyboardInterrupt\n")
+    done = command_line("doctor", "--import", "slow.py")
+    assert (done.returncode, done.stderr) == (1, "tfasr: interrupted\n")
 
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.at.all", "nowhere.py", "tests.nowhere", ""])

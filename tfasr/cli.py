@@ -3,14 +3,14 @@
 Exit codes: 0 done, 1 the work failed, 2 wrong use.
 """
 
+import argparse
 import importlib
 import logging
+import os
 import sys
 
-from absl import app
-from absl.flags import argparse_flags
-
 from tfasr.errors import RunError, UsageError
+from tfasr.plugins import load_plugin
 from tfasr.quiet import load_tensorflow
 
 COMMANDS = {
@@ -32,8 +32,11 @@ NEED_TENSORFLOW = ("prepare", "train", "evaluate")
 
 def parse(argv: list[str]):
     """Parses the command line; wrong flags exit with 2 and a message."""
+    from absl.flags import argparse_flags
+
     from tfasr import __version__
 
+    _load_plugins(argv[1:])
     parser = argparse_flags.ArgumentParser(prog="tfasr", description=__doc__.split("\n")[0])
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -41,8 +44,40 @@ def parse(argv: list[str]):
         module = importlib.import_module(f"tfasr.commands.{name}")
         command = commands.add_parser(name, help=purpose, description=module.__doc__)
         module.add_arguments(command)
+        for subparser in _with_subcommands(command):
+            _add_import(subparser)
         command.set_defaults(run=module.run)
     return parser.parse_args(argv[1:])
+
+
+def _load_plugins(words: list[str]) -> None:
+    """Loads what ``--import`` names first of all: the flags' choices are what is registered."""
+    early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
+    _add_import(early)
+    for name in getattr(early.parse_known_args(words)[0], "import", ()):
+        # A plug-in that imports Keras must not bury a command's own words under TensorFlow's.
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        load_plugin(name)
+
+
+def _with_subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Returns a command's parser and those of its subcommands."""
+    found = [parser]
+    for action in parser._actions:  # noqa: SLF001 - no public way
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            found += action.choices.values()
+    return found
+
+
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--import",
+        action="append",
+        default=argparse.SUPPRESS,
+        metavar="MODULE|FILE.py",
+        help="a module of your own that registers models, corpora, figures and so on, see "
+        "docs/extending.md; its code is run; repeatable",
+    )
 
 
 def run(arguments) -> int:
@@ -51,30 +86,38 @@ def run(arguments) -> int:
     # bench takes a run's model or a preset, or what some model answered and needs none.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     of_run = arguments.command == "bench" and any(source is not None for source in sources)
-    if arguments.command in NEED_TENSORFLOW or of_run:
-        load_tensorflow()
     try:
+        if arguments.command in NEED_TENSORFLOW or of_run:
+            load_tensorflow()
         return arguments.run(arguments) or 0
     except UsageError as error:
-        print(f"tfasr {arguments.command}: {error}", file=sys.stderr)
-        return 2
+        return _failed(f" {arguments.command}", error, 2)
     except (RunError, OSError) as error:
-        print(f"tfasr {arguments.command}: {error}", file=sys.stderr)
-        return 1
+        return _failed(f" {arguments.command}", error, 1)
     except Exception as error:
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if remedy is None:
             raise
-        print(f"tfasr {arguments.command}: {remedy} TensorFlow says: {error}", file=sys.stderr)
-        return 1
+        return _failed(f" {arguments.command}", f"{remedy} TensorFlow says: {error}", 1)
     except KeyboardInterrupt:
-        print(f"tfasr {arguments.command}: interrupted", file=sys.stderr)
-        return 1
+        return _failed(f" {arguments.command}", "interrupted", 1)
+
+
+def _failed(command: str, message: object, status: int) -> int:
+    print(f"tfasr{command}: {message}", file=sys.stderr)
+    return status
 
 
 def main() -> None:
     """Entry point of the ``tfasr`` script."""
-    app.run(run, flags_parser=parse)
+    try:
+        from absl import app
+
+        app.run(run, flags_parser=parse)
+    except UsageError as error:  # a plug-in that cannot be imported
+        sys.exit(_failed("", error, 2))
+    except KeyboardInterrupt:  # while the modules of the commands are imported
+        sys.exit(_failed("", "interrupted", 1))
 
 
 if __name__ == "__main__":

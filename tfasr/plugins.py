@@ -2,21 +2,56 @@
 
 Importing a plug-in runs its code. That happens where a command line says ``--import`` or a gin
 file that is given to it says ``import``, and nowhere else: no run folder and no description of a
-machine can ask for it.
+machine can ask for it. A run notes which plug-ins it was trained with, so that an evaluation
+without them can say which to import.
 """
 
+import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import json
+import logging
 import sys
 import sysconfig
 import traceback
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+from tfasr.checked_files import read_object
+from tfasr.durable import write_whole
 from tfasr.errors import UsageError
+from tfasr.registry import added
+from tfasr.run_files import PLUGINS_FILE
 
 _loaded: dict[str, ModuleType] = {}
+
+log = logging.getLogger("tfasr")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A module outside tfasr that this process, or a run, made use of.
+
+    Attributes:
+        name: what ``--import`` is given to load it: a module, or the path of a file.
+        file: where its code lies.
+        sha256: of that file; it tells whether the plug-in has changed since.
+        registers: names by their kind, such as {"model": ["my_model"]}.
+    """
+
+    name: str
+    file: str
+    sha256: str
+    registers: dict[str, list[str]]
+
+    def told(self) -> str:
+        """Returns the plug-in with what it registers, for a message."""
+        parts = [f"{kind} {', '.join(names)}" for kind, names in self.registers.items()]
+        return f"{self.name} (it registers {'; '.join(parts)})" if parts else self.name
 
 
 def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
@@ -35,9 +70,77 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     return _loaded[name]
 
 
+def plugins() -> list[Plugin]:
+    """Returns the plug-ins of this process: those loaded, and all that registered something."""
+    names = {str(module.__file__): name for name, module in _loaded.items()}
+    registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
+    for kind, entry in added():
+        names.setdefault(entry.file, entry.module)
+        registers.setdefault(entry.file, {}).setdefault(kind, []).append(entry.name)
+    return [
+        Plugin(_portable(name), file, _digest(file), registers[file])
+        for file, name in names.items()
+        # A script that calls tfasr, or a notebook, cannot be imported by another process.
+        if name != "__main__" and Path(file).is_file()
+    ]
+
+
 def loaded_plugins() -> list[str]:
-    """Returns the names of all plug-ins of this process, as `load_plugin` was given them."""
-    return list(_loaded)
+    """Returns what a child process must give to `load_plugin` to have this process's plug-ins."""
+    return [plugin.name for plugin in plugins()]
+
+
+def record_plugins(run_dir: Path) -> None:
+    """Writes ``plugins.json`` into a run's folder; nothing where there are none."""
+    found = [dataclasses.asdict(plugin) for plugin in plugins()]
+    if found:
+        write_whole(run_dir / PLUGINS_FILE, json.dumps({"plugins": found}, indent=1) + "\n")
+
+
+def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
+    """Checks that a run's plug-ins are loaded, without loading any: a run folder runs no code.
+
+    Args:
+        run_dir: a run's folder.
+        kinds: what must be there, such as "model"; by default all. The rest is only logged.
+
+    Raises:
+        UsageError: if one is missing; it names the ``--import``.
+    """
+    path = Path(run_dir) / PLUGINS_FILE
+    if not path.exists():
+        return
+    content = read_object(path, "It only notes what to --import; remove it to go on without.")
+    loaded = plugins()
+    for plugin in _recorded(content.get("plugins")):
+        same = [one for one in loaded if plugin.name == one.name or plugin.sha256 == one.sha256]
+        if not same:
+            if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
+                raise UsageError(
+                    f"{run_dir} was trained with the plug-in {plugin.told()}, which is not "
+                    f"imported. Add --import {plugin.name}, if you trust its code."
+                )
+            log.info(
+                "%s was trained with the plug-in %s; it is not needed here.", run_dir, plugin.name
+            )
+        elif plugin.sha256 not in [one.sha256 for one in same]:
+            log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
+
+
+def _recorded(content: Any) -> list[Plugin]:
+    try:
+        return [Plugin(**values) for values in content]
+    except TypeError:
+        return []
+
+
+def _portable(name: str) -> str:
+    """Returns a file's path such that a process in another working directory finds it."""
+    return str(Path(name).resolve()) if name.endswith(".py") else name
+
+
+def _digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _module(name: str, asked_at: str) -> ModuleType:

@@ -2,13 +2,17 @@
 
 import importlib
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
 from tfasr.errors import UsageError
 
 _Thing = TypeVar("_Thing")
+_PACKAGE = str(Path(__file__).parent)
+_registries: "list[weakref.ref[Registry]]" = []
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         self._check = check
         self._entries: dict[str, Entry] = {}
         self._things: dict[str, _Thing] = {}
+        _registries.append(weakref.ref(self))
         file, line, _ = _caller()
         for name, target in (built_in or {}).items():
             module, _, attribute = target.partition(":")
@@ -190,6 +195,16 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             raise UsageError(
                 f"{entry.place}: the {self.kind} {entry.name!r} cannot be used: {error}"
             ) from error
+
+
+def added() -> list[tuple[str, Entry]]:
+    """Returns what modules outside tfasr have registered: the kind and the entry of each name."""
+    return [
+        (registry.kind, entry)
+        for registry in filter(None, (reference() for reference in _registries))
+        for entry in registry._entries.values()
+        if not Path(entry.file).is_relative_to(_PACKAGE)
+    ]
 
 
 def _caller() -> tuple[str, int, str]:

@@ -14,6 +14,7 @@ from tfasr.analysis.groups import configuration
 from tfasr.analysis.names import Target
 from tfasr.analysis.report import RunAnalysis, analyse_run
 from tfasr.errors import UsageError
+from tfasr.plugins import load_plugin, loaded_plugins
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import load_log
 from tfasr.tta.run import Run
@@ -113,14 +114,16 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
         return [analyse(task) for task in tasks]
     try:
         context = get_context("spawn")  # a fork would take the parent's threads' locks with it
-        with ProcessPoolExecutor(processes, context, _collect_rarely) as pool:
+        with ProcessPoolExecutor(processes, context, _begin, (loaded_plugins(),)) as pool:
             return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
     except BrokenExecutor:
         _log.warning("The processes that read the runs were ended; reading on in this one.")
         return [analyse(task) for task in tasks]
 
 
-def _collect_rarely() -> None:
+def _begin(plugin_names: Sequence[str]) -> None:
+    for name in plugin_names:  # which may register the policy of a task
+        load_plugin(name)
     # A ledger is a hundred thousand objects without a cycle: to search them for one is in vain.
     gc.set_threshold(200_000, 20, 20)
 

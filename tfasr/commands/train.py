@@ -35,8 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
+    from tfasr.plugins import require_plugins
     from tfasr.training.from_gin import load_config
 
+    if arguments.resume:  # without them the preset's own names may be unknown
+        require_plugins(arguments.run_dir)
     config = load_config(arguments.gin_file, arguments.gin_binding)
     if arguments.dry_run:
         from tfasr.training.dry_run import dry_run

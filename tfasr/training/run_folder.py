@@ -29,6 +29,7 @@ from tfasr.run_files import (
     HYPOTHESES_FOLDER,
     LEXICON_FILE,
     LOCK_FILE,
+    PLUGINS_FILE,
     PROGRESS_FILE,
     RUN_FILE,
 )
@@ -38,6 +39,7 @@ from tfasr.training.experiment import BEFORE, Experiment
 # What may be there before the first step; a start that comes to none takes it away again.
 _WRITTEN_AT_START = (
     *(HEARTBEAT_FILE, EXPERIMENT_FILE, RUN_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE),
+    PLUGINS_FILE,
     *(GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, CPU_FILE, GPU_FILE, ENERGY_FILE),
 )
 # What a killed process was writing, by folder.

@@ -19,6 +19,7 @@ from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.durable import write_whole
 from tfasr.ledger import Ledger
+from tfasr.plugins import record_plugins, require_plugins
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.utilisation import UtilisationSampler
@@ -95,6 +96,7 @@ def train(
     """
     run_dir = Path(run_dir)
     if resume:
+        require_plugins(run_dir)
         experiment = experiment.continued(run_dir)
     check_logs(log_to)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
@@ -112,6 +114,7 @@ def train(
                 write_whole(run_dir / name, text)
             lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
             save_lexicon(run_dir, lexicon)
+            record_plugins(run_dir)
             record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
             facts = {} if hardware is None else {"hardware": to_json(hardware)}
             with (

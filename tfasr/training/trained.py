@@ -7,6 +7,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
+from tfasr.plugins import require_plugins
 from tfasr.run_files import ALPHABET_FILE
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore
@@ -51,6 +52,7 @@ def open_trained(
         UsageError: if the run, its checkpoint or the split is missing or does not fit.
     """
     run_dir = Path(run_dir)
+    require_plugins(run_dir, kinds=("model", "decoder"))
     experiment = Experiment.load(run_dir)
     alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
     prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split)
