@@ -29,10 +29,10 @@ from twin import results
 from twin.tta_tables import tta_tables
 from twin.worker import environment
 
-from tfasr.analysis.names import Target, parse_target
 from tfasr.errors import UsageError
 from tfasr.ledger import read_events
 from tfasr.run_files import EVENTS_FILE
+from tfasr.tta.targets import Target, parse_target
 
 MODULES = {"tfasr": ["tfasr.cli", "train"], "torch": ["twin.torch_training"]}
 SETTINGS_FILE = "benchmark.json"

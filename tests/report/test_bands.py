@@ -9,6 +9,7 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
 from tfasr.analysis.groups import configuration, named_groups
 from tfasr.analysis.names import merged_targets
+from tfasr.analysis.question import ask
 from tfasr.analysis.report import analyse_run, compare
 from tfasr.report.figures.chart import labelled_together
 from tfasr.report.figures.curves import curve_charts
@@ -18,8 +19,9 @@ from tfasr.tta.load import load_run
 def analysed(*run_dirs):
     logs = [load_run(run_dir) for run_dir in run_dirs]
     targets = merged_targets(log.targets for log in logs)
-    runs = [analyse_run(log, targets, with_loss=True) for log in logs]
-    return compare(named_groups(runs, [configuration(log) for log in logs]), targets)
+    question = ask(targets, over_time=True)
+    runs = [analyse_run(log, question) for log in logs]
+    return compare(named_groups(runs, [configuration(log) for log in logs]), question)
 
 
 def chart(report, name):

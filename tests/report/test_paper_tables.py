@@ -4,10 +4,12 @@ from tests.report.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.analysis.facts import epoch_seconds, mean_utilisation
 from tfasr.analysis.groups import group_results
+from tfasr.analysis.question import ask
 from tfasr.analysis.report import analyse_run, compare
 from tfasr.commands.report import report
 from tfasr.report.tables.paper import paper_tables
 from tfasr.tta.load import load_run
+from tfasr.tta.policies import POLICIES
 
 SYSTEM = {
     "processor": "Some CPU",
@@ -30,8 +32,9 @@ def write_files(run_dir, system=SYSTEM):
 
 
 def tables_of(*run_dirs, targets=(("cer", 0.1),)):
-    runs = [analyse_run(load_run(path), targets, all_policies=True) for path in run_dirs]
-    made = compare(runs, targets)
+    question = ask(targets, beside=POLICIES.values())
+    runs = [analyse_run(load_run(path), question) for path in run_dirs]
+    made = compare(runs, question)
     return {table.name: table for table in paper_tables(made, group_results(made))}
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tfasr.ledger import read_events
-from tfasr.tta.intervals import interval_seconds
+from tfasr.tta.timeline import Timeline
 
 
 def of(events, key):
@@ -46,7 +46,7 @@ def test_an_uninterrupted_run_books_all_states(uninterrupted):
     # The first step traces; no shape of a later batch is traced or compiled again.
     compiled = [e["value"]["compile_s"] > 0 for e in of(events, "train_step")]
     assert compiled == [True] + [False] * (len(compiled) - 1)
-    seconds = interval_seconds(events)
+    seconds = Timeline(events).interval_seconds()
     assert min(seconds["train"], seconds["init"], seconds["eval_forward"]) > 0
     assert (uninterrupted / "cpu.csv").read_text().startswith("time_ms,cpu_percent\n")
 
@@ -90,7 +90,7 @@ def test_a_killed_run_reaches_the_same_accuracy(start_training, uninterrupted, t
         assert resumed_from >= 15
         # Nothing is lost if the kill came right after a checkpoint.
         lost = steps(events, 0)[-1] > resumed_from
-        assert (interval_seconds(events)["lost_work"] > 0) == lost
+        assert (Timeline(events).interval_seconds()["lost_work"] > 0) == lost
 
 
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(start_training, tmp_path):

@@ -63,7 +63,7 @@ def scalars(folder):
 
 def useful_of(run_dir, key):
     run = load_run(run_dir)
-    pairs = zip(run.events, run.useful, strict=True)
+    pairs = zip(run.events, run.timeline.useful, strict=True)
     return [event for event, useful in pairs if useful and event["key"] == key]
 
 
@@ -166,7 +166,7 @@ def test_an_interrupted_run_goes_on_without_what_was_lost(
         train(wanted, **options)
     trackers["mlflow"].fail_at = None
     train(wanted, resume=True, **options)
-    assert any(not useful for useful in load_run(run_dir).useful)
+    assert any(not useful for useful in load_run(run_dir).timeline.useful)
     check_against_ledger(run_dir)
     check_seconds(run_dir)
     (_, first), (_, second) = trackers["mlflow"].of("start_run")

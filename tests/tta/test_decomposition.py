@@ -5,8 +5,17 @@ from hypothesis import assume, given, settings
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tests.tta.test_intervals import ledgers
-from tfasr.tta.decomposition import FACTORS, decompose, parts_until
-from tfasr.tta.timeline import elapsed_s
+from tfasr.tta.decomposition import FACTORS, decompose
+from tfasr.tta.decomposition import parts_until as parts_of
+from tfasr.tta.timeline import Timeline
+
+
+def elapsed_s(events):
+    return Timeline(events).elapsed_s
+
+
+def parts_until(events, until_s, **options):
+    return parts_of(Timeline(events), until_s, **options)
 
 
 def run_of(epochs, *, utterances=4, train_s=1.0, init_s=0.0, wait_s=0.0, forward_s=0.0):

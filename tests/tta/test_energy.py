@@ -13,8 +13,8 @@ from tfasr.tta.costs.energy import (
     energy_use,
     read_samples,
 )
-from tfasr.tta.intervals import INTERVALS, interval_pieces
-from tfasr.tta.timeline import clock_us
+from tfasr.tta.intervals import INTERVALS
+from tfasr.tta.timeline import Timeline
 
 MONO = 50.0  # where the builder's clocks begin
 WALL = 1_700_000_000.0
@@ -27,10 +27,10 @@ def sample(at_s, joules, *, counter="package-0", session=0, limit=None, mono=MON
 
 
 def use(ledger, samples, until_us=math.inf):
-    clock = clock_us(ledger.events)
-    spans = energy_spans(samples, ledger.events, clock)
+    timeline = Timeline(ledger.events)
+    spans = energy_spans(samples, timeline)
     counters = {one.counter for one in samples}
-    return energy_use(spans, interval_pieces(ledger.events, clock), counters, until_us=until_us)
+    return energy_use(spans, timeline.pieces, counters, until_us=until_us)
 
 
 def run_of_ten_seconds():
@@ -170,7 +170,7 @@ def test_intervals_add_up_to_what_the_counter_rose_by(data):
         )  # fmt: skip
         ledger.checkpoint(data.draw(seconds))
     ledger.end()
-    length = clock_us(ledger.events)[-1] / 1e6
+    length = Timeline(ledger.events).wall_s
     limit = 1000.0
     at, joules = 0.0, data.draw(st.floats(0, limit))
     samples, risen = [sample(0, joules, limit=limit)], 0.0

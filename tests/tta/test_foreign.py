@@ -5,7 +5,7 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.errors import UsageError
-from tfasr.tta.policies import POLICIES, policy_time_to_accuracy
+from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import algoperf, dawnbench, find_logs, load_log, mlperf
 
 PUBLISHED = Path(__file__).parents[2] / ".." / "shared" / "data" / "published"
@@ -15,7 +15,7 @@ published = pytest.mark.skipif(
 
 
 def time_s(run, target, name, metric="wer"):
-    found, _ = policy_time_to_accuracy(run.events, target, metric=metric, policy=POLICIES[name])
+    found, _ = POLICIES[name].time_to_accuracy(run.timeline, target, metric=metric)
     return found.seconds
 
 

@@ -21,7 +21,7 @@ def test_the_accuracy_curve_as_a_data_frame(run):
     assert list(frame["elapsed_s"]) == [7.0, 16.0, 18.0]
     assert list(frame["cer"]) == [0.5, 0.25, 0.2]
     assert list(run.to_dataframe("algoperf")["elapsed_s"]) == [2.0, 6.0, 8.0]
-    with pytest.raises(ValueError, match="policy must be one of"):
+    with pytest.raises(ValueError, match="There is no policy"):
         run.to_dataframe("quick")
 
 

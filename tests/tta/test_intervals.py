@@ -3,8 +3,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.intervals import INTERVALS, interval_seconds, useful_events
-from tfasr.tta.timeline import elapsed_s
+from tfasr.tta.intervals import INTERVALS
+from tfasr.tta.timeline import Timeline
+
+
+def elapsed_s(events):
+    return Timeline(events).elapsed_s
+
+
+def interval_seconds(events, **until):
+    return Timeline(events).interval_seconds(**until)
+
+
+def useful_events(events):
+    useful = Timeline(events).useful
+    return [event for event, counts in zip(events, useful, strict=True) if counts]
 
 
 def seconds(ledger, **options):

@@ -1,7 +1,12 @@
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.throughput import throughput
+from tfasr.tta import throughput as measured
+from tfasr.tta.timeline import Timeline
+
+
+def throughput(events, **options):
+    return measured.throughput(Timeline(events), **options)
 
 
 def test_steady_steps_alone_are_measured_and_the_others_counted():
@@ -9,8 +14,9 @@ def test_steady_steps_alone_are_measured_and_the_others_counted():
     ledger.step(0, compile_s=50).step(1.5, wait_s=0.5, utterances=8).step(1, utterances=4)
     found = throughput(ledger.events, warmup_steps=2)
     assert (found.steps, found.warmup_steps, found.traced_steps) == (2, 2, 1)
-    assert found.utterances_per_s == 4.0
-    assert found.audio_s_per_s == 10.0
+    # 12 utterances and 30 s of audio in 2.5 s of training; the 0.5 s of waiting stand apart.
+    assert found.utterances_per_s == 4.8
+    assert found.audio_s_per_s == 12.0
     assert found.input_wait_share == pytest.approx(0.5 / 3)
     assert found.padding_efficiency == 0.8
 
@@ -32,3 +38,20 @@ def test_nothing_left_to_measure_is_none_and_not_zero():
 def test_a_negative_warm_up_is_refused():
     with pytest.raises(ValueError, match="warmup_steps must be 0 or more.*-1"):
         throughput([], warmup_steps=-1)
+
+
+def test_the_mean_batch_is_that_of_all_steps_that_count():
+    # Batches of 16, 16, 16 and a rest of 1 have a mean of 49 / 4, whatever was warm.
+    ledger = LedgerBuilder().begin().step(9, utterances=16).checkpoint().step(1, utterances=300)
+    ledger.resume(down_s=1, from_step=1)
+    for utterances in (16, 16, 1):
+        ledger.step(1, utterances=utterances)
+    assert throughput(ledger.events, warmup_steps=2).mean_batch == 12.25
+    assert throughput(ledger.events, until_s=9.0).mean_batch == 16
+    assert throughput([]).mean_batch is None
+
+
+def test_a_target_has_the_throughput_of_the_steps_until_then():
+    ledger = LedgerBuilder().begin().step(1).step(2).step(4)
+    assert throughput(ledger.events, until_s=3.0, warmup_steps=1).utterances_per_s == 2
+    assert throughput(ledger.events, until_s=7.0, warmup_steps=1).utterances_per_s == 8 / 6

@@ -6,13 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.tta.policies import PAPER
 from tfasr.tta.time_to_accuracy import (
     AccuracyPoint,
-    accuracy_curve,
     first_sustained,
     rule_met,
-    time_to_accuracy,
 )
+from tfasr.tta.timeline import Timeline
+
+
+def accuracy_curve(events, metric):
+    return PAPER.curve(Timeline(events), metric)
+
+
+def time_to_accuracy(events, target, **rule):
+    return PAPER.time_to_accuracy(Timeline(events), target, **rule)[0]
 
 
 def run_of(*cers, **epoch):

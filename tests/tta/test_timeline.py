@@ -1,7 +1,11 @@
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.timeline import elapsed_s
+from tfasr.tta.timeline import Timeline
+
+
+def elapsed_s(events):
+    return Timeline(events).elapsed_s
 
 
 def at(events, key):

@@ -2,7 +2,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.writers import second_writer
+from tfasr.tta import writers
+from tfasr.tta.timeline import Timeline
+
+
+def second_writer(events):
+    return writers.second_writer(Timeline(events))
 
 
 def resumed(with_mono=True):

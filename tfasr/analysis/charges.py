@@ -17,7 +17,10 @@ from tfasr.tta.run import Run
 
 @dataclass(frozen=True)
 class TargetCharge:
-    """Cost and energy from the run's first event until a target was met."""
+    """Cost and energy until a target was met.
+
+    From the run's beginning: the creation of its process where that is known.
+    """
 
     cost: Cost
     energy: EnergyUse | None
@@ -91,7 +94,7 @@ class Machines:
             )
 
     def _recorded(self, run: Run) -> tuple[HardwareConfig | None, list[str]]:
-        stated = [event.get("value") for event in run.events if event["key"] == "hardware"]
+        stated = [run.events[index].get("value") for index in run.timeline.of("hardware")]
         price = {} if self._price is None else {"price_usd_per_hour": self._price}
         if not stated and not price:
             return None, []
@@ -110,12 +113,12 @@ def charges_of(
     Args:
         run: the run.
         machine: of `Machines.of`.
-        untils: for each target seconds by interval from the run's first event until it was met;
-            None where it never was.
+        untils: for each target seconds by interval from the run's beginning until it was met; None
+            where it never was.
     """
     hardware, notes = machine
     samples = read_energy(run.path) if run.path.is_dir() else []
-    spans = energy_spans(samples, run.events, run.clock_us) if samples else []
+    spans = energy_spans(samples, run.timeline) if samples else []
     counters = sorted({sample.counter for sample in samples})
     charges = [
         None if until is None else _charge(run, hardware, samples, spans, until) for until in untils
@@ -134,7 +137,7 @@ def _charge(
     names = {sample.counter for sample in samples}
     energy = None
     if spans:
-        energy = energy_use(spans, run.pieces, names, until_us=round(charged_s * 1e6))
+        energy = energy_use(spans, run.timeline.pieces, names, until_us=round(charged_s * 1e6))
     return TargetCharge(cost_of(hardware, charged_s, energy), energy)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from tfasr.tta.run import Run
-from tfasr.tta.timeline import session_ranges
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,8 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
     """Returns a run's facts; ``with_utilisation`` also reads the samples beside the ledger."""
     stated = run.comparability or {}
     spent = run.intervals
-    evaluations = sum(
-        useful and event["key"] == "tracked_stats"
-        for event, useful in zip(run.events, run.useful, strict=True)
-    )
+    useful = run.timeline.useful
+    evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
     epochs = epoch_seconds(run)
     decoder = stated.get("decoder")
     # Older ledgers state the decoder's name alone.
@@ -77,24 +74,26 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
 def epoch_seconds(run: Run) -> list[float]:
     """Returns the seconds of each epoch that one process trained whole, without evaluations."""
     found = []
-    for number, session in enumerate(session_ranges(run.events)):
-        began = evaluating_since = None
-        evaluated_us = 0
-        # The first epoch of a resumed session may be the rest of one.
-        partial = number > 0
-        for index in session:
-            key, now = run.events[index]["key"], run.clock_us[index]
-            if key == "epoch_start":
-                began, evaluated_us = now, 0
-            elif key == "eval_start":
-                evaluating_since = now
-            elif key == "eval_stop" and evaluating_since is not None:
-                evaluated_us += now - evaluating_since
-                evaluating_since = None
-            elif key == "epoch_stop" and began is not None:
-                if not partial and run.useful[index]:
-                    found.append((now - began - evaluated_us) / 1e6)
-                began, partial = None, False
+    line = run.timeline
+    starts = {session.start for session in line.sessions}
+    partial, began, evaluating_since, evaluated_us = False, None, None, 0
+    edges = ("epoch_start", "eval_start", "eval_stop", "epoch_stop", "session_start")
+    for index in line.of(*edges):
+        key, now = line.keys[index], line.clock_us[index]
+        if index in starts:
+            # The first epoch of a resumed session may be the rest of one.
+            partial, began, evaluating_since = index > 0, None, None
+        if key == "epoch_start":
+            began, evaluated_us = now, 0
+        elif key == "eval_start":
+            evaluating_since = now
+        elif key == "eval_stop" and evaluating_since is not None:
+            evaluated_us += now - evaluating_since
+            evaluating_since = None
+        elif key == "epoch_stop" and began is not None:
+            if not partial and line.useful[index]:
+                found.append((now - began - evaluated_us) / 1e6)
+            partial, began = False, None
     return found
 
 

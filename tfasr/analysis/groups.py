@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tfasr.analysis.names import Target
 from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.decomposition import Decomposition, decompose
 from tfasr.tta.groups import GroupComparison, GroupStatistics, compare_groups, group_statistics
 from tfasr.tta.run import Run
+from tfasr.tta.targets import Target
 
 # What names of runs end in before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")

@@ -2,16 +2,17 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tfasr.analysis.charges import Machines
 from tfasr.analysis.groups import named_groups
-from tfasr.analysis.names import Target, distinct_names, merged_targets
+from tfasr.analysis.names import distinct_names, merged_targets
+from tfasr.analysis.question import Question
 from tfasr.analysis.report import Report, compare
 from tfasr.analysis.workers import Task, analyse_all, processes_for
 from tfasr.errors import UsageError
 from tfasr.tta.load import read_targets
-from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs
 from tfasr.tta.run import Run
 
@@ -20,29 +21,19 @@ _log = logging.getLogger(__name__)
 
 def load_report(
     sources: Sequence[str | Path | Run],
-    asked: Sequence[Target],
+    question: Question,
     *,
-    force: bool,
-    policy: str = "paper",
-    window: int | None = None,
     machines: Machines | None = None,
     many: bool = False,
-    all_policies: bool = False,
-    with_loss: bool = False,
 ) -> Report:
     """Returns the report on runs; those that come as paths are let go one by one.
 
     Args:
         sources: run folders, published logs, folders of either, each of which is a group, and
             runs that are loaded already.
-        asked: metrics and values; by default those that the runs set themselves.
-        force: see `tfasr.analysis.report.compare`.
-        policy: the name of the clock and the rule.
-        window: see `tfasr.analysis.report.analyse_run`, also for what follows.
+        question: what is asked of them.
         machines: what the runs are charged for; None to charge nothing.
         many: read many runs in several processes, see `tfasr.analysis.workers`.
-        all_policies: also measure them under every other policy.
-        with_loss: also keep what figures over time are made of.
 
     Raises:
         UsageError: if there is no run, a path holds none, or a machine is named for none of them.
@@ -50,22 +41,18 @@ def load_report(
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
     found, notes = _logs(sources)
     # Targets have to be known before any run is analysed.
-    wanted = list(asked) or merged_targets(
+    wanted = list(question.targets) or merged_targets(
         loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
         for log, _ in found
     )
-    wanted = list(dict.fromkeys(wanted))
+    question = replace(question, targets=tuple(dict.fromkeys(wanted)))
     tasks = [
         Task(
             path=log,
             name=name,
             folder=given.resolve().name,
             machines=machines,
-            targets=wanted,
-            policy=policy,
-            window=window,
-            all_policies=all_policies,
-            with_loss=with_loss,
+            question=question,
             optional=log != given,
             loaded=loaded.get(log.resolve()),
         )
@@ -85,8 +72,7 @@ def load_report(
     if not analysed:
         raise UsageError(" ".join(notes))
     grouped = named_groups(analysed, configurations)
-    clock = POLICIES[policy]
-    return compare(grouped, wanted, policy=clock, window=window, force=force, notes=notes)
+    return compare(grouped, question, notes=notes)
 
 
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:

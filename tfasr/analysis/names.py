@@ -1,18 +1,12 @@
 """What a report calls its runs and its targets."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tfasr.errors import UsageError
+from tfasr.tta.targets import METRICS, RATES, Target
 
-# Rates of error as fractions; the last three are what DAWNBench's accuracies leave.
-RATES = ("cer", "wer", "cer_reference", "top1_error", "top5_error", "f1_error")
-METRICS = (*RATES, "loss")
 _LABELS = {"cer": "CER", "wer": "WER", "cer_reference": "CER over the reference"}
-
-Target = tuple[str, float]
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
@@ -33,39 +27,6 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
         ]
         names = ["/".join(own[-deep:]) for own, deep in zip(parts, depths, strict=True)]
     return names
-
-
-def parse_target(text: str) -> Target:
-    """Returns metric and value of a target written as ``cer=0.10``.
-
-    Raises:
-        UsageError: if it is written otherwise, or an error rate is no fraction.
-    """
-    metric, separator, value = text.partition("=")
-    try:
-        target = (metric.strip(), float(value))
-    except ValueError:
-        separator = ""
-    if not separator:
-        raise UsageError(f"A target must be written like cer=0.10. Received: {text!r}.")
-    return check_target(*target)
-
-
-def check_target(metric: str, value: float) -> Target:
-    """Returns a target whose metric is known and whose value can be reached.
-
-    Raises:
-        UsageError: if the metric is unknown, or an error rate is no fraction.
-    """
-    if metric not in METRICS:
-        raise UsageError(f"A target's metric must be one of {METRICS}. Received: {metric!r}.")
-    if not math.isfinite(value) or value < 0 or (metric in RATES and value > 1):
-        raise UsageError(
-            f"A target must be a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
-            f"{', unless it is a loss' if metric == 'loss' else ''}. "
-            f"Received: {metric}={value:g}."
-        )
-    return metric, value
 
 
 def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:

@@ -9,12 +9,13 @@ from pathlib import Path
 from tfasr.analysis.charges import RunCharges
 from tfasr.analysis.comparable import Differences, difference_text, differences
 from tfasr.analysis.facts import RunFacts, facts_of
-from tfasr.analysis.names import Target
+from tfasr.analysis.question import Question
 from tfasr.analysis.series import RunSeries, run_series
 from tfasr.tta.brackets import Bracket, bracket
-from tfasr.tta.decomposition import Parts
-from tfasr.tta.policies import POLICIES, Policy
+from tfasr.tta.decomposition import Parts, parts_until
+from tfasr.tta.policies import Policy
 from tfasr.tta.run import Run
+from tfasr.tta.targets import Target
 from tfasr.tta.throughput import Throughput
 from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sustained
 
@@ -26,7 +27,7 @@ class TargetResult:
     Attributes:
         tta: when the run met the target, on the report's policy's clock.
         bracket: between which evaluations that lies.
-        until_s: seconds by interval from the run's first event until then, or None where never.
+        until_s: seconds by interval from the run's beginning until then, or None where never.
         parts: what the time is made of on the paper's clock; None where never, or where the
             log has no steps.
         by_policy_s: seconds under each policy, each with its own window; {} unless asked for.
@@ -77,7 +78,7 @@ class RunAnalysis:
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the run's first event to its last, downtime excluded."""
+        """Seconds from the run's beginning to its last event, downtime excluded."""
         return sum(self.intervals_s.values())
 
     @property
@@ -92,21 +93,30 @@ class Report:
 
     Attributes:
         runs: in the order given.
-        targets: metrics and values.
-        policy: whose clock and rule they are measured by.
-        window: the evaluations whose median must meet a target.
+        question: what was asked of them, with the targets that the runs set where none were.
         differences: for each run, what keeps it from being compared with the first.
-        force: whether relative times are given all the same.
         notes: what a reader has to know about the report as a whole.
     """
 
     runs: list[RunAnalysis]
-    targets: list[Target]
-    policy: Policy
-    window: int
+    question: Question
     differences: list[Differences]
-    force: bool
     notes: list[str]
+
+    @property
+    def targets(self) -> list[Target]:
+        """Metrics and values."""
+        return list(self.question.targets)
+
+    @property
+    def policy(self) -> Policy:
+        """Whose clock and rule the runs are measured by."""
+        return self.question.policy
+
+    @property
+    def window(self) -> int:
+        """The evaluations whose median must meet a target."""
+        return self.question.own_window
 
     @cached_property
     def longest_s(self) -> float:
@@ -115,7 +125,7 @@ class Report:
 
     def refused(self, index: int) -> bool:
         """Whether the run of that index is refused a comparison with the first one."""
-        return bool(self.differences[index]) and not self.force
+        return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
         """Returns a run's time to a target over the first run's; None where there is no such."""
@@ -136,91 +146,64 @@ def eval_s(intervals_s: Mapping[str, float]) -> float:
     return intervals_s["eval_forward"] + intervals_s["decode"]
 
 
-def analyse_run(
-    run: Run,
-    targets: Sequence[Target],
-    *,
-    group: str = "",
-    policy: Policy = POLICIES["paper"],
-    window: int | None = None,
-    all_policies: bool = False,
-    with_loss: bool = False,
-) -> RunAnalysis:
+def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
     """Returns what a report says about a run; the run itself can be let go afterwards.
 
     Args:
         run: the run.
-        targets: metrics and values.
+        question: what is asked, with its targets.
         group: the name of the group it belongs to; its own by default.
-        policy: whose clock and rule it is measured by.
-        window: replaces the policy's own.
-        all_policies: also measure it under every other policy.
-        with_loss: also keep what figures over time are made of.
     """
-    metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in targets)])
-    curves = {metric: run.accuracy_curve(metric, policy) for metric in metrics}
+    metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in question.targets)])
+    curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
     return RunAnalysis(
         name=run.name,
         group=group or run.name,
         path=run.path,
-        results=[
-            _result(run, target, curves[target[0]], policy, window, all_policies)
-            for target in targets
-        ],
+        results=[_result(run, target, question) for target in question.targets],
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
-        series=run_series(run, policy) if with_loss else None,
+        series=run_series(run, question.policy) if question.over_time else None,
         comparability=run.comparability,
         config=run.config,
         status=run.status,
         sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
-        facts=facts_of(run, with_utilisation=with_loss or all_policies),
+        facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
     )
 
 
-def _result(
-    run: Run,
-    target: Target,
-    points: Sequence[AccuracyPoint],
-    policy: Policy,
-    window: int | None,
-    all_policies: bool,
-) -> TargetResult:
+def _result(run: Run, target: Target, question: Question) -> TargetResult:
     metric, value = target
-    own_window = policy.window if window is None else window
-    tta = first_sustained(points, value, metric=metric, window=own_window)
+    clock, window = question.policy, question.own_window
+    points = run.accuracy_curve(metric, clock)
+    tta = first_sustained(points, value, metric=metric, window=window)
     by_policy: dict[str, float | None] = {}
-    for name, other in POLICIES.items() if all_policies else ():
-        # The report's own curve is there already: only the other policies' are made anew.
-        curve = points if other is policy else run.accuracy_curve(metric, other)
+    for other in question.beside:
+        curve = run.accuracy_curve(metric, other)
         found = first_sustained(curve, value, metric=metric, window=other.window)
-        by_policy[name] = found.seconds
+        by_policy[other.name] = found.seconds
     until_s = parts = None
     if tta.reached:
-        elapsed = run.elapsed_at(metric, tta.epoch, policy)
-        until_s = run.intervals_until(elapsed)
+        readings = clock.readings(run.timeline, metric)
+        index = next(one.index for one in readings if one.epoch == tta.epoch)
+        elapsed_s = run.timeline.elapsed_s[index]
+        until_s = run.intervals_until(elapsed_s)
         # Logs of other makers need not have steps to decompose by.
         with suppress(ValueError):
-            parts = run.parts_until(elapsed)
-    return TargetResult(tta, bracket(points, value, window=own_window), until_s, parts, by_policy)
+            parts = parts_until(run.timeline, elapsed_s)
+    return TargetResult(tta, bracket(points, value, window=window), until_s, parts, by_policy)
 
 
 def compare(
-    runs: Sequence[RunAnalysis],
-    targets: Sequence[Target],
-    *,
-    policy: Policy = POLICIES["paper"],
-    window: int | None = None,
-    force: bool = False,
-    notes: Sequence[str] = (),
+    runs: Sequence[RunAnalysis], question: Question, *, notes: Sequence[str] = ()
 ) -> Report:
-    """Returns the report on runs whose ``results`` are those of ``targets``."""
+    """Returns the report on runs whose ``results`` are those of the question's targets."""
     found = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
     for run, differing in zip(runs, found, strict=True):
-        if differing and force:
+        if differing and question.force:
             notes.append(
                 f"{run.name} is compared with {runs[0].name} by force: they differ in "
                 f"{difference_text(differing)}."
@@ -230,10 +213,9 @@ def compare(
                 f"{run.name} is not compared with {runs[0].name}: they differ in "
                 f"{difference_text(differing)}. --force compares them all the same."
             )
-    if not targets:
+    if not question.targets:
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
-    window = policy.window if window is None else window
-    return Report(list(runs), list(targets), policy, window, found, force, notes)
+    return Report(list(runs), question, found, notes)
 
 
 def _notes(run: Run, evaluated: bool) -> list[str]:

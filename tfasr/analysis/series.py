@@ -8,7 +8,8 @@ import numpy as np
 from tfasr.analysis.smoothing import gaussian_smooth, thin
 from tfasr.tta.policies import Policy
 from tfasr.tta.run import Run
-from tfasr.tta.timeline import metadata
+from tfasr.tta.steps import Steps
+from tfasr.tta.timeline import Timeline
 
 AXES = ("minutes", "epochs", "utterances")
 """What a curve can be drawn over; the first is the policy's clock."""
@@ -56,40 +57,34 @@ class RunSeries:
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
     """Returns what a run's steps say over time on a policy's clock; lost work is left out."""
-    minutes = np.array(run.policy_times_s(policy)) / 60
-    kept = [
-        index
-        for index, event in enumerate(run.events)
-        if run.useful[index] and event["key"] == "train_step"
-    ]
-    values = [run.events[index].get("value") for index in kept]
-    stats = [value if isinstance(value, dict) else {} for value in values]
-    epochs = [metadata(run.events[index]).get("epoch_num") for index in kept]
-    utterances = _column(stats, "utterances")
-    x = {"minutes": minutes[kept]}
+    line, steps = run.timeline, run.timeline.steps
+    minutes = np.array(policy.times_s(line)) / 60
+    epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
+    utterances = steps.column("utterances")
+    x = {"minutes": minutes[steps.indices]}
     if None not in epochs and epochs == sorted(epochs):
         x["epochs"] = _progress(epochs)
     if np.isfinite(utterances).all():
         x["utterances"] = np.cumsum(utterances)
     done = dict(zip(epochs, x["utterances"], strict=True)) if "utterances" in x else {}
     done.pop(None, None)
-    return RunSeries(_loss(x, stats), _throughput(x, stats), _evaluations(run, minutes), done)
+    return RunSeries(_loss(x, steps), _throughput(x, steps), _evaluations(line, minutes), done)
 
 
-def _loss(x: dict[str, np.ndarray], stats: Sequence[dict]) -> Series:
-    loss = _column(stats, "loss")
+def _loss(x: dict[str, np.ndarray], steps: Steps) -> Series:
+    loss = steps.column("loss")
     # A logarithmic axis has no place for anything else.
     shown = np.isfinite(loss) & (loss > 0)
     return _thinned({name: own[shown] for name, own in x.items()}, gaussian_smooth(loss[shown]))
 
 
-def _throughput(x: dict[str, np.ndarray], stats: Sequence[dict]) -> dict[str, Series]:
-    seconds = sum(np.nan_to_num(_column(stats, name)) for name in _SECONDS)
-    window = max(1, round(len(stats) * _ROLLING_SHARE))
+def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
+    seconds = sum(steps.amounts(name) for name in _SECONDS)
+    window = max(1, round(len(steps) * _ROLLING_SHARE))
     found = {}
     for name, rate in _STATED.items():
-        amount = _column(stats, name)
-        if len(stats) and np.isfinite(amount).all():
+        amount = steps.column(name)
+        if len(steps) and np.isfinite(amount).all():
             passed = _rolling_sum(seconds, window)
             shown = passed > 0
             speed = _rolling_sum(amount, window)[shown] / passed[shown]
@@ -115,22 +110,17 @@ def _progress(epochs: Sequence[int]) -> np.ndarray:
     return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[own]
 
 
-def _evaluations(run: Run, minutes: np.ndarray) -> list[Evaluation]:
+def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
     found, started = [], {}
-    for index, event in enumerate(run.events):
-        epoch = metadata(event).get("epoch_num")
-        if not run.useful[index] or epoch is None:
+    for index in line.of("eval_start", "eval_stop"):
+        epoch = line.metadata[index].get("epoch_num")
+        if not line.useful[index] or epoch is None:
             continue
-        if event["key"] == "eval_start":
+        if line.keys[index] == "eval_start":
             started[epoch] = minutes[index]
-        elif event["key"] == "eval_stop" and epoch in started:
+        elif epoch in started:
             found.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
     return found
-
-
-def _column(stats: Sequence[dict], name: str) -> np.ndarray:
-    values = (value.get(name) for value in stats)
-    return np.array([v if isinstance(v, int | float) else np.nan for v in values], dtype=float)
 
 
 def _thinned(x: dict[str, np.ndarray], y: np.ndarray) -> Series:

@@ -12,7 +12,6 @@ from tfasr.tta.intervals import INTERVALS
 from tfasr.tta.load import load_run
 from tfasr.tta.run import Run
 from tfasr.tta.throughput import WARMUP_STEPS
-from tfasr.tta.timeline import session_ranges
 
 WINDOW_S = 25.0
 """The paper's, Figure 8."""
@@ -29,7 +28,7 @@ class UtilisationWindow:
 
     Attributes:
         run: its name.
-        start_s: seconds from the run's first event to the window's beginning.
+        start_s: seconds from the run's beginning to the window's.
         length_s: of the window.
         devices: percent busy by device, as ``(seconds into the window, percent)``.
         edges_s: of the bins of ``phases``, seconds into the window; one more than bins.
@@ -78,7 +77,7 @@ def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | N
     Returns:
         None where there are no steps after warm-up, or no samples of them.
     """
-    for session in session_ranges(run.events):
+    for session in run.timeline.sessions:
         found = _bounds(run, session, round(length_s * 1e6))
         if found is None:
             continue
@@ -93,8 +92,8 @@ def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | N
 
 def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
     """Returns where on the run's clock the session's window begins and ends."""
-    clock = run.clock_us
-    ends = [clock[i] for i in session if run.events[i]["key"] == "train_step"][WARMUP_STEPS - 1 :]
+    clock = run.timeline.clock_us
+    ends = [clock[i] for i in session if run.timeline.keys[i] == "train_step"][WARMUP_STEPS - 1 :]
     last = clock[session.stop - 1]
     if not ends or last - ends[0] < _SHORTEST_S * 1e6:
         return None
@@ -112,7 +111,7 @@ def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
 def _first_evaluation(run: Run, session: range, after: int) -> tuple[int, int] | None:
     began = None
     for index in session:
-        key, now = run.events[index]["key"], run.clock_us[index]
+        key, now = run.timeline.keys[index], run.timeline.clock_us[index]
         if key == "eval_start" and now >= after:
             began = now
         elif key == "eval_stop" and began is not None:
@@ -134,7 +133,7 @@ def _devices(
         found[name] = (gpu["time_ms"], gpu["utilisation_percent"])
     # Samples have the wall clock, which the session's events lead to the run's.
     walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
-    clock = np.array([run.clock_us[i] for i in session], dtype=float)
+    clock = np.array([run.timeline.clock_us[i] for i in session], dtype=float)
     devices = {}
     for name, (time_ms, percent) in found.items():
         inside = (time_ms >= walls[0]) & (time_ms <= walls[-1]) & np.isfinite(percent)
@@ -167,7 +166,9 @@ def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str
     shares = {}
     for name in INTERVALS:
         pieces = [
-            (a, b) for own, a, b in run.pieces if own == name and b > start_us and a < stop_us
+            (a, b)
+            for own, a, b in run.timeline.pieces
+            if own == name and b > start_us and a < stop_us
         ]
         if pieces:
             # Time spent in the phase up to each edge grows within pieces and rests between.

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from tfasr.analysis.charges import Machines, charges_of
 from tfasr.analysis.groups import configuration
-from tfasr.analysis.names import Target
+from tfasr.analysis.question import Question
 from tfasr.analysis.report import RunAnalysis, analyse_run
 from tfasr.errors import UsageError
 from tfasr.plugins import load_plugin, loaded_plugins
-from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import load_log
 from tfasr.tta.run import Run
 
@@ -35,11 +34,7 @@ class Task:
         name: how the report calls the run.
         folder: the name of what was given to the report: the log, or a folder of logs.
         machines: what the runs are charged for; None to charge nothing.
-        targets: metrics and values.
-        policy: the name of the clock and the rule.
-        window: replaces the policy's own.
-        all_policies: also measure it under every other policy.
-        with_loss: also keep what figures over time are made of.
+        question: what is asked of it, with the targets.
         optional: whether a log that cannot be read is left out, rather than ending the report.
         loaded: the run, where it is loaded already.
     """
@@ -48,11 +43,7 @@ class Task:
     name: str
     folder: str
     machines: Machines | None
-    targets: Sequence[Target]
-    policy: str
-    window: int | None
-    all_policies: bool
-    with_loss: bool
+    question: Question
     optional: bool
     loaded: Run | None = None
 
@@ -84,14 +75,7 @@ def analyse(task: Task) -> Analysed:
         if not task.optional:
             raise
         return Analysed(None, error=str(error))
-    found = analyse_run(
-        run,
-        task.targets,
-        policy=POLICIES[task.policy],
-        window=task.window,
-        all_policies=task.all_policies,
-        with_loss=task.with_loss,
-    )
+    found = analyse_run(run, task.question)
     charges = None
     if task.machines is not None:
         machine = task.machines.of(run, task.folder)

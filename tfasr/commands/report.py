@@ -9,7 +9,7 @@ from pathlib import Path
 from tfasr.analysis.charges import Machines
 from tfasr.analysis.groups import GroupResult, group_results
 from tfasr.analysis.load import load_report
-from tfasr.analysis.names import Target, check_target, parse_target
+from tfasr.analysis.question import ask
 from tfasr.analysis.report import Report
 from tfasr.commands.report_errors import add_error_arguments, errors_alone, errors_text, logs_among
 from tfasr.display.csv_text import to_csv
@@ -23,7 +23,8 @@ from tfasr.report.tables.costs import cost_tables
 from tfasr.report.tables.groups import factor_tables, group_tables, policy_tables
 from tfasr.report.tables.paper import paper_tables
 from tfasr.report.tables.runs import tables
-from tfasr.tta.policies import POLICIES
+from tfasr.tta.policies import PAPER, POLICIES, Policy
+from tfasr.tta.targets import Target
 
 WRITERS = {"table": to_text, "markdown": to_markdown, "latex": to_latex, "csv": to_csv}
 FORMATS = (*WRITERS, "json")
@@ -37,7 +38,7 @@ def report(
     out: str | Path | None = None,
     output_format: str = "table",
     targets: Iterable[str | Target] = (),
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     window: int | None = None,
     power: bool = False,
     force: bool = False,
@@ -58,8 +59,8 @@ def report(
             tables; CSV holds seconds and fractions, unrounded.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
-        policy: the clock and the rule, see `tfasr.tta.policies`; "paper" by default. Where it is
-            named, the tables show all policies beside it, and JSON is by groups of runs.
+        policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
+            Where it is named, the tables show all policies beside it, and JSON is by groups.
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
@@ -75,22 +76,22 @@ def report(
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
         RunError: if ``out`` cannot be written.
     """
-    _check(output_format, policy, window)
+    if output_format not in FORMATS:
+        raise UsageError(f"The format must be one of {FORMATS}. Received: {output_format!r}.")
+    full = policy is not None or output_format in ("latex", "csv")
+    question = ask(
+        targets,
+        policy or PAPER,
+        window,
+        beside=POLICIES.values() if full or out is not None else (),
+        over_time=out is not None,
+        force=force,
+    )
     logs = logs_among(run_dirs) if errors else run_dirs
     if errors and not logs:
         return errors_alone(run_dirs, worst, output_format, out)
-    asked = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
-    full = policy is not None or output_format in ("latex", "csv")
     analysed = load_report(
-        logs,
-        asked,
-        force=force,
-        policy=policy or "paper",
-        window=window,
-        machines=Machines(hardware, price_usd_per_hour),
-        many=many,
-        all_policies=full or out is not None,
-        with_loss=out is not None,
+        logs, question, machines=Machines(hardware, price_usd_per_hour), many=many
     )
     results = group_results(analysed)
     wrong, appendix = "", ""
@@ -173,15 +174,6 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _log.info("Wrote %s.", Path(args.out) / "report.html")
     return 0
-
-
-def _check(output_format: str, policy: str | None, window: int | None) -> None:
-    if output_format not in FORMATS:
-        raise UsageError(f"The format must be one of {FORMATS}. Received: {output_format!r}.")
-    if policy is not None and policy not in POLICIES:
-        raise UsageError(f"The policy must be one of {sorted(POLICIES)}. Received: {policy!r}.")
-    if window is not None and window < 1:
-        raise UsageError(f"--window must be at least 1 evaluation. Received: {window}.")
 
 
 def _tables(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfasr.analysis.findings import finding
 from tfasr.analysis.groups import GroupResult, group_members, group_results
 from tfasr.analysis.load import load_report
-from tfasr.analysis.names import Target, check_target, parse_target
+from tfasr.analysis.question import ask
 from tfasr.analysis.report import Report
 from tfasr.display.notebook import dataframe, html_table
 from tfasr.display.table import Table
@@ -17,8 +17,9 @@ from tfasr.display.text import to_markdown, to_text
 from tfasr.report.tables.groups import factor_tables, group_tables
 from tfasr.report.tables.records import accuracy_row, group_row, throughput_records, time_row
 from tfasr.report.tables.runs import tables
-from tfasr.tta.policies import policy as policy_named
+from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
+from tfasr.tta.targets import Target
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +131,7 @@ def compare(
     runs: Sequence[str | Path | Run] | str | Path,
     *,
     targets: Iterable[str | Target] = (),
-    policy: str = "paper",
+    policy: str | Policy = PAPER,
     window: int | None = None,
     force: bool = False,
 ) -> Comparison:
@@ -142,17 +143,14 @@ def compare(
             compared with.
         targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
             the runs set themselves.
-        policy: the clock and the rule, see `tfasr.tta.policies`.
+        policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
         window: the evaluations whose median must meet a target; by default the policy's.
         force: compare runs whose results are not comparable.
 
     Raises:
-        UsageError: if there is no run, a path holds none, or a target is wrong.
-        ValueError: if there is no such policy, or the window is less than 1.
+        UsageError: if there is no run, a path holds none, a target is wrong, there is no such
+            policy, or the window is less than 1.
     """
     sources = [runs] if isinstance(runs, str | Path) else list(runs)
-    asked = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
-    report = load_report(
-        sources, asked, force=force, policy=policy_named(policy).name, window=window
-    )
+    report = load_report(sources, ask(targets, policy, window, force=force))
     return Comparison(report, group_results(report))

@@ -1,11 +1,10 @@
 """What an evaluation now and then can know of a crossing: between which two it lies."""
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfasr.tta.time_to_accuracy import AccuracyPoint
+from tfasr.tta.time_to_accuracy import AccuracyPoint, medians
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,9 @@ def bracket(points: Sequence[AccuracyPoint], target: float, *, window: int) -> B
         target: the value to come down to.
         window: the evaluations whose median must meet it, at least 1.
     """
-    values = [math.inf if math.isnan(point.value) else point.value for point in points]
     previous = None
-    for last in range(window, len(points) + 1):
-        median = statistics.median(values[last - window : last])
+    found = medians([point.value for point in points], window)
+    for last, median in enumerate(found, start=window):
         now = points[last - 1].elapsed_s
         if median <= target:
             before = points[last - 2].elapsed_s if last > 1 else 0.0

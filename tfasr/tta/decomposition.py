@@ -1,12 +1,10 @@
 """Why one run takes longer to a target than another: the ratio of their times in exact factors."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
-from tfasr.tta.throughput import WARMUP_STEPS
-from tfasr.tta.timeline import Event, clock_us, session_ranges, zero_us
+from tfasr.tta.throughput import WARMUP_STEPS, steps_until, throughput
+from tfasr.tta.timeline import Timeline
 
 FACTORS = {
     "statistical_efficiency": "utterances to the target",
@@ -62,50 +60,31 @@ class Decomposition:
     throughput_ratio: float
 
 
-def parts_until(
-    events: Sequence[Event], until_s: float, *, warmup_steps: int = WARMUP_STEPS
-) -> Parts:
+def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS) -> Parts:
     """Returns the parts of a time to accuracy.
 
     Args:
-        events: all of a run's events in file order.
+        timeline: the run's.
         until_s: the time to the target, in seconds since the model's creation.
         warmup_steps: the first steps of each session, which are not steady.
 
     Raises:
         ValueError: if the run trained on no utterances by then.
     """
-    clock = clock_us(events)
-    zero = zero_us(events, clock)
-    pieces = interval_pieces(events, clock)
-    useful = useful_mask(events)
-    return parts_of(events, clock, useful, pieces, zero, until_s, warmup_steps=warmup_steps)
-
-
-def parts_of(
-    events: Sequence[Event],
-    clock: Sequence[int],
-    useful: Sequence[bool],
-    pieces: Sequence[Piece],
-    zero_us: int,
-    until_s: float,
-    *,
-    warmup_steps: int = WARMUP_STEPS,
-) -> Parts:
-    """Returns `parts_until` of events whose clock, use and pieces are known already."""
-    whole = sum_pieces(pieces, zero_us=zero_us, until_s=until_s)
-    before = sum_pieces(pieces, zero_us=zero_us, until_s=0.0)
+    whole = timeline.interval_seconds(until_s)
+    before = timeline.interval_seconds(0.0)
     spent = {name: whole[name] - before[name] for name in whole}
-    until_us = zero_us + round(until_s * 1e6)
-    steps, steady = _steps(events, useful, clock, until_us, warmup_steps)
-    utterances, rate = _sum(steps, "utterances"), _rate(steady)
-    if rate is None:
+    steps, counted = timeline.steps, steps_until(timeline, until_s)
+    utterances = math.fsum(steps.amounts("utterances")[counted])
+    rate = throughput(timeline, until_s=until_s, warmup_steps=warmup_steps).utterances_per_s
+    if not rate:
         # Without any steady step, all steps must do, with what they compiled.
-        rate = _rate(steps, compiling=True)
-    if rate is None:
+        seconds = math.fsum((steps.amounts("train_s") + steps.amounts("compile_s"))[counted])
+        rate = utterances / seconds if seconds > 0 else 0.0
+    if not rate or not utterances:
         raise ValueError(
             "A time to accuracy is decomposed by the utterances of its training steps. Received: "
-            f"a run with {utterances:g} utterances in {len(steps)} timed steps until then."
+            f"a run with {utterances:g} utterances in {counted.sum()} timed steps until then."
         )
     training = utterances / rate
     return Parts(
@@ -149,45 +128,6 @@ def decompose(first: Parts, second: Parts) -> Decomposition:
         utterances_ratio=utterances_ratio,
         throughput_ratio=throughput_ratio,
     )
-
-
-def _steps(
-    events: Sequence[Event],
-    useful: Sequence[bool],
-    clock: Sequence[int],
-    until_us: int,
-    warmup_steps: int,
-) -> tuple[list[dict], list[dict]]:
-    """Returns the values of all useful steps until then, and of the steady ones among them."""
-    every: list[dict] = []
-    steady: list[dict] = []
-    for session in session_ranges(events):
-        steps = [
-            events[index]["value"]
-            for index in session
-            if useful[index]
-            and events[index]["key"] == "train_step"
-            and isinstance(events[index].get("value"), dict)
-            and clock[index] <= until_us
-        ]
-        every.extend(steps)
-        steady.extend(s for s in steps[warmup_steps:] if not s.get("compile_s"))
-    return every, steady
-
-
-def _rate(steps: Sequence[dict], *, compiling: bool = False) -> float | None:
-    seconds = _sum(steps, "train_s") + (_sum(steps, "compile_s") if compiling else 0.0)
-    utterances = _sum(steps, "utterances")
-    return utterances / seconds if utterances > 0 and seconds > 0 else None
-
-
-def _sum(steps: Sequence[dict], name: str) -> float:
-    values = [stats.get(name) for stats in steps]
-    # Only where one is no finite number is each looked at: there are many, and many sums.
-    usual = set(map(type, values)) <= {int, float} and math.isfinite(sum(values))
-    if usual and min(values, default=0) >= 0:
-        return math.fsum(values)
-    return math.fsum([v for v in values if isinstance(v, (int, float)) and 0 <= v < math.inf])
 
 
 def _log_mean(a: float, b: float) -> float:

@@ -40,8 +40,8 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
             )
         run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
         # An event without a usable time makes itself known here, not in the midst of a report.
-        _ = run.clock_us
-        twice = second_writer(events)
+        _ = run.timeline.clock_us
+        twice = second_writer(run.timeline)
         if twice is not None:
             raise ValueError(
                 f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfasr.display.notebook import dataframe, html_table
+from tfasr.errors import UsageError
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
-from tfasr.tta.decomposition import Parts, parts_of
-from tfasr.tta.intervals import Piece, interval_pieces, sum_pieces, useful_mask
-from tfasr.tta.policies import POLICIES, Policy, times_on
-from tfasr.tta.policies import policy as policy_named
-from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput_of
-from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, curve_on, first_sustained
-from tfasr.tta.timeline import Event, clock_us, metadata, zero_us
+from tfasr.tta.clock import Event
+from tfasr.tta.policies import PAPER, Policy, policy_named
+from tfasr.tta.targets import check_target
+from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput
+from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sustained
+from tfasr.tta.timeline import Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,56 +62,32 @@ class Run:
     cut: bool = False
 
     @cached_property
-    def clock_us(self) -> list[int]:
-        """The run's clock at each event, see `tfasr.tta.timeline.clock_us`."""
-        return clock_us(self.events)
+    def timeline(self) -> Timeline:
+        """The events on the run's own clock, with all that follows from them alone."""
+        return Timeline(self.events)
 
-    @cached_property
-    def _times_s(self) -> dict[Policy, list[float]]:
-        return {}
-
-    @cached_property
-    def _zero_us(self) -> int:
-        return zero_us(self.events, self.clock_us)
-
-    @cached_property
+    @property
     def elapsed_s(self) -> list[float]:
         """Seconds from the model's creation to each event."""
-        return [(now - self._zero_us) / 1e6 for now in self.clock_us]
+        return self.timeline.elapsed_s
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the first event to the last, without the downtime between sessions."""
-        return (self.clock_us[-1] - self.clock_us[0]) / 1e6
+        """Seconds of all sessions, from the creation of each process where that is known."""
+        return self.timeline.wall_s
 
     @cached_property
-    def pieces(self) -> list[Piece]:
-        """The run cut by interval, see `tfasr.tta.intervals.interval_pieces`."""
-        return interval_pieces(self.events, self.clock_us)
-
-    @cached_property
-    def useful(self) -> list[bool]:
-        """For each event whether it counts: those of lost work do not."""
-        return useful_mask(self.events)
-
-    @property
     def intervals(self) -> dict[str, float]:
-        """Seconds by interval, see `tfasr.tta.intervals.interval_seconds`."""
-        return sum_pieces(self.pieces)
+        """Seconds by interval, see `tfasr.tta.intervals.INTERVALS`."""
+        return self.timeline.interval_seconds()
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
         """Returns seconds by interval up to a time since the model's creation."""
-        return sum_pieces(self.pieces, zero_us=self._zero_us, until_s=until_s)
-
-    def parts_until(self, until_s: float) -> Parts:
-        """Returns what a time to accuracy is made of, see `tfasr.tta.decomposition`."""
-        known = (self.events, self.clock_us, self.useful, self.pieces, self._zero_us)
-        return parts_of(*known, until_s)
+        return self.timeline.interval_seconds(until_s)
 
     def fact(self, key: str) -> Any:
         """Returns the value of the last event with that key, or None where there is none."""
-        values = [event.get("value") for event in self.events if event["key"] == key]
-        return values[-1] if values else None
+        return self.timeline.fact(key)
 
     @property
     def targets(self) -> list[tuple[str, float]]:
@@ -127,77 +103,62 @@ class Run:
     @property
     def sessions(self) -> int:
         """The number of processes that wrote the run."""
-        return max(1, sum(event["key"] == "session_start" for event in self.events))
+        return max(1, len(self.timeline.of("session_start")))
 
     @property
     def status(self) -> str:
         """How the run ended: "success", "aborted", or "unfinished" where it says nothing."""
-        for event in reversed(self.events):
-            if event["key"] == "run_stop":
-                return str(metadata(event).get("status", "unfinished"))
-            if event["key"] == "session_start":
+        for index in reversed(self.timeline.of("session_start", "run_stop")):
+            if self.timeline.keys[index] == "session_start":
                 break
+            return str(self.timeline.metadata[index].get("status", "unfinished"))
         return "unfinished"
 
+    @cached_property
+    def _curves(self) -> dict[tuple[str, Policy], list[AccuracyPoint]]:
+        return {}
+
     def accuracy_curve(
-        self, metric: str = "cer", policy: Policy = POLICIES["paper"]
+        self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
-        """Returns a metric by epoch, see `tfasr.tta.policies.policy_curve`."""
-        return curve_on(
-            self.policy_times_s(policy),
-            self.events,
-            self.useful,
-            metric,
-            at_epoch_end=policy.at_epoch_end,
-        )
-
-    def policy_times_s(self, policy: Policy) -> list[float]:
-        """Returns what a policy's clock shows at each event."""
-        if policy is POLICIES["paper"]:
-            return self.elapsed_s
-        if policy not in self._times_s:
-            self._times_s[policy] = times_on(self.events, self.clock_us, self.pieces, policy)
-        return self._times_s[policy]
-
-    def elapsed_at(self, metric: str, epoch: int, policy: Policy) -> float:
-        """Returns when a policy reads an epoch's metric, in seconds since the model's creation."""
-        points = curve_on(
-            self.elapsed_s, self.events, self.useful, metric, at_epoch_end=policy.at_epoch_end
-        )
-        return next(point.elapsed_s for point in points if point.epoch == epoch)
+        """Returns a metric over a policy's clock, a point for each evaluation that counts."""
+        asked = (metric, policy_named(policy))
+        if asked not in self._curves:
+            self._curves[asked] = asked[1].curve(self.timeline, metric)
+        return self._curves[asked]
 
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of each step that was not lost."""
-        rows = [
-            (metadata(event).get("step", math.nan), now, _loss(event))
-            for event, now, useful in zip(self.events, self.elapsed_s, self.useful, strict=True)
-            if useful and event["key"] == "train_step"
-        ]
-        steps, elapsed, loss = np.array(rows, dtype=float).reshape(-1, 3).T
-        return LossCurve(steps, elapsed, loss)
+        line = self.timeline
+        numbers = [line.metadata[index].get("step", math.nan) for index in line.steps.indices]
+        return LossCurve(
+            steps=np.array(numbers, dtype=float),
+            elapsed_s=(line.steps.at_us - line.zero_us) / 1e6,
+            loss=line.steps.column("loss"),
+        )
 
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
         """Returns the steady speed, see `tfasr.tta.throughput`."""
-        return throughput_of(self.events, self.useful, warmup_steps)
+        return throughput(self.timeline, warmup_steps=warmup_steps)
 
     def time_to_accuracy(
-        self, *, policy: str = "paper", window: int | None = None, **target: float
+        self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
     ) -> TimeToAccuracy:
         """Returns when the run met a target, as in ``run.time_to_accuracy(cer=0.10)``.
 
         Args:
-            policy: the clock and the rule, see `tfasr.tta.policies`.
+            policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
             window: the evaluations whose median must meet the target; by default the policy's.
             **target: one metric and its value; error rates are fractions.
 
         Raises:
-            ValueError: unless one target is given and the policy is known.
+            UsageError: unless one target is given that can be reached, and the policy is known.
         """
         if len(target) != 1:
-            raise ValueError(
+            raise UsageError(
                 f"time_to_accuracy must be given one target, such as cer=0.10. Received: {target}."
             )
-        ((metric, value),) = target.items()
+        metric, value = check_target(*next(iter(target.items())))
         clock = policy_named(policy)
         points = self.accuracy_curve(metric, clock)
         window = clock.window if window is None else window
@@ -241,26 +202,22 @@ class Run:
             for name, column in zip(names, columns, strict=True)
         }
 
-    def to_dataframe(self, policy: str = "paper") -> "pd.DataFrame":
+    def to_dataframe(self, policy: str | Policy = PAPER) -> "pd.DataFrame":
         """Returns the accuracy curve: a row for each evaluation that counts.
 
         Args:
-            policy: the clock of ``elapsed_s``, see `tfasr.tta.policies`.
+            policy: the clock of ``elapsed_s``, or its name, see `tfasr.tta.policies`.
 
         Returns:
             Columns ``epoch``, ``elapsed_s`` and the metrics that were evaluated, rates as
             fractions.
 
         Raises:
-            UsageError: if pandas is not installed.
-            ValueError: if there is no such policy.
+            UsageError: if pandas is not installed, or there is no such policy.
         """
-        from tfasr.tta.policies import policy as policy_named
-
-        clock = policy_named(policy)
         rows: dict[int, dict[str, float]] = {}
         for metric in _METRICS:
-            for point in self.accuracy_curve(metric, clock):
+            for point in self.accuracy_curve(metric, policy):
                 row = rows.setdefault(point.epoch, {"epoch": point.epoch})
                 row |= {"elapsed_s": point.elapsed_s, metric: point.value}
         return dataframe(list(rows.values()), ["epoch", "elapsed_s"])
@@ -277,14 +234,18 @@ class Run:
             UsageError: if pandas is not installed.
         """
         rows = []
-        for event, now, useful in zip(self.events, self.elapsed_s, self.useful, strict=True):
-            if event["key"] == "train_step" and useful:
-                where, value = metadata(event), event.get("value")
-                stats = value if isinstance(value, dict) else {}
-                rows.append(
-                    {"step": where.get("step"), "epoch": where.get("epoch_num"), "elapsed_s": now}
-                    | {field: stats.get(field) for field in _STEP_FIELDS}
-                )
+        line = self.timeline
+        for index in line.steps.indices:
+            where, value = line.metadata[index], self.events[index].get("value")
+            stats = value if isinstance(value, dict) else {}
+            rows.append(
+                {
+                    "step": where.get("step"),
+                    "epoch": where.get("epoch_num"),
+                    "elapsed_s": line.elapsed_s[index],
+                    **{field: stats.get(field) for field in _STEP_FIELDS},
+                }
+            )
         return dataframe(rows, ["step", "epoch", "elapsed_s", *_STEP_FIELDS])
 
     def _repr_html_(self) -> str:
@@ -308,12 +269,6 @@ class Run:
 
 def _text(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def _loss(event: Event) -> float:
-    value = event.get("value")
-    loss = value.get("loss") if isinstance(value, dict) else None
-    return float(loss) if isinstance(loss, int | float) else math.nan
 
 
 def _float(cell: str) -> float:

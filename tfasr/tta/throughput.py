@@ -1,26 +1,32 @@
 """How fast a run trained once it was warm, and how much of its batches was padding."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from tfasr.tta.intervals import useful_mask
-from tfasr.tta.timeline import Event, session_ranges
+import numpy as np
+
+from tfasr.tta.timeline import Timeline
 
 WARMUP_STEPS = 10
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """The steady speed of a run; None where nothing was left to measure.
+    """The steady speed of a run, or of its beginning; None where nothing was left to measure.
+
+    Steady are the steps that count (those of lost work do not), without the first steps of each
+    session and without those that traced a new shape. All rates of a report are those of
+    steady steps over their own seconds (``train_s``); what they waited for input is apart.
 
     Attributes:
-        utterances_per_s: utterances over the seconds of training and waiting for input.
+        utterances_per_s: utterances over the seconds of training.
         audio_s_per_s: seconds of audio over the same seconds.
-        input_wait_share: the share of those seconds spent waiting for input.
-        padding_efficiency: real over padded frames, of all steps.
-        steps: the steps that were measured.
+        input_wait_share: of the seconds of training and of waiting for input together, the share
+            spent waiting.
+        padding_efficiency: real over padded frames, of all steps that count.
+        mean_batch: utterances per step, of all steps that count: the last batches of an epoch are
+            smaller than the nominal batch.
+        steps: the steady steps, which were measured.
         warmup_steps: the first steps of each session, which were left out.
         traced_steps: further steps that were left out because they compiled a new shape.
     """
@@ -29,19 +35,21 @@ class Throughput:
     audio_s_per_s: float | None
     input_wait_share: float | None
     padding_efficiency: float | None
+    mean_batch: float | None
     steps: int
     warmup_steps: int
     traced_steps: int
 
 
-def throughput(events: Sequence[Event], warmup_steps: int = WARMUP_STEPS) -> Throughput:
+def throughput(
+    timeline: Timeline, *, until_s: float | None = None, warmup_steps: int = WARMUP_STEPS
+) -> Throughput:
     """Returns a run's steady throughput.
 
-    Steps of lost work do not count, nor the first steps of each session, nor steps that traced a
-    new shape.
-
     Args:
-        events: all of a run's events in file order.
+        timeline: the run's.
+        until_s: leave out steps that ended after this time, in seconds since the model's
+            creation; None takes the whole run.
         warmup_steps: how many steps at the beginning of each session are left out.
 
     Raises:
@@ -49,62 +57,42 @@ def throughput(events: Sequence[Event], warmup_steps: int = WARMUP_STEPS) -> Thr
     """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
-    return throughput_of(events, useful_mask(events), warmup_steps)
-
-
-def throughput_of(
-    events: Sequence[Event], useful: Sequence[bool], warmup_steps: int = WARMUP_STEPS
-) -> Throughput:
-    """Returns `throughput` of events whose use is known already."""
-    kept: list[dict[str, Any]] = []
-    every: list[dict[str, Any]] = []
-    warmup = traced = 0
-    for session in session_ranges(events):
-        steps = [
-            _stats(events[index])
-            for index in session
-            if useful[index] and events[index]["key"] == "train_step"
-        ]
-        warm = steps[warmup_steps:]
-        steady = [stats for stats in warm if not _seconds(stats.get("compile_s"))]
-        every.extend(steps)
-        kept.extend(steady)
-        warmup += len(steps) - len(warm)
-        traced += len(warm) - len(steady)
-    wait_s = _sum(kept, "input_wait_s")
-    seconds = wait_s + _sum(kept, "train_s")
+    steps = timeline.steps
+    counted = steps_until(timeline, until_s)
+    warm = counted & (steps.places >= warmup_steps)
+    steady = warm & ~steps.compiled
+    train_s = _sum(steps.amounts("train_s"), steady)
+    wait_s = _sum(steps.amounts("input_wait_s"), steady)
+    rates = [
+        # Logs of other makers know no utterances: that is unknown, not none.
+        _ratio(_sum(steps.amounts(name), steady), train_s) if steps.states(name) else None
+        for name in ("utterances", "audio_s")
+    ]
+    frames = [_sum(steps.amounts(name), counted) for name in ("frames", "padded_frames")]
+    number = int(counted.sum())
+    utterances = _sum(steps.amounts("utterances"), counted)
     return Throughput(
-        utterances_per_s=_rate(kept, "utterances", seconds),
-        audio_s_per_s=_rate(kept, "audio_s", seconds),
-        input_wait_share=_ratio(wait_s, seconds),
-        padding_efficiency=_ratio(_sum(every, "frames"), _sum(every, "padded_frames")),
-        steps=len(kept),
-        warmup_steps=warmup,
-        traced_steps=traced,
+        *rates,
+        input_wait_share=_ratio(wait_s, wait_s + train_s),
+        padding_efficiency=_ratio(*frames),
+        mean_batch=_ratio(utterances, number) if steps.states("utterances") else None,
+        steps=int(steady.sum()),
+        warmup_steps=number - int(warm.sum()),
+        traced_steps=int(warm.sum() - steady.sum()),
     )
 
 
-def _stats(event: Event) -> dict[str, Any]:
-    value = event.get("value")
-    return value if isinstance(value, dict) else {}
+def steps_until(timeline: Timeline, until_s: float | None) -> np.ndarray:
+    """Returns which of the steps that count ended by a time since the model's creation."""
+    steps = timeline.steps
+    if until_s is None:
+        return np.ones(len(steps), dtype=bool)
+    return steps.at_us <= timeline.zero_us + round(until_s * 1e6)
 
 
-def _sum(steps: Sequence[dict[str, Any]], name: str) -> float:
-    values = [stats.get(name) for stats in steps]
-    # Only where one is no finite number is each looked at: there are many, and many sums.
-    usual = set(map(type, values)) <= {int, float} and math.isfinite(sum(values))
-    return math.fsum(values if usual else map(_seconds, values))
-
-
-def _seconds(value: Any) -> float:
-    return value if isinstance(value, (int, float)) and -math.inf < value < math.inf else 0.0
+def _sum(values: np.ndarray, chosen: np.ndarray) -> float:
+    return math.fsum(values[chosen])
 
 
 def _ratio(amount: float, total: float) -> float | None:
     return amount / total if total > 0 else None
-
-
-def _rate(steps: Sequence[dict[str, Any]], name: str, seconds: float) -> float | None:
-    # Logs of other makers know no utterances: that is unknown, not none.
-    stated = any(name in stats for stats in steps)
-    return _ratio(_sum(steps, name), seconds) if stated else None

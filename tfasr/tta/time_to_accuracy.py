@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfasr.display.notebook import html_table
-from tfasr.tta.intervals import useful_mask
-from tfasr.tta.timeline import Event, elapsed_s, metadata
+from tfasr.tta.timeline import Timeline
 
-_CURVE_KEYS = {"eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop"}
+_CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 
 WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
@@ -21,7 +20,7 @@ class AccuracyPoint:
 
     Attributes:
         epoch: counted from 1.
-        elapsed_s: seconds from the model's creation to the end of the epoch.
+        elapsed_s: what the policy's clock shows when the evaluation is read.
         value: the metric; error rates are fractions.
     """
 
@@ -38,7 +37,7 @@ class TimeToAccuracy:
         metric: "cer", "wer" or another key of ``tracked_stats``.
         target: the value to come down to; error rates are fractions.
         window: the evaluations whose median must meet the target.
-        seconds: from the model's creation to the end of the epoch, or None where never.
+        seconds: on the policy's clock, or None where never.
         epoch: that epoch, or None where never.
         value: the median that met the target, or None where never.
     """
@@ -73,101 +72,82 @@ class TimeToAccuracy:
         return html_table(["", ""], rows, f"{self.metric} to {self.target:g}, by the {rule}")
 
 
-def accuracy_curve(events: Sequence[Event], metric: str) -> list[AccuracyPoint]:
-    """Returns a metric over the run, one point for each evaluated epoch that ended.
+@dataclass(frozen=True)
+class Reading:
+    """An evaluation that counts, and the event at which a clock is read for it."""
+
+    epoch: int
+    index: int
+    value: float
+
+
+def readings(
+    timeline: Timeline, metric: str, *, at_epoch_end: bool, counts_evaluation: bool
+) -> list[Reading]:
+    """Returns a metric over the run: one reading for each evaluation that counts.
 
     An evaluation in lost work does not count: the resumed session repeats it. In logs that end
-    the epoch before they evaluate it, as MLPerf's do, the point is at the evaluation's end.
+    the epoch before they evaluate it, as MLPerf's do, it is read at the evaluation's end.
+
+    The result of an overlapped evaluation is known only after further training. A clock that
+    counts evaluation is read when the result is known. One that stands still for evaluation is
+    read where training stopped for it: at the time of the weights that were evaluated.
 
     Args:
-        events: all of a run's events in file order.
+        timeline: the run's.
         metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
+        at_epoch_end: read at the end of the epoch; otherwise at the end of the evaluation, whether
+            or not its epoch ended.
+        counts_evaluation: whether the clock runs during evaluation.
 
     Returns:
-        Points in the order of their time; a value that is no number is NaN.
-
-    Raises:
-        ValueError: if an event has no usable time.
-    """
-    return curve_on(elapsed_s(events), events, useful_mask(events), metric)
-
-
-def curve_on(
-    times_s: Sequence[float],
-    events: Sequence[Event],
-    useful: Sequence[bool],
-    metric: str,
-    *,
-    at_epoch_end: bool = True,
-) -> list[AccuracyPoint]:
-    """Returns `accuracy_curve` on another clock.
-
-    Args:
-        times_s: what that clock shows at each event.
-        events: all of a run's events in file order.
-        useful: their `tfasr.tta.intervals.useful_mask`.
-        metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
-        at_epoch_end: points are at the end of the epoch; otherwise at the end of the evaluation,
-            whether or not its epoch ended.
+        In the order in which the results were known; a value that is no number is NaN.
     """
     pending: dict[int, float] = {}
+    evaluating: set[int] = set()
     ended: set[int] = set()
-    points: dict[int, AccuracyPoint] = {}
-    for event, now, counts in zip(events, times_s, useful, strict=True):
-        key = event["key"]
-        if key not in _CURVE_KEYS or not counts:
+    stopped: dict[int, int] = {}
+    found: dict[int, Reading] = {}
+    for index in timeline.of(*_CURVE_KEYS):
+        epoch = timeline.metadata[index].get("epoch_num")
+        if epoch is None or not timeline.useful[index]:
             continue
-        epoch, value = metadata(event).get("epoch_num"), event.get("value")
-        if epoch is None:
-            continue
+        key, value = timeline.keys[index], timeline.events[index].get("value")
+        if key == "eval_start" and epoch not in evaluating:
+            evaluating.add(epoch)
+            stopped.pop(epoch, None)
         if key == "epoch_stop":
             ended.add(epoch)
         if key == "eval_accuracy" and metric == "wer":
             pending.setdefault(epoch, _number(value))
         elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
             pending[epoch] = _number(value[metric])
-        ends = key == "epoch_stop" or (key == "eval_stop" and (epoch in ended or not at_epoch_end))
-        if ends and epoch in pending:
-            points.pop(epoch, None)
-            points[epoch] = AccuracyPoint(epoch, now, pending.pop(epoch))
-    return list(points.values())
-
-
-def time_to_accuracy(
-    events: Sequence[Event], target: float, *, metric: str = "cer", window: int = WINDOW
-) -> TimeToAccuracy:
-    """Returns the time from the model's creation until a metric has met a target.
-
-    The time ends with the first epoch at which the median of the last ``window`` evaluations is
-    at most the target; everything is counted but downtime between sessions. Before there are
-    ``window`` evaluations nothing is decided.
-
-    Args:
-        events: all of a run's events in file order.
-        target: the value to come down to; error rates are fractions.
-        metric: a key of ``tracked_stats``.
-        window: the number of evaluations, at least 1.
-
-    Raises:
-        ValueError: if ``window`` is not positive, or an event has no usable time.
-
-    Source: the paper (arXiv 2003.12366), section 4.1.2.
-    """
-    return first_sustained(accuracy_curve(events, metric), target, metric=metric, window=window)
+        if key == "epoch_stop" or (key == "eval_stop" and (epoch in ended or not at_epoch_end)):
+            first = stopped.setdefault(epoch, index)
+            if epoch in pending:
+                found.pop(epoch, None)
+                read = index if counts_evaluation else first
+                found[epoch] = Reading(epoch, read, pending.pop(epoch))
+                evaluating.discard(epoch)
+    return list(found.values())
 
 
 def first_sustained(
     points: Sequence[AccuracyPoint], target: float, *, metric: str = "cer", window: int = WINDOW
 ) -> TimeToAccuracy:
-    """Returns `time_to_accuracy` of a curve that `accuracy_curve` made.
+    """Returns when the median of the last ``window`` points of a curve is first at most a target.
+
+    Before there are ``window`` points nothing is decided.
+
+    Source: the paper (arXiv 2003.12366), section 4.1.2.
 
     Raises:
         ValueError: if ``window`` is not positive.
     """
     if window < 1:
         raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
-    medians = _medians([point.value for point in points], window)
-    for point, median in zip(points[window - 1 :], medians, strict=True):
+    found = medians([point.value for point in points], window)
+    for point, median in zip(points[window - 1 :], found, strict=True):
         if median <= target:
             return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
     return TimeToAccuracy(metric, target, window)
@@ -191,13 +171,13 @@ def rule_met(
     if len(recent) < window or not targets:
         return False
     return all(
-        next(_medians([scores[metric] for scores in recent], window)) <= value
+        next(medians([scores[metric] for scores in recent], window)) <= value
         for metric, value in targets
     )
 
 
-def _medians(values: Sequence[float], window: int) -> Iterator[float]:
-    """Yields the median of each ``window`` consecutive values."""
+def medians(values: Sequence[float], window: int) -> Iterator[float]:
+    """Yields the median of each ``window`` consecutive values; no number is worse than any."""
     # A diverged evaluation is as far from any target as can be.
     values = [math.inf if math.isnan(value) else value for value in values]
     for last in range(window, len(values) + 1):

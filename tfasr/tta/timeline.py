@@ -1,126 +1,190 @@
-"""The run's own clock: how far into the run each event happened."""
+"""A run's events on its own clock: what report and tests ask of a ledger, computed once."""
 
-import math
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import count
 from typing import Any
 
-Event = dict[str, Any]
+import numpy as np
 
-_ABSENT = object()
+from tfasr.tta.clock import Event, clock_us, session_ranges
+from tfasr.tta.intervals import INTERVALS, Piece, interval_pieces, lost_ranges
+from tfasr.tta.steps import Steps
 
-
-def metadata(event: Event) -> dict[str, Any]:
-    """Returns an event's metadata; {} where it has none."""
-    return event.get("metadata") or {}
-
-
-def session_ranges(events: Sequence[Event]) -> Iterator[range]:
-    """Yields the index range of each session: the events that one process wrote.
-
-    A session begins at ``session_start``, or where the metadata's ``session`` changes; a log
-    that knows neither is one session.
-    """
-    # Asked for again and again, and of long runs: as little as possible is done per event.
-    sessions = [(event.get("metadata") or {}).get("session", 0) for event in events]
-    starts = [index for index, event in enumerate(events) if event["key"] == "session_start"]
-    if any(session != sessions[0] for session in sessions):
-        starts += [i for i in range(1, len(events)) if sessions[i] != sessions[i - 1]]
-    ends = sorted({0, *starts, len(events)})
-    for first, end in zip(ends, ends[1:], strict=False):
-        yield range(first, end)
+_CODES = {name: code for code, name in enumerate(INTERVALS)}
 
 
-def clock_us(events: Sequence[Event]) -> list[int]:
-    """Returns the run's clock at each event in whole microseconds, 0 at the first event.
+class Timeline:
+    """All of a run's events in file order, with everything that follows from them alone.
 
-    Within a session the clock is the process's monotonic one (``mono_s``), or ``time_ms`` where
-    an event has no ``mono_s``; it never runs backwards. Sessions are strung together: a killed
-    session lasts until the later of its last event and the ``alive_until_ms`` that the next
-    ``session_start`` gives, and the next one begins there, so that downtime is not counted.
-    Whole microseconds make sums over intervals exact.
+    The time of a selection of events would miss what is left out. Each property is computed when
+    it is first asked for and kept; the events must not be changed afterwards.
 
     Args:
-        events: all of a run's events in file order.
+        events: as `tfasr.ledger.read_events` returns them.
 
     Raises:
-        ValueError: if an event has no usable time; it says which.
+        ValueError: from whatever needs a time, if an event has no usable one; it says which.
     """
-    clock: list[int] = []
-    for session in session_ranges(events):
-        offset = 0
-        if clock:
-            silence = _alive_after_us(events[session.start - 1], events[session.start])
-            offset = clock[-1] + silence
-        clock.extend(offset + passed for passed in _session_us(events, session))
-    return clock
 
+    def __init__(self, events: Sequence[Event]):
+        self.events = events
+        self._of: dict[tuple[str, ...], list[int]] = {}
 
-def zero_us(events: Sequence[Event], clock: Sequence[int]) -> int:
-    """Returns where the paper's clock starts: `clock_us` at the first ``model_creation``.
+    @cached_property
+    def keys(self) -> list[str]:
+        """The events' keys."""
+        return [event["key"] for event in self.events]
 
-    A log without ``model_creation`` starts at its first event.
+    @cached_property
+    def metadata(self) -> list[dict[str, Any]]:
+        """The events' metadata; {} where one has none."""
+        return [event.get("metadata") or {} for event in self.events]
 
-    Source: the paper (arXiv 2003.12366), section 4.1.2.
-    """
-    for event, now in zip(events, clock, strict=True):
-        if event["key"] == "model_creation":
-            return now
-    return clock[0] if clock else 0
+    @cached_property
+    def indices(self) -> dict[str, list[int]]:
+        """Where the events of each key are, in order."""
+        found: dict[str, list[int]] = {}
+        for index, key in enumerate(self.keys):
+            found.setdefault(key, []).append(index)
+        return found
 
+    def of(self, *keys: str) -> list[int]:
+        """Returns where the events of some keys are, in the order of the file."""
+        if keys not in self._of:
+            self._of[keys] = sorted(i for key in keys for i in self.indices.get(key, []))
+        return self._of[keys]
 
-def elapsed_s(events: Sequence[Event]) -> list[float]:
-    """Returns the run's clock at each event in seconds since the first ``model_creation``.
+    def fact(self, key: str) -> Any:
+        """Returns the value of the last event of a key, or None where there is none."""
+        found = self.indices.get(key)
+        return self.events[found[-1]].get("value") if found else None
 
-    What happened before the model was created has a negative time. Downtime between sessions is
-    not counted, see `clock_us`.
+    @cached_property
+    def sessions(self) -> list[range]:
+        """The events of each process, see `tfasr.tta.clock.session_ranges`."""
+        return session_ranges(self.keys, self.metadata)
 
-    Args:
-        events: all of a run's events in file order; the clock of a selection would miss what is
-            left out.
+    @cached_property
+    def _clock(self) -> tuple[list[int], list[int]]:
+        return clock_us(self.events, self.metadata, self.sessions)
 
-    Raises:
-        ValueError: if an event has no usable time; it says which.
-    """
-    clock = clock_us(events)
-    zero = zero_us(events, clock)
-    return [(now - zero) / 1e6 for now in clock]
+    @property
+    def clock_us(self) -> list[int]:
+        """The run's clock at each event in whole microseconds, see `tfasr.tta.clock.clock_us`."""
+        return self._clock[0]
 
+    @property
+    def session_begins_us(self) -> list[int]:
+        """The run's clock where each session begins: at the creation of its process, if known."""
+        return self._clock[1]
 
-def _session_us(events: Sequence[Event], session: range) -> Iterator[int]:
-    """Yields microseconds since the session's first event, never backwards."""
-    own = events[session.start : session.stop]
-    known = [metadata(event).get("mono_s", _ABSENT) for event in own]
-    if _ABSENT in known:
-        times = [round(_wall_us(event)) for event in own]
-    else:
-        times = [
-            round(_number(event, "mono_s", seconds) * 1e6)
-            for event, seconds in zip(own, known, strict=True)
-        ]
-    # Threads may write in another order than they looked at the clock.
-    for latest in accumulate(times, max):
-        yield latest - times[0]
+    @cached_property
+    def zero_us(self) -> int:
+        """Where the paper's clock starts: at the first ``model_creation``, else the first event.
 
+        Source: the paper (arXiv 2003.12366), section 4.1.2.
+        """
+        created = self.indices.get("model_creation", [0])[0]
+        return self.clock_us[created] if self.clock_us else 0
 
-def _alive_after_us(last: Event, start: Event) -> int:
-    """Returns how long a session is known to have lived after its last event."""
-    value = start.get("value")
-    alive_until_ms = value.get("alive_until_ms") if isinstance(value, dict) else None
-    if alive_until_ms is None:
-        return 0
-    # Alive after the successor's start it cannot have been: the wall clock was moved.
-    until_us = min(_number(start, "alive_until_ms", alive_until_ms) * 1000, _wall_us(start))
-    return max(0, round(until_us - _wall_us(last)))
+    @cached_property
+    def elapsed_s(self) -> list[float]:
+        """Seconds from the model's creation to each event; negative before it.
 
+        Downtime between sessions is not counted.
+        """
+        return [(now - self.zero_us) / 1e6 for now in self.clock_us]
 
-def _wall_us(event: Event) -> float:
-    return _number(event, "time_ms", event["time_ms"]) * 1000
+    @property
+    def wall_s(self) -> float:
+        """Seconds of the whole run: of all its sessions, without the downtime between them."""
+        return self.clock_us[-1] / 1e6 if self.clock_us else 0.0
 
+    @cached_property
+    def lost(self) -> list[range]:
+        """Where work was lost, see `tfasr.tta.intervals.lost_ranges`."""
+        return lost_ranges(self.events, self.indices, self.sessions)
 
-def _number(event: Event, name: str, value: Any) -> float:
-    if type(value) is float and -math.inf < value < math.inf:
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number. Received: {value!r} in event {event}.")
-    return value
+    @cached_property
+    def useful(self) -> list[bool]:
+        """For each event whether it counts: those of lost work do not.
+
+        An evaluation in lost work is superseded by the one that the resumed session makes.
+        """
+        mask = [True] * len(self.events)
+        for lost in self.lost:
+            mask[lost.start + 1 : lost.stop] = [False] * (len(lost) - 1)
+        return mask
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """The run cut by interval, see `tfasr.tta.intervals.interval_pieces`."""
+        return interval_pieces(
+            self.events, self.clock_us, self.session_begins_us, self.sessions, self.lost
+        )
+
+    @cached_property
+    def _piece_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        codes, starts, stops = zip(*self.pieces, strict=True) if self.pieces else ((), (), ())
+        return (
+            np.array([_CODES[name] for name in codes], dtype=int),
+            np.array(starts, dtype=np.int64),
+            np.array(stops, dtype=np.int64),
+        )
+
+    def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
+        """Returns the seconds of the run by interval.
+
+        Args:
+            until_s: ignore what happened after this time, in seconds since the model's creation;
+                None takes the whole run.
+
+        Returns:
+            All names of `INTERVALS` with seconds; together they are the run's time, to the
+            microsecond.
+        """
+        codes, starts, stops = self._piece_arrays
+        if until_s is not None:
+            stops = np.minimum(stops, self.zero_us + round(until_s * 1e6))
+        # Whole microseconds below 2 ** 53: these sums are exact.
+        totals = np.bincount(codes, np.maximum(stops - starts, 0), len(INTERVALS))
+        return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
+
+    def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
+        """Returns at each event the microseconds of a clock that stands still at times, from 0.
+
+        Args:
+            excluded: intervals during which it stands still.
+            within_evaluation: whether overhead between ``eval_start`` and ``eval_stop`` counts.
+        """
+        codes, starts, stops = self._piece_arrays
+        idle = np.isin(codes, [_CODES[name] for name in excluded])
+        if not within_evaluation:
+            idle |= (codes == _CODES["overhead"]) & self._evaluating(starts)
+        passed = np.concatenate([[0], np.cumsum(np.where(idle, 0, stops - starts))])
+        # Pieces never reach over an event: each is at the end of one, or before them all.
+        return passed[np.searchsorted(stops, np.array(self.clock_us, dtype=np.int64), side="right")]
+
+    def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
+        edges = self.of("eval_start", "eval_stop", "session_start")
+        if not edges:
+            return np.zeros(times_us.size, dtype=bool)
+        at = np.array([self.clock_us[index] for index in edges])
+        opens = np.array([False, *(self.keys[index] == "eval_start" for index in edges)])
+        return opens[np.searchsorted(at, times_us, side="right")]
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The training steps that count."""
+        indices, places = [], []
+        useful, session, place = self.useful, 0, count()
+        for index in self.indices.get("train_step", []):
+            while index >= self.sessions[session].stop:
+                session, place = session + 1, count()
+            if useful[index]:
+                indices.append(index)
+                places.append(next(place))
+        clock = self.clock_us
+        values = [self.events[index].get("value") for index in indices]
+        return Steps(indices, places, values, [clock[index] for index in indices])

@@ -1,11 +1,11 @@
 """Whether one process at a time wrote a ledger."""
 
-from collections.abc import Sequence
+from itertools import pairwise
 
-from tfasr.tta.timeline import Event, metadata
+from tfasr.tta.timeline import Timeline
 
 
-def second_writer(events: Sequence[Event]) -> str | None:
+def second_writer(timeline: Timeline) -> str | None:
     """Returns what shows that two processes wrote a ledger at once, or None where nothing does.
 
     A process numbers its steps upwards and has a session of its own, whose number is larger than
@@ -13,13 +13,14 @@ def second_writer(events: Sequence[Event]) -> str | None:
     does who copies two ledgers into one.
 
     Args:
-        events: all of a run's events in file order.
+        timeline: of all its events.
     """
+    if _as_usual(timeline):
+        return None
     session, step, began = None, 0, set()
-    for number, event in enumerate(events, start=1):
-        about = metadata(event)
+    for number, (key, about) in enumerate(zip(timeline.keys, timeline.metadata, strict=True), 1):
         own = about.get("session")
-        if event["key"] == "session_start":
+        if key == "session_start":
             step = 0
             if own is not None and own in began:
                 return f"event {number} begins session {own}, which had begun before"
@@ -28,8 +29,19 @@ def second_writer(events: Sequence[Event]) -> str | None:
             if None not in (session, own) and own < session:
                 return f"event {number} is of session {own} and follows one of session {session}"
             session, step = own, 0
-        if event["key"] == "train_step" and isinstance(about.get("step"), int):
+        if key == "train_step" and isinstance(about.get("step"), int):
             if about["step"] <= step:
                 return f"event {number} is step {about['step']} and follows step {step}"
             step = about["step"]
     return None
+
+
+def _as_usual(timeline: Timeline) -> bool:
+    """Whether one session numbered its steps upwards: nearly every ledger, seen at a glance."""
+    sessions = [about.get("session") for about in timeline.metadata]
+    if not sessions:
+        return True
+    if len(timeline.of("session_start")) > 1 or sessions.count(sessions[0]) != len(sessions):
+        return False
+    steps = [timeline.metadata[index].get("step") for index in timeline.of("train_step")]
+    return set(map(type, steps)) <= {int} and all(a < b for a, b in pairwise([0, *steps]))

@@ -8,11 +8,12 @@ import numpy as np
 
 from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, Band, Curve, group_bands, spread_text
 from tfasr.analysis.groups import colours, group_members
-from tfasr.analysis.names import RATES, metric_label
+from tfasr.analysis.names import metric_label
 from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.analysis.series import AXES
 from tfasr.analysis.smoothing import SIGMA
 from tfasr.report.figures.chart import Chart, Mark, Point, Rug, value_limits
+from tfasr.tta.targets import RATES
 
 _MOST_POINTS = 2000
 _MOST_RUGS = 6

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 from tfasr.analysis.findings import finding
 from tfasr.analysis.groups import GroupResult
-from tfasr.analysis.names import Target, target_label
+from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
 from tfasr.display.table import NEVER, UNKNOWN, Table
 from tfasr.report.tables.records import factor_records, group_records, policy_records
 from tfasr.report.tables.runs import minutes_text
 from tfasr.tta.groups import runs_to_detect
-from tfasr.tta.policies import POLICIES
+from tfasr.tta.targets import Target
 
 _FACTOR_HEADINGS = {
     "statistical_efficiency": "utterances\nto target",
@@ -25,7 +25,8 @@ _FACTOR_HEADINGS = {
 
 def policy_tables(report: Report) -> list[Table]:
     """Returns for each target a table of the runs' times under all policies."""
-    rules = [f"{name}: {one.rule} ({one.source})." for name, one in POLICIES.items()]
+    clocks = report.question.beside
+    rules = [f"{clock.name}: {clock.rule} ({clock.source})." for clock in clocks]
     found = []
     for index, target in enumerate(report.targets):
         rows = []
@@ -36,7 +37,7 @@ def policy_tables(report: Report) -> list[Table]:
         found.append(
             Table(
                 f"{target_label(*target)} under each clock policy, minutes",
-                ["Run", *POLICIES],
+                ["Run", *(clock.name for clock in clocks)],
                 rows,
                 rules if index == len(report.targets) - 1 else [],
                 name=f"policies_{target_name(target)}",

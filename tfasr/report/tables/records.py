@@ -10,7 +10,6 @@ from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.report import Report, RunAnalysis, eval_s, train_s
 from tfasr.display.table import Cell, Records, records_of
 from tfasr.tta.intervals import INTERVALS
-from tfasr.tta.policies import POLICIES
 
 
 def accuracy_records(report: Report) -> Records:
@@ -77,6 +76,8 @@ def throughput_records(report: Report) -> Records:
                 "audio_s_per_s": run.throughput.audio_s_per_s,
                 "input_wait_share": run.throughput.input_wait_share,
                 "padding_efficiency": run.throughput.padding_efficiency,
+                "global_batch_size": run.facts.global_batch_size,
+                "mean_batch": run.throughput.mean_batch,
                 "steps_measured": run.throughput.steps,
                 "warmup_steps_left_out": run.throughput.warmup_steps,
                 "tracing_steps_left_out": run.throughput.traced_steps,
@@ -96,7 +97,7 @@ def policy_records(report: Report, target: int) -> Records:
                 "group": run.group,
                 "metric": metric,
                 "target": value,
-                **{f"{name}_s": run.results[target].by_policy_s.get(name) for name in POLICIES},
+                **{f"{name}_s": s for name, s in run.results[target].by_policy_s.items()},
             }
             for run in report.runs
         ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfasr.training.logs.scalar import required
-from tfasr.tta.timeline import Event
+from tfasr.tta.clock import Event
 
 ID_FILE = "mlflow_run_id"
 

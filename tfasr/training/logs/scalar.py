@@ -13,7 +13,8 @@ from tfasr.errors import UsageError
 from tfasr.ledger import Ledger, read_events
 from tfasr.training.callbacks import RunProgress
 from tfasr.training.checkpoint import plain_array
-from tfasr.tta.timeline import Event, elapsed_s
+from tfasr.tta.clock import Event
+from tfasr.tta.timeline import Timeline
 
 LOGS = {"tensorboard": "TensorBoardLog", "mlflow": "MlflowLog", "wandb": "WandbLog"}
 """Classes by name, each in ``tfasr.training.<name>_log``."""
@@ -88,7 +89,7 @@ class ScalarLog(keras.callbacks.Callback):
         self._logs: list[Log] = []
         if names:
             events = read_events(run_dir)
-            self._zero_s = events[-1]["metadata"]["mono_s"] - elapsed_s(events)[-1]
+            self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
             self._logs = open_logs(names, run_dir, events)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:

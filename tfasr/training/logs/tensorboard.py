@@ -10,8 +10,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfasr.tta.intervals import lost_ranges
-from tfasr.tta.timeline import Event
+from tfasr.tta.clock import Event
+from tfasr.tta.timeline import Timeline
 
 FOLDER = "tensorboard"
 _PATTERN = "events.out.tfevents.*"
@@ -32,7 +32,7 @@ class TensorBoardLog:
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
         kept_until_s, kept_step = math.inf, 0
-        for lost in lost_ranges(events)[-1:]:
+        for lost in Timeline(events).lost[-1:]:
             kept_until_s = events[lost.start]["time_ms"] / 1000
             kept_step = events[lost.stop]["value"]["resumed_from_step"] or 0
         self._steps = _EventFile(run_dir / FOLDER / "steps", kept_until_s, kept_step)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfasr.training.logs.scalar import required
-from tfasr.tta.timeline import Event
+from tfasr.tta.clock import Event
 
 
 class WandbLog:

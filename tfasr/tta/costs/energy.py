@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfasr.run_files import ENERGY_FILE
+from tfasr.tta.clock import Event, metadata
 from tfasr.tta.intervals import INTERVALS, Piece
-from tfasr.tta.timeline import Event, metadata, session_ranges
+from tfasr.tta.timeline import Timeline
 
 ENERGY_COLUMNS = ("time_ms", "session", "mono_s", "counter", "joules", "range_joules")
 MAX_GAP_S = 30.0
@@ -88,9 +89,7 @@ def read_samples(path: str | Path) -> list[EnergySample]:
         return [found for row in csv.reader(file) if (found := _sample(row)) is not None]
 
 
-def energy_spans(
-    samples: Iterable[EnergySample], events: Sequence[Event], clock: Sequence[int]
-) -> list[EnergySpan]:
+def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[EnergySpan]:
     """Returns the energy between neighbouring samples on the run's clock.
 
     Of no energy are: sessions without samples, stretches of more than `MAX_GAP_S` between two
@@ -98,8 +97,7 @@ def energy_spans(
 
     Args:
         samples: in the order of the file.
-        events: all of the run's events in file order.
-        clock: their `tfasr.tta.timeline.clock_us`.
+        timeline: the run's.
 
     Returns:
         Spans in order, without overlaps, cut to the run: what a process used before its first
@@ -109,7 +107,8 @@ def energy_spans(
     for sample in samples:
         by_session.setdefault(sample.session, []).append(sample)
     spans: list[EnergySpan] = []
-    for session in session_ranges(events):
+    events, clock = timeline.events, timeline.clock_us
+    for session in timeline.sessions:
         first = events[session.start]
         own = by_session.get(metadata(first).get("session", 0), [])
         begin, end = clock[session.start], clock[min(session.stop, len(clock) - 1)]

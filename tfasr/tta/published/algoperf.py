@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 from tfasr.errors import UsageError
-from tfasr.tta.policies import POLICIES, policy_curve, policy_times_s
+from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.table_events import TableEvents
 from tfasr.tta.run import Run
 
@@ -61,33 +61,32 @@ def read(path: Path, name: str | None = None) -> Run:
 
 def write(run: Run, path: Path) -> None:
     """Writes a run as such a table."""
-    submission = {
-        p.epoch: p.elapsed_s for p in policy_curve(run.events, "wer", POLICIES["algoperf"])
-    }
-    total = {p.epoch: p.elapsed_s for p in policy_curve(run.events, "wer", POLICIES["mlperf"])}
+    points = run.accuracy_curve("wer", "algoperf")
+    total = {p.epoch: p.elapsed_s for p in run.accuracy_curve("wer", "mlperf")}
     evaluated = _evaluation_s(run)
     losses = {p.epoch: p.value for p in run.accuracy_curve("loss")}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*CLOCKS, "validation/wer", "validation/ctc_loss"])
-        for point in policy_curve(run.events, "wer", POLICIES["algoperf"]):
+        for point in points:
             epoch = point.epoch
-            clocks = [submission[epoch], evaluated.get(epoch, 0.0), total[epoch]]
+            clocks = [point.elapsed_s, evaluated.get(epoch, 0.0), total[epoch]]
             writer.writerow([*clocks, point.value, losses.get(epoch, "")])
 
 
 def _evaluation_s(run: Run) -> dict[int, float]:
     """Returns the seconds of all evaluations up to each epoch's end, by epoch."""
-    times = policy_times_s(run.events, POLICIES["mlperf"])
+    line = run.timeline
+    times = POLICIES["mlperf"].times_s(line)
     spent, began = 0.0, None
     found = {}
-    for event, now in zip(run.events, times, strict=True):
-        if event["key"] == "eval_start":
-            began = now
-        elif event["key"] == "eval_stop" and began is not None:
-            spent += now - began
+    for index in line.of("eval_start", "eval_stop"):
+        if line.keys[index] == "eval_start":
+            began = times[index]
+        elif began is not None:
+            spent += times[index] - began
             began = None
-            found[event["metadata"].get("epoch_num")] = spent
+            found[line.metadata[index].get("epoch_num")] = spent
     return found
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.tta.policies import POLICIES, policy_curve
 from tfasr.tta.published.table_events import TableEvents
 from tfasr.tta.run import Run
 
@@ -80,9 +79,8 @@ def write(run: Run, path: Path, **described: Any) -> None:
         path: ends in ``.tsv``.
         **described: the JSON's fields, such as ``author`` and ``costPerHour``.
     """
-    clock = POLICIES["dawnbench"]
-    words = policy_curve(run.events, "wer", clock)
-    characters = {p.epoch: p.value for p in policy_curve(run.events, "cer", clock)}
+    words = run.accuracy_curve("wer", "dawnbench")
+    characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(["epoch", "hours", "wordAccuracy", "characterAccuracy"])

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from tfasr.errors import UsageError
+from tfasr.tta.clock import Event
 from tfasr.tta.run import Run
-from tfasr.tta.timeline import Event
 
 PREFIX = ":::MLLOG"
 

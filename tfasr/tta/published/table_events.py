@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfasr.tta.timeline import Event
+from tfasr.tta.clock import Event
 
 
 class TableEvents:

@@ -1,0 +1,68 @@
+"""What a report asks of its runs, as one thing."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tfasr.errors import UsageError
+from tfasr.tta.policies import PAPER, Policy, policy_named
+from tfasr.tta.targets import Target, check_target, parse_target
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a report asks of its runs.
+
+    Attributes:
+        targets: metrics and values; none asks for those that the runs set themselves.
+        policy: whose clock and rule they are measured by.
+        window: the evaluations whose median must meet a target; None takes the policy's own.
+        beside: policies under which they are measured as well, each with its own window.
+        over_time: whether to keep what figures over time are made of.
+        force: whether runs are compared whose results are not comparable.
+    """
+
+    targets: tuple[Target, ...] = ()
+    policy: Policy = PAPER
+    window: int | None = None
+    beside: tuple[Policy, ...] = ()
+    over_time: bool = False
+    force: bool = False
+
+    @property
+    def own_window(self) -> int:
+        """The evaluations whose median must meet a target."""
+        return self.policy.window if self.window is None else self.window
+
+
+def ask(
+    targets: Iterable[str | Target] = (),
+    policy: str | Policy = PAPER,
+    window: int | None = None,
+    *,
+    beside: Iterable[Policy] = (),
+    over_time: bool = False,
+    force: bool = False,
+) -> Question:
+    """Returns a question whose parts may be written as a user writes them.
+
+    Args:
+        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10".
+        policy: one, or its name.
+        window: see `Question`, as for what follows.
+        beside: policies.
+        over_time: yes or no.
+        force: yes or no.
+
+    Raises:
+        UsageError: if a target is wrong, there is no such policy, or the window is less than 1.
+    """
+    if window is not None and window < 1:
+        raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
+    return Question(
+        targets=tuple(parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets),
+        policy=policy_named(policy),
+        window=window,
+        beside=tuple(beside),
+        over_time=over_time,
+        force=force,
+    )
