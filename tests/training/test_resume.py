@@ -48,7 +48,9 @@ def test_an_uninterrupted_run_books_all_states(uninterrupted):
     assert compiled == [True] + [False] * (len(compiled) - 1)
     seconds = Timeline(events).interval_seconds()
     assert min(seconds["train"], seconds["init"], seconds["eval_forward"]) > 0
-    assert (uninterrupted / "cpu.csv").read_text().startswith("time_ms,cpu_percent\n")
+    assert (
+        (uninterrupted / "cpu.csv").read_text().startswith("time_ms,cpu_percent,process_percent\n")
+    )
 
 
 def in_the_middle_of_an_epoch(events):

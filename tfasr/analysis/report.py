@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tfasr.analysis.charges import RunCharges
 from tfasr.analysis.comparable import Differences, difference_text, differences
@@ -229,4 +230,15 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
+    return notes + _shared_notes(run.fact("shared_with_training"))
+
+
+def _shared_notes(shared: Any) -> list[str]:
+    """Returns what a run's ledger says of utterances and speakers that both splits hold."""
+    notes = []
+    for what in ("utterances", "speakers"):
+        count = shared.get(what) if isinstance(shared, dict) else None
+        if isinstance(count, int) and count > 0:
+            whole = shared.get(f"of_{what}")
+            notes.append(f"{count} of {whole} {what} of the validation split are trained on too")
     return notes

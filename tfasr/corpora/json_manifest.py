@@ -16,6 +16,7 @@ from tfasr.corpora.reading.text_lines import (
 )
 from tfasr.corpora.tsv import id_of
 from tfasr.corpora.utterance import CorpusSplit
+from tfasr.errors import UsageError
 
 
 def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = None) -> CorpusSplit:
@@ -32,7 +33,9 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
         from the audio headers rather than from the manifest.
 
     Raises:
-        UsageError: if the manifest or the folder is missing.
+        UsageError: if the manifest or the folder is missing, or the manifest is one JSON array.
+
+    A manifest may name files anywhere: read only such as you trust with your files' content.
 
     Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
     """
@@ -40,6 +43,7 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     folders = [manifest.parent]
     if corpus_dir is not None:
         folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
+    _refuse_array(manifest)
     entries, rejections = [], []
     for number, line in numbered_lines(manifest):
         try:
@@ -47,6 +51,21 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
         except MalformedLineError as error:
             rejections.append(malformed(manifest, number, error))
     return assemble(str(manifest), entries, rejections)
+
+
+def _refuse_array(manifest: Path) -> None:
+    first = next(numbered_lines(manifest), (1, b""))[1]
+    if not first.lstrip().startswith(b"["):
+        return
+    try:
+        content = json.loads(manifest.read_bytes())
+    except (ValueError, RecursionError):
+        return  # its lines are judged one by one
+    if isinstance(content, list) and any(isinstance(value, dict) for value in content):
+        raise UsageError(
+            f"A JSON manifest must have one object a line. {manifest} is one JSON array: write "
+            "its objects one a line, as with jq -c '.[]'."
+        )
 
 
 def _parse(line: str, folders: list[Path], origin: str) -> Entry:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfasr.alphabet import Alphabet
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.durable import write_whole
 
 TOO_LONG = "longer than max_duration_s"
 
@@ -100,4 +101,4 @@ def write_dropped(path: Path, too_long: list[Rejection], bad: list[Rejection]) -
         "reasons": reasons([*too_long, *bad]),
         "utterances": [vars(rejection) for rejection in [*too_long, *bad]],
     }
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

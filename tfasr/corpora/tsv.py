@@ -31,6 +31,8 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
 
     Raises:
         UsageError: if the folder or the list is missing, or the list has another header.
+
+    A list may name files anywhere: read only such as you trust with your files' content.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)

@@ -18,14 +18,8 @@ from tfasr.corpora.manifest import ctc_frames_needed, length_fault
 from tfasr.corpora.utterance import Rejection, Utterance
 from tfasr.data.audio import read_audio
 from tfasr.data.features import FeatureConfig, compute_features
-from tfasr.data.shards import (
-    FORMAT,
-    FeatureSums,
-    ShardConfig,
-    ShardedUtterance,
-    encode_record,
-    write_shard,
-)
+from tfasr.data.shard_index import FORMAT, ShardedUtterance, file_sha256
+from tfasr.data.shards import FeatureSums, ShardConfig, encode_record, write_shard
 from tfasr.layers.geometry import conv_output_frames
 
 
@@ -122,6 +116,7 @@ def write_part(
     return {
         "file": shard_path.name,
         "bytes": shard_path.stat().st_size,
+        "sha256": file_sha256(shard_path),
         "records_sha256": hashlib.sha256(b"".join(records)).hexdigest(),
         "feature_sums": sums.to_json(),
         "utterances": utterances,
@@ -142,7 +137,13 @@ def _pack_utterance(
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
-    features = _feature_function(packing.features)(samples).numpy().astype(packing.shards.dtype)
+    computed = _feature_function(packing.features)(samples).numpy()
+    with np.errstate(over="ignore"):  # what a float16 cannot hold is found below
+        features = computed.astype(packing.shards.dtype)
+    if not np.isfinite(features).all():
+        loudest = float(np.abs(samples).max())
+        detail = f"{utterance.audio_path}: samples up to {loudest:g}, where full scale is 1"
+        return Rejection(utterance.id, "features that are not finite numbers", detail)
     labels = packing.alphabet.encode(utterance.text)
     listed = ShardedUtterance(
         position=position,
@@ -152,6 +153,7 @@ def _pack_utterance(
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),
+        content=hashlib.sha256(features.tobytes()).hexdigest()[:16],
     )
     return features, labels, listed
 

@@ -18,11 +18,17 @@ import tensorflow as tf
 from tfasr.corpora.manifest import Selection, write_dropped
 from tfasr.corpora.utterance import Rejection, Utterance
 from tfasr.data.packing import Packing, content_hash, resume_key, write_part
-from tfasr.data.shards import INDEX_FILE, MANIFEST_FILE, FeatureSums
+from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE, file_sha256, sealed
+from tfasr.data.shards import FeatureSums
+from tfasr.data.split_folder import (
+    DROPPED_FILE,
+    keep_only_plan,
+    own_split_folder,
+    shard_name,
+)
+from tfasr.durable import write_whole
 from tfasr.errors import RunError
 
-PLAN_FILE = "plan.json"
-DROPPED_FILE = "dropped.json"
 _LISTED = 20
 
 
@@ -55,10 +61,12 @@ def pack_split(
         The index.
 
     Raises:
+        UsageError: if the split's folder holds files that are not tfasr's, or another process
+            prepares it.
         RunError: if too many utterances are bad or the disk is full. Finished shards are kept.
     """
     folder = shard_dir / split
-    with _room_in(folder):
+    with _room_in(folder), own_split_folder(folder):
         return _pack(selection, split, folder, packing, max_bad_fraction, num_workers, on_progress)
 
 
@@ -85,13 +93,12 @@ def _pack(
     num_workers: int | None,
     on_progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    folder.mkdir(parents=True, exist_ok=True)
     order = list(selection.kept)
     # Shuffled once, so that a shuffle buffer of a few shards meets all speakers.
     random.Random(split).shuffle(order)
-    _keep_only_plan(folder, resume_key(packing, order))
     size = packing.shards.utterances_per_shard
     parts = [order[begin : begin + size] for begin in range(0, len(order), size)]
+    keep_only_plan(folder, split, resume_key(packing, order), len(parts))
     write = functools.partial(_finish_part, folder, split, packing)
     done = 0
     sidecars = []
@@ -112,34 +119,28 @@ def _pack(
     return _write_index(folder, split, content, packing, sidecars, selection, bad)
 
 
-def _keep_only_plan(folder: Path, plan: str) -> None:
-    """Empties the folder of another plan's files; a resumed plan keeps its own."""
-    plan_path = folder / PLAN_FILE
-    (folder / INDEX_FILE).unlink(missing_ok=True)
-    if plan_path.is_file() and plan_path.read_text(encoding="utf-8") == plan:
-        return
-    for pattern in ("*.tfrecord", "*.partial", f"{folder.name}-*.json", "*.partial-json"):
-        for stale in folder.glob(pattern):
-            stale.unlink()
-    plan_path.write_text(plan, encoding="utf-8")
-
-
 def _finish_part(
     folder: Path, split: str, packing: Packing, number: int, part: list[Utterance]
 ) -> dict[str, Any]:
     """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
-    shard_path = folder / f"{split}-{number:05d}.tfrecord"
+    shard_path = folder / f"{shard_name(split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
-    if sidecar_path.is_file() and shard_path.is_file():
-        sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
-        if sidecar["bytes"] == shard_path.stat().st_size:
-            return sidecar
-    position = number * packing.shards.utterances_per_shard
-    sidecar = write_part(shard_path, packing, position, part)
-    partial = sidecar_path.with_suffix(".partial-json")
-    partial.write_text(json.dumps(sidecar), encoding="utf-8")
-    partial.replace(sidecar_path)
+    sidecar = _finished_sidecar(shard_path, sidecar_path)
+    if sidecar is None:
+        position = number * packing.shards.utterances_per_shard
+        sidecar = write_part(shard_path, packing, position, part)
+        write_whole(sidecar_path, json.dumps(sidecar))
     return sidecar
+
+
+def _finished_sidecar(shard_path: Path, sidecar_path: Path) -> dict[str, Any] | None:
+    """Returns what lies beside a finished shard; None where either is missing or damaged."""
+    try:
+        sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
+        whole = sidecar["sha256"] == file_sha256(shard_path)
+    except (FileNotFoundError, ValueError, TypeError, KeyError):  # 0.1.0 noted no hash
+        return None
+    return sidecar if whole else None
 
 
 def _refuse_too_many(
@@ -184,14 +185,18 @@ def _write_index(
         "bad": len(bad),
         "feature_sums": FeatureSums.merged([s["feature_sums"] for s in sidecars]).to_json(),
         "shards": [
-            {"file": s["file"], "bytes": s["bytes"], "utterances": len(s["utterances"])}
+            {
+                "file": s["file"],
+                "bytes": s["bytes"],
+                "utterances": len(s["utterances"]),
+                "sha256": s["sha256"],
+            }
             for s in sidecars
         ],
     }
-    with (folder / MANIFEST_FILE).open("w", encoding="utf-8") as manifest:
-        for utterance in utterances:
-            manifest.write(json.dumps(utterance, ensure_ascii=False) + "\n")
-    partial = folder / f"{INDEX_FILE}.partial"
-    partial.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-    partial.replace(folder / INDEX_FILE)
+    lines = (json.dumps(utterance, ensure_ascii=False) + "\n" for utterance in utterances)
+    manifest = "".join(lines).encode()
+    index = sealed({**index, "manifest_sha256": hashlib.sha256(manifest).hexdigest()})
+    write_whole(folder / MANIFEST_FILE, manifest)
+    write_whole(folder / INDEX_FILE, json.dumps(index, indent=1) + "\n")
     return index

@@ -46,7 +46,8 @@ def prepare(
         Each split's index.
 
     Raises:
-        UsageError: for a wrong folder, split or reader.
+        UsageError: for a wrong folder, split or reader, a folder that holds files which are not
+            tfasr's, or one that another process is preparing.
         RunError: if too many utterances are bad or the disk is full.
     """
     from tfasr.alphabet import Alphabet
@@ -54,6 +55,7 @@ def prepare(
     from tfasr.corpora.registry import read_split
     from tfasr.data.audio import check_audio_reader
     from tfasr.data.features import FeatureConfig
+    from tfasr.data.overlap import warn_of_overlaps
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
@@ -71,7 +73,7 @@ def prepare(
         audio_reader=audio_reader,
     )
     indexes = {}
-    for name in [split] if split else _splits_of(corpus, corpus_dir):
+    for name in _splits(split, corpus, corpus_dir, Path(shard_dir)):
         selection = select(
             read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets),
             packing.alphabet,
@@ -88,6 +90,7 @@ def prepare(
                 num_workers=num_workers,
                 on_progress=bar.update,
             )
+    warn_of_overlaps(Path(shard_dir))
     return indexes
 
 
@@ -103,6 +106,16 @@ def _check(
         raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
+
+
+def _splits(split: str | None, corpus: str, corpus_dir: str | Path, shard_dir: Path) -> list[str]:
+    """Returns what is to be prepared, whose folders all are fit for it: told before the work."""
+    from tfasr.data.split_folder import check_split_folder
+
+    names = [split] if split else _splits_of(corpus, corpus_dir)
+    for name in names:
+        check_split_folder(shard_dir / name)
+    return names
 
 
 def _splits_of(corpus: str, corpus_dir: str | Path) -> list[str]:

@@ -1,6 +1,5 @@
 """Shards: compressed TFRecord files of features and labels, and the index that describes them."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +8,27 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.config import config_class, require
+from tfasr.data.shard_index import (
+    INDEX_FILE,
+    ShardedUtterance,
+    check_shards,
+    read_index,
+    read_manifest,
+)
+from tfasr.durable import publish
 from tfasr.errors import UsageError
 
-INDEX_FILE = "index.json"
-MANIFEST_FILE = "manifest.jsonl"
-FORMAT = 1
+__all__ = [
+    "RECORD",
+    "FeatureSums",
+    "ShardConfig",
+    "ShardedSplit",
+    "ShardedUtterance",
+    "content_hashes",
+    "encode_record",
+    "open_split",
+    "write_shard",
+]
 
 RECORD = {
     "features": tf.io.FixedLenFeature([], tf.string),
@@ -45,29 +60,6 @@ class ShardConfig:
         """Raises ValueError for sizes that pack nothing."""
         require(self.utterances_per_shard > 0, self, "utterances_per_shard", "positive")
         require(self.max_duration_s >= 0, self, "max_duration_s", "positive, or 0 for no limit")
-
-
-@dataclass(frozen=True)
-class ShardedUtterance:
-    """A line of ``manifest.jsonl``: an utterance as packed, without its features.
-
-    Attributes:
-        position: unique in the split; records carry it.
-        id: the corpus's id.
-        text: normalised transcript.
-        speaker: name, or "".
-        duration_s: seconds of audio.
-        frames: feature frames.
-        frames_needed: the fewest output frames on which CTC has a path.
-    """
-
-    position: int
-    id: str
-    text: str
-    speaker: str
-    duration_s: float
-    frames: int
-    frames_needed: int
 
 
 @dataclass
@@ -113,10 +105,10 @@ def write_shard(path: Path, records: list[bytes], compression: str) -> None:
         with tf.io.TFRecordWriter(str(partial), options) as writer:
             for record in records:
                 writer.write(record)
+        publish(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
         raise
-    partial.replace(path)
 
 
 def encode_record(
@@ -164,60 +156,30 @@ class ShardedSplit:
         return mean.astype(np.float32), np.sqrt(variance).astype(np.float32)
 
 
-def open_split(shard_dir: str | Path, split: str) -> ShardedSplit:
+def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> ShardedSplit:
     """Opens a prepared split and checks that all of it is there.
 
     Args:
         shard_dir: what ``tfasr prepare`` was given as --shard_dir.
         split: "train", "validation" or "test".
+        content: whether the records too are compared with their hash; it reads them all.
 
     Raises:
-        UsageError: if the split was never prepared, or files are missing or truncated.
+        UsageError: if the split was never prepared, or files are missing, damaged or other than
+            they were written.
     """
     folder = Path(shard_dir) / split
-    index_path = folder / INDEX_FILE
-    if not index_path.is_file():
+    if not (folder / INDEX_FILE).is_file():
         prepared = sorted(p.parent.name for p in Path(shard_dir).glob(f"*/{INDEX_FILE}"))
         raise UsageError(
             f"--shard_dir must hold the prepared split {split!r}. Received: {shard_dir}, with the "
             f"finished splits {prepared}. Run tfasr prepare for {split!r}; it resumes."
         )
-    index = json.loads(index_path.read_text(encoding="utf-8"))
-    _check_files(folder, index)
-    with (folder / MANIFEST_FILE).open(encoding="utf-8") as lines:
-        utterances = [ShardedUtterance(**json.loads(line)) for line in lines]
-    if len(utterances) != index["utterances"]:
-        raise UsageError(
-            f"{folder / MANIFEST_FILE} must list the index's {index['utterances']} utterances. "
-            f"Received: {len(utterances)}. Run tfasr prepare again; it resumes."
-        )
-    return ShardedSplit(folder, index, utterances)
+    index = read_index(folder)
+    check_shards(folder, index, content=content)
+    return ShardedSplit(folder, index, read_manifest(folder, index))
 
 
 def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
     """Returns each split's content hash: equal ones hold the same records."""
     return {name: split.index["content_hash"] for name, split in splits.items()}
-
-
-def _check_files(folder: Path, index: dict[str, Any]) -> None:
-    shards = {shard["file"]: shard["bytes"] for shard in index["shards"]}
-    if not (folder / MANIFEST_FILE).is_file():
-        raise UsageError(
-            f"{folder} must hold {MANIFEST_FILE} beside its index. It is missing. "
-            "Run tfasr prepare again; it resumes."
-        )
-    missing = [name for name in shards if not (folder / name).is_file()]
-    if missing:
-        raise UsageError(
-            f"Shard index lists {len(shards)} shards but {len(shards) - len(missing)} files exist. "
-            f"Missing in {folder}: {', '.join(missing[:10])}. "
-            "Run tfasr prepare again; it resumes."
-        )
-    truncated = {n: (folder / n).stat().st_size for n in shards}
-    wrong = [n for n, size in truncated.items() if size != shards[n]]
-    if wrong:
-        raise UsageError(
-            f"Shards in {folder} must have the size that their index notes. Received: "
-            + ", ".join(f"{n} with {truncated[n]} of {shards[n]} bytes" for n in wrong[:10])
-            + ". Run tfasr prepare again; it makes them anew."
-        )

@@ -134,7 +134,7 @@ class EnergySampler:
             self._resources.close()
 
     def _opened(self):
-        begins = not self._path.exists()
+        begins = not self._path.exists() or not self._path.stat().st_size
         file = self._path.open("a", encoding="utf-8")
         # A line that a crash has cut stays a line of its own.
         file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")

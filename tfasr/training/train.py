@@ -12,6 +12,7 @@ import keras
 
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
+from tfasr.data.overlap import overlap, warn_of_overlap
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, content_hashes, open_split
 from tfasr.decoding.choice import make_decoder, save_lexicon
@@ -99,7 +100,10 @@ def train(
         require_plugins(run_dir)
         experiment = experiment.continued(run_dir)
     check_logs(log_to)
-    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
+    splits = {
+        name: open_split(shard_dir, name, content=name == "validation")
+        for name in ("train", "validation")
+    }
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
     with own_run_folder(run_dir, experiment, content_hashes(splits), resume=resume) as claim:
@@ -214,6 +218,9 @@ class _Run:
             **age,
         )
         ledger.event("shards", content_hashes(self._splits))
+        shared = overlap(*(self._splits[name].utterances for name in ("train", "validation")))
+        warn_of_overlap(shared, "validation")
+        ledger.event("shared_with_training", shared.to_json())
         if session:
             say_resumption(self._run_dir, step)
         return checkpoint

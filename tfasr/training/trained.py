@@ -55,7 +55,7 @@ def open_trained(
     require_plugins(run_dir, kinds=("model", "decoder"))
     experiment = Experiment.load(run_dir)
     alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
-    prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split)
+    prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split, content=True)
     if check_splits({split: prepared}, experiment) != alphabet:
         raise UsageError(
             f"The split must be prepared with the run's alphabet {alphabet}. Received: "

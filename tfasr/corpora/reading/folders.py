@@ -20,7 +20,15 @@ def require_folder(path: str | Path, expected: str) -> Path:
         UsageError: if it is no folder.
     """
     folder = Path(path).absolute()
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+        if is_folder:
+            os.scandir(folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"--corpus_dir must be readable. Received: {folder}: {error.strerror}."
+        ) from None
+    if not is_folder:
         what = "is a file" if folder.is_file() else "does not exist"
         raise UsageError(f"--corpus_dir must be {expected}. Received: {folder}, which {what}.")
     return folder
@@ -41,6 +49,8 @@ def subfolders(folder: Path) -> list[str]:
 def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Yields every folder at and below ``folder`` with its files, both sorted.
 
+    Links to folders are followed, each folder being entered once however many names lead to it.
+
     Raises:
         UsageError: if a folder cannot be read, which would lose its utterances silently.
     """
@@ -48,6 +58,13 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     def fail(error: OSError) -> None:
         raise UsageError(f"Every folder of a corpus must be readable. Received: {error}.")
 
+    entered: set[tuple[int, int]] = set()
     for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        status = Path(root).stat()
+        identity = (status.st_dev, status.st_ino)
+        if identity in entered:  # a link to a folder above it, or to one seen before
+            folders.clear()
+            continue
+        entered.add(identity)
         folders.sort()
         yield Path(root), [Path(root, name) for name in sorted(names)]

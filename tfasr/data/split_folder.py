@@ -1,0 +1,134 @@
+"""A split's folder while it is prepared: whose it is, and which files in it are tfasr's.
+
+``plan.json`` is the first file that is written and says how many shards there will be, hence every
+name. Nothing else is ever overwritten or removed.
+"""
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE
+from tfasr.durable import PARTIAL_SUFFIX, locked, write_whole
+from tfasr.errors import UsageError
+
+PLAN_FILE = "plan.json"
+DROPPED_FILE = "dropped.json"
+_LOCK_FILE = "prepare.lock"
+_SUFFIXES = (".tfrecord", ".json", ".partial", ".partial-json", ".json" + PARTIAL_SUFFIX)
+_OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, DROPPED_FILE)
+_OLD_PLAN = re.compile(r"[0-9a-f]{64}\s*")
+_LISTED = 8
+
+
+def shard_name(split: str, number: int) -> str:
+    """Returns a shard's file name without its suffix."""
+    return f"{split}-{number:05d}"
+
+
+def check_split_folder(folder: Path) -> None:
+    """Raises UsageError unless a folder is new, empty, or one that ``tfasr prepare`` made."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f"--shard_dir must get a folder for each split. {folder} is a file: choose another "
+            "--shard_dir."
+        )
+    if not folder.is_dir():
+        return
+    names = sorted(path.name for path in folder.iterdir() if path.name != _LOCK_FILE)
+    temporary = PLAN_FILE + PARTIAL_SUFFIX
+    if names and _planned_shards(folder) is None and names != [temporary]:
+        shown = ", ".join(names[:_LISTED]) + (", ..." if names[_LISTED:] else "")
+        raise UsageError(
+            "--shard_dir must get folders of its own for the splits. Received: "
+            f"{folder}, which holds {shown} and no {PLAN_FILE} of tfasr prepare. Nothing in it was "
+            "changed: choose another --shard_dir, or move those files away."
+        )
+
+
+@contextlib.contextmanager
+def own_split_folder(folder: Path) -> Iterator[None]:
+    """Makes a split's folder this process's own while the block runs.
+
+    Raises:
+        UsageError: if it is somebody else's, or another process is preparing it.
+    """
+    check_split_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    held = (
+        f"Only one process may prepare a split. {folder} is being prepared by another one: wait "
+        "for it, or choose another --shard_dir."
+    )
+    with locked(folder / _LOCK_FILE, held):
+        check_split_folder(folder)
+        yield
+
+
+def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
+    """Removes the files of another plan; a resumed plan keeps its own, the index aside.
+
+    Args:
+        folder: owned by this process.
+        split: begins the shards' names.
+        key: what must be unchanged for finished shards to be kept.
+        shards: how many there will be.
+
+    Raises:
+        UsageError: if a file that is not tfasr's has a name that the plan needs.
+    """
+    planned = _planned_shards(folder)
+    listed = set() if planned is None else _names(folder, split, planned)
+    needed = _names(folder, split, shards) | set(_OF_A_SPLIT)
+    if planned is not None:
+        needed -= listed | set(_OF_A_SPLIT)
+    foreign = sorted(name for name in needed if (folder / name).exists())
+    if foreign:
+        raise UsageError(
+            f"{folder} must not hold files of others that have a shard's name. Received: "
+            f"{', '.join(foreign[:_LISTED])}. Move them away."
+        )
+    (folder / INDEX_FILE).unlink(missing_ok=True)
+    content = json.dumps({"key": key, "shards": shards}) + "\n"
+    if planned is not None and _key(folder) == key:
+        write_whole(folder / PLAN_FILE, content)
+        return
+    for name in listed:
+        (folder / name).unlink(missing_ok=True)
+    write_whole(folder / PLAN_FILE, content)
+
+
+def _names(folder: Path, split: str, shards: int) -> set[str]:
+    """Returns every name that a plan of so many shards gives; -1: of 0.1.0, which noted no number.
+
+    Only those that are there of the latter.
+    """
+    if shards < 0:
+        ours = re.compile(rf"{re.escape(split)}-\d{{5,}}\.(tfrecord|json|partial|partial-json)")
+        return {path.name for path in folder.iterdir() if ours.fullmatch(path.name)}
+    return {shard_name(split, number) + end for number in range(shards) for end in _SUFFIXES}
+
+
+def _planned_shards(folder: Path) -> int | None:
+    """Returns how many shards a folder's plan names, -1 for a plan of 0.1.0, None without one."""
+    text = _plan_text(folder)
+    if _OLD_PLAN.fullmatch(text):
+        return -1
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        plan = json.loads(text)
+        if isinstance(plan["key"], str) and isinstance(plan["shards"], int):
+            return plan["shards"]
+    return None
+
+
+def _key(folder: Path) -> str:
+    text = _plan_text(folder)
+    return text.strip() if _OLD_PLAN.fullmatch(text) else json.loads(text)["key"]
+
+
+def _plan_text(folder: Path) -> str:
+    try:
+        return (folder / PLAN_FILE).read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
