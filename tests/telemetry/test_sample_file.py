@@ -1,6 +1,7 @@
 """Files of samples as kills, older versions and full disks leave them."""
 
 import logging
+import resource
 
 import pytest
 
@@ -21,8 +22,9 @@ def written(path, *lines):
 
 def test_the_heading_is_there_from_the_first_moment(tmp_path):
     path = tmp_path / "cpu.csv"
-    SampleFile(path, COLUMNS)  # and killed: never closed
+    file = SampleFile(path, COLUMNS)
     assert path.read_text() == "time_ms,cpu_percent,process_percent\n"
+    file.close()
 
 
 @pytest.mark.parametrize(
@@ -45,15 +47,18 @@ def test_what_was_there_is_continued_with_its_own_columns(tmp_path, before, afte
 
 
 def test_a_file_that_takes_no_more_ends_the_samples_with_one_word(tmp_path, caplog):
-    (tmp_path / "cpu.csv").symlink_to("/dev/full")
-    with caplog.at_level(logging.WARNING):
-        file = SampleFile(tmp_path / "cpu.csv", COLUMNS)
+    file = SampleFile(tmp_path / "cpu.csv", COLUMNS)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
+    try:
         for number in range(5000):
             file.add(number, 1, 2)
         file.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not file.works
-    assert [r.getMessage() for r in caplog.records if "gets no more samples" in r.getMessage()]
-    assert len(caplog.records) == 1
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "cpu.csv gets no more samples" in caplog.text
 
 
 def test_the_process_is_told_from_the_machine(tmp_path):
