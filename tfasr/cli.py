@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import RunError, UsageError, explained
 from tfasr.plugins import load_plugin
 from tfasr.quiet import load_tensorflow
 
@@ -92,8 +92,10 @@ def run(arguments) -> int:
         return arguments.run(arguments) or 0
     except UsageError as error:
         return _failed(f" {arguments.command}", error, 2)
-    except (RunError, OSError) as error:
+    except RunError as error:
         return _failed(f" {arguments.command}", error, 1)
+    except OSError as error:
+        return _failed(f" {arguments.command}", *explained(error))
     except Exception as error:
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if remedy is None:

@@ -1,6 +1,7 @@
 """The two kinds of failure that the command line tells apart."""
 
 import contextlib
+import errno
 from collections.abc import Iterator
 
 
@@ -21,3 +22,42 @@ def wrong_values_are_wrong_use() -> Iterator[None]:
         raise
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CAUSES = {
+    errno.EACCES: "this user may not read or write it: change its permissions, or choose another",
+    errno.EPERM: "this user may not change it: change its permissions, or choose another",
+    errno.EROFS: "its file system is read-only: choose another",
+    errno.EEXIST: "it is there already, and no folder: choose another",
+    errno.ENOTDIR: "a part of its path is a file, no folder: choose another",
+    errno.EISDIR: "it is a folder, where a file is needed: choose another",
+    errno.ENOENT: "it does not exist",
+    errno.ENAMETOOLONG: "its name is too long: choose another",
+    errno.ELOOP: "its links lead in a circle",
+    errno.EIO: "the device does not read or write: look at the system's log (dmesg)",
+    errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
+}
+
+
+def explained(error: OSError) -> tuple[str, int]:
+    """Returns what to tell of an error of the operating system, and the exit status.
+
+    Args:
+        error: what was raised; it names a file, or not.
+
+    Returns:
+        A line that names the file and what to do; 1 where the machine is at fault (a full disk, a
+        broken device), 2 where what was named is.
+    """
+    if error.errno in _FULL:
+        where = f" that holds {error.filename}" if error.filename else ""
+        return (
+            f"The disk{where} is full ({error.strerror}). What was finished is kept: free some "
+            "space, and run the command again; train goes on with --resume.",
+            1,
+        )
+    if error.filename is None or error.errno not in _CAUSES:
+        return str(error), 1
+    status = 1 if error.errno in (errno.EIO, errno.EMFILE) else 2
+    return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status

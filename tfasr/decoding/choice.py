@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Literal
 
 from tfasr.alphabet import Alphabet
+from tfasr.checked_files import read_text
 from tfasr.config import config_class, require
 from tfasr.decoding.decoder import Decoder
 from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH, WordBeamSearch
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.run_files import LEXICON_FILE
 
 DECODERS = ("greedy", "beam", "word_beam")
+
+# TensorFlow 2.21's prefix tree by measurement: 5.3 to 6.5 kB for each frame and unit of width at 30
+# classes (widths 2000 and 8000, 50 and 100 frames); an utterance's tree is freed before the next.
+_BYTES_PER_CHILD = 220
 
 
 @config_class
@@ -23,7 +28,7 @@ class DecoderConfig:
     Attributes:
         name: "greedy", "beam" (prefix beam search over characters) or "word_beam" (word beam
             search with the words of the training transcripts as dictionary, as in the paper).
-        beam_width: hypotheses kept per frame; greedy decoding has none.
+        beam_width: hypotheses kept per frame, 65536 at most; greedy decoding has none.
         recombine: whether word beam search keeps one beam for each future, see
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
@@ -33,8 +38,31 @@ class DecoderConfig:
     recombine: bool = False
 
     def check(self) -> None:
-        """Raises ValueError for a beam that holds nothing."""
-        require(self.beam_width > 0, self, "beam_width", "at least 1")
+        """Raises ValueError for a beam that holds nothing, or more than any machine's memory."""
+        require(0 < self.beam_width <= MAX_BEAM_WIDTH, self, "beam_width", f"1..{MAX_BEAM_WIDTH}")
+
+
+def check_beam(config: DecoderConfig, num_classes: int, frames: int, available_bytes: int) -> None:
+    """Refuses a prefix beam search that would take more memory than there is.
+
+    Args:
+        config: names the decoder.
+        num_classes: of the model.
+        frames: of the longest utterance, as the decoder sees it.
+        available_bytes: what the process may still take.
+
+    Raises:
+        UsageError: if it would; it names the width that fits.
+    """
+    a_width = _BYTES_PER_CHILD * num_classes * frames
+    needed = config.beam_width * a_width
+    if config.name == "beam" and needed > available_bytes:
+        raise UsageError(
+            f"The beam search's memory must fit into {available_bytes / 2**30:.1f} GiB. Width "
+            f"{config.beam_width} needs about {needed / 2**30:.1f} GiB for an utterance of "
+            f"{frames} frames and {num_classes} classes: choose --beam_width "
+            f"{max(available_bytes // a_width // 2, 1)} or less."
+        )
 
 
 def make_decoder(
@@ -79,9 +107,11 @@ def load_lexicon(run_dir: Path) -> list[str]:
     """Returns the words that `save_lexicon` wrote.
 
     Raises:
-        UsageError: if the run has none.
+        UsageError: if the run has none, or it is empty or no text.
     """
     path = run_dir / LEXICON_FILE
-    if not path.is_file():
-        raise UsageError(f"A run must hold its dictionary, {LEXICON_FILE}. {run_dir} has none.")
-    return path.read_text(encoding="utf-8").splitlines()
+    remedy = "Copy it from where the run was: it holds the training transcripts' words, one a line."
+    words = [word for word in read_text(path, remedy).split("\n") if word]
+    if not words:
+        raise UsageError(f"A run's dictionary must hold words. {path} is empty. {remedy}")
+    return words

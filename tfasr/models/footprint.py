@@ -34,3 +34,19 @@ def estimated_step_bytes(
     outputs = max(conv_output_frames(frames, config.conv_kernel, config.conv_stride), 1)
     per_utterance = outputs * per_output + 2 * frames * num_features
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + batch * per_utterance)
+
+
+def least_parameters(config: AcousticModelConfig, num_features: int, num_classes: int) -> int:
+    """Returns about how many weights a model has, never more: biases and scales are left out.
+
+    Args:
+        config: sizes.
+        num_features: features per frame.
+        num_classes: characters and blank.
+    """
+    total = config.conv_kernel * num_features * config.conv_filters
+    width, directions = config.conv_filters, 2 if config.bidirectional else 1
+    for _ in range(config.num_lstm_layers):
+        total += directions * 4 * config.lstm_units * (width + config.lstm_units)
+        width = config.lstm_units
+    return total + width * num_classes

@@ -6,8 +6,12 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.shards import ShardedSplit
+from tfasr.decoding.choice import check_beam
 from tfasr.errors import UsageError
+from tfasr.layers.geometry import conv_output_frames
 from tfasr.models.acoustic_model import AcousticModel
+from tfasr.models.footprint import least_parameters
+from tfasr.telemetry.memory import available_bytes
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.optimizer.make import make_optimizer
@@ -32,6 +36,33 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
                 f"Prepare {name!r} again with the same --gin_file."
             )
     return Alphabet(**next(iter(alphabets.values())))
+
+
+def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabet) -> None:
+    """Raises UsageError if the decoder's memory would not suffice for a split's utterances."""
+    model = experiment.model
+    longest = max((utterance.frames for utterance in split.utterances), default=0)
+    frames = conv_output_frames(longest, model.conv_kernel, model.conv_stride)
+    check_beam(experiment.decoder, alphabet.num_classes, frames, available_bytes())
+
+
+def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
+    """Raises UsageError if a model's weights alone would not fit into memory.
+
+    Told before it is built, which would take minutes or be killed without a word.
+    """
+    parameters = least_parameters(
+        experiment.model, experiment.features.num_features, alphabet.num_classes
+    )
+    # Weights, gradients and a slot of the optimizer, of four bytes each.
+    needed, available = 12 * parameters, available_bytes()
+    if needed > available:
+        raise UsageError(
+            f"The model's weights must fit into {available / 2**30:.1f} GiB of memory. "
+            f"{type(experiment.model).__name__} asks for at least {parameters:.3g} parameters, "
+            f"which need {needed / 2**30:.3g} GiB in training: make the model smaller, such as "
+            "fewer lstm_units."
+        )
 
 
 def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
@@ -61,6 +92,7 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         compiled: whether it gets its optimizer, built too.
     """
     training = experiment.training
+    check_weights(experiment, alphabet)
     acoustic_model = AcousticModel(
         experiment.model, alphabet.num_classes, training.seed, dtype=training.precision
     )

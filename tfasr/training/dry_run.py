@@ -9,7 +9,13 @@ import psutil
 
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedUtterance, open_split
-from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
+from tfasr.training.build import (
+    build_model,
+    check_batch_size,
+    check_decoder,
+    check_splits,
+    make_strategy,
+)
 from tfasr.training.experiment import Experiment
 from tfasr.training.memory.probe import MemoryNeed, check_memory
 
@@ -35,6 +41,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
+    check_decoder(experiment, splits["validation"], alphabet)
     training = experiment.training
     strategy = make_strategy(training.num_replicas)
     with strategy.scope():

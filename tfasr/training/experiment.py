@@ -150,7 +150,12 @@ class Experiment:
                 f"--run_dir must be a folder that tfasr train wrote. Received: {run_dir}, which "
                 f"has no {EXPERIMENT_FILE}."
             )
-        return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+        remedy = "Copy it from where the run was: it holds the configuration."
+        content = read_object(path, remedy, ("training",))
+        try:
+            return cls.from_json(content)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise UsageError(f"{path} must hold a run's configs: {error}. {remedy}") from None
 
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":

@@ -25,7 +25,13 @@ from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum
-from tfasr.training.build import build_model, check_batch_size, check_splits, make_strategy
+from tfasr.training.build import (
+    build_model,
+    check_batch_size,
+    check_decoder,
+    check_splits,
+    make_strategy,
+)
 from tfasr.training.callbacks import (
     BookSteps,
     EvaluateEpoch,
@@ -106,6 +112,7 @@ def train(
     }
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
+    check_decoder(experiment, splits["validation"], alphabet)
     with own_run_folder(run_dir, experiment, content_hashes(splits), resume=resume) as claim:
         if claim.history is not None:
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)

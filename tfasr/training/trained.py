@@ -6,9 +6,9 @@ from pathlib import Path
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import open_split
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.plugins import require_plugins
-from tfasr.run_files import ALPHABET_FILE
+from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore
 from tfasr.training.ctc_model import CtcModel
@@ -102,14 +102,24 @@ def evaluate(
     """
     import dataclasses
 
-    from tfasr.decoding.choice import load_lexicon, make_decoder
+    from tfasr.decoding.choice import check_beam, load_lexicon, make_decoder
+    from tfasr.telemetry.memory import available_bytes
     from tfasr.training.evaluation import Evaluator
 
-    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
+    run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
-    chosen = dataclasses.replace(
-        trained.experiment.decoder, **{k: v for k, v in changes.items() if v is not None}
-    )
-    lexicon = load_lexicon(Path(run_dir)) if chosen.name == "word_beam" else []
-    written_by = make_decoder(chosen, trained.alphabet, lexicon)
+    # Before the model is built, which takes a while.
+    with wrong_values_are_wrong_use():
+        chosen = dataclasses.replace(
+            Experiment.load(run_dir).decoder, **{k: v for k, v in changes.items() if v is not None}
+        )
+    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
+    longest = max((utterance.frames for utterance in trained.source.split.utterances), default=0)
+    frames = int(trained.model.acoustic_model.output_lengths(longest))
+    check_beam(chosen, trained.alphabet.num_classes, frames, available_bytes())
+    lexicon = load_lexicon(run_dir) if chosen.name == "word_beam" else []
+    try:
+        written_by = make_decoder(chosen, trained.alphabet, lexicon)
+    except ValueError as error:
+        raise UsageError(f"{run_dir / LEXICON_FILE} must fit the run's alphabet: {error}") from None
     return Evaluator(trained.model, trained.source, written_by).evaluate()

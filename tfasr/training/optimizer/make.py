@@ -1,5 +1,7 @@
 """The optimizer of a run: Keras's, fused, its loss scaled, its gradients clipped as a whole."""
 
+import math
+
 import keras
 import tensorflow as tf
 
@@ -16,7 +18,7 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     Give it gradients that went through `summed_gradients`.
 
     Raises:
-        UsageError: if it accumulates gradients by itself.
+        UsageError: if it accumulates gradients by itself, or its learning rate is no rate.
     """
     optimizer = training.optimizer()
     if optimizer.gradient_accumulation_steps:
@@ -26,6 +28,13 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
             f"{optimizer.gradient_accumulation_steps}. Bind "
             "TrainingConfig.gradient_accumulation_steps instead: it cuts a global batch into "
             "parts, and a step stays one update of the weights."
+        )
+    rate = optimizer.get_config().get("learning_rate")
+    if isinstance(rate, int | float) and not 0 < rate < math.inf:  # a schedule is a dict
+        raise UsageError(
+            f"A learning rate must be a finite number above 0. Received: {rate} of "
+            f"{type(optimizer).__name__}. Bind another, such as "
+            f"{type(optimizer).__name__}.learning_rate = 0.001."
         )
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     for name in _THRESHOLDS:
