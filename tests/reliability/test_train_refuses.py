@@ -1,0 +1,166 @@
+"""What ``tfasr train`` refuses, what a start that fails leaves, and what resuming keeps."""
+
+import json
+import logging
+import shutil
+
+import pytest
+
+from tests.reliability.conftest import TINY, snapshot
+from tfasr.durable import locked
+from tfasr.ledger import read_events
+
+
+def train(shard_dir, run_dir, *bindings, resume=False):
+    words = ["train", "--gin_file", TINY, "--shard_dir", shard_dir, "--run_dir", run_dir]
+    words += ["--no_memory_probe", *(["--resume"] if resume else [])]
+    for binding in ("TrainingConfig.epochs = 1", *bindings):
+        words += ["--gin_binding", binding]
+    return words
+
+
+def test_resuming_a_finished_run_says_so_and_writes_nothing(tfasr, run_dir, shards):
+    before = snapshot(run_dir)
+    ended = tfasr(*train(shards, run_dir, resume=True))
+    assert ended.status == 0, ended.err
+    assert "is finished: there is nothing to resume" in ended.err
+    assert "1 epochs, validation CER" in ended.out
+    assert snapshot(run_dir) == before
+
+
+def unfinished(run_dir):
+    """Cuts a run's ledger as a kill in its last seconds would have."""
+    path = run_dir / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if json.loads(line)["key"] not in ("run_stop", "epoch_stop")]
+    path.write_text("".join(kept))
+
+
+def test_other_shards_are_refused(refused, run_dir, shards):
+    unfinished(run_dir)
+    shutil.rmtree(shards / "validation")
+    shutil.copytree(shards / "test", shards / "validation")
+    refused(
+        *train(shards, run_dir, resume=True), keeps=run_dir, names=("keep its data", "validation:")
+    )
+
+
+def ledger_gone(run_dir):
+    (run_dir / "events.jsonl").unlink()
+
+
+def garbage_line(run_dir):
+    path = run_dir / "events.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:3], b"garbage\n", *lines[3:]]))
+
+
+@pytest.mark.parametrize(
+    ("damage", "names"),
+    [
+        (ledger_gone, ("events.jsonl", "no ledger")),
+        (garbage_line, ("events.jsonl", "Line 4")),
+        (lambda run_dir: (run_dir / "experiment.json").write_text(""), ("experiment.json",)),
+        (lambda run_dir: (run_dir / "experiment.json").write_text("[]"), ("experiment.json",)),
+    ],
+)
+def test_a_damaged_run_is_not_resumed(refused, run_dir, shards, damage, names):
+    unfinished(run_dir)
+    damage(run_dir)
+    refused(*train(shards, run_dir, resume=True), keeps=run_dir, names=names)
+
+
+def test_files_of_a_users_in_the_run_folder_are_not_overwritten(refused, shards, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "config.gin").write_text("mine")
+    refused(*train(shards, folder), keeps=folder, names=(str(folder), "config.gin"))
+
+
+def test_the_second_of_two_starts_changes_nothing(refused, shards, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    with locked(folder / "lock", "held"):
+        refused(*train(shards, folder), keeps=folder, names=("Only one process", str(folder)))
+
+
+def test_a_start_that_fails_leaves_no_claim(refused, shards, tmp_path):
+    folder = tmp_path / "run"
+    two = "TrainingConfig.num_replicas = 2"
+    refused(*train(shards, folder, two), keeps=shards, names=("num_replicas",))
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    refused(*train(shards, folder, two), keeps=folder, names=("num_replicas",))
+
+
+@pytest.mark.parametrize(
+    ("binding", "names"),
+    [
+        ("AcousticModelConfig.lstm_units = 10000000", ("weights must fit", "GiB")),
+        ("Adam.learning_rate = -1", ("learning rate", "Received: -1")),
+        ("Adam.learning_rate = 1e999", ("learning rate", "inf")),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_a_dry_run(refused, shards, tmp_path, binding, names):
+    words = [*train(shards, tmp_path / "run", binding), "--dry_run"]
+    refused(*words, keeps=shards, names=names)
+
+
+@pytest.mark.parametrize("kept", ["one", "best", "none"])
+def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
+    tfasr, run_dir, shards, kept
+):
+    """The newest readable one is gone on from, the best at last, and else the run begins anew."""
+    unfinished(run_dir)
+    folder = run_dir / "checkpoints"
+    saved = sorted(folder.glob("step-*.npz"))
+    assert len(saved) == 2
+    best = folder / "best.npz"
+    content = best.read_bytes()
+    for path in saved[1:] if kept == "one" else saved:
+        path.write_bytes(b"")
+    best.unlink()
+    if kept != "none":
+        best.write_bytes(content)
+    ended = tfasr(*train(shards, run_dir, resume=True))
+    assert ended.status == 0, ended.err
+    begun = [e["value"] for e in read_events(run_dir) if e["key"] == "session_start"][-1]
+    if kept == "none":
+        assert begun["resumed_from_step"] is None
+        assert "no checkpoint that can be read: resuming from step 0" in ended.err
+        assert "Lost, and booked as lost work: 1" in ended.err
+    else:
+        assert begun["resumed_from_step"] == (10 if kept == "one" else 12)
+    assert f"{saved[1].name} cannot be read" in ended.err
+    assert (folder / f"{saved[1].name}.damaged").exists()
+    assert not list(folder.glob("*.partial"))
+    last = [e["metadata"]["step"] for e in read_events(run_dir) if e["key"] == "train_step"][-1]
+    assert (folder / f"step-{last:08d}.npz").exists()
+
+
+def test_a_best_checkpoint_that_stays_the_best_leaves_no_part(tmp_path):
+    from tfasr.training.checkpoint import keep_as_best
+
+    path = tmp_path / "step-00000001.npz"
+    path.write_bytes(b"weights")
+    keep_as_best(path)
+    keep_as_best(path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["best.npz", path.name]
+
+
+def test_a_run_of_an_older_tfasr_is_resumed_with_a_word(run_dir, caplog):
+    from tfasr.training.from_gin import load_config
+    from tfasr.training.run_folder import own_run_folder
+
+    unfinished(run_dir)
+    path = run_dir / "events.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if json.loads(line)["key"] != "shards"))
+    experiment = load_config(str(TINY), ["TrainingConfig.epochs = 1"]).experiment
+    with (
+        caplog.at_level(logging.WARNING),
+        own_run_folder(run_dir, experiment, {"train": "a"}, resume=True) as claim,
+    ):
+        assert claim.session == 1
+    assert "booked no hash of its shards" in caplog.text
