@@ -28,6 +28,7 @@ from decoder_load import Load, read_corpus, write_bigram_arpa
 from tfasr import Alphabet
 from tfasr.decoding.bigram_counts import BigramCounts
 from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.telemetry.compiled import require_compiled_parts
 
 Decode = Callable[[], list[str]]
 
@@ -205,6 +206,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="where the rows go as JSON")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    require_compiled_parts()
     if arguments.one:
         system, beam_width = arguments.one.split(":")
         row = measure(system, arguments.load, int(beam_width), arguments.utterances)

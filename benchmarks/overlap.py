@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import tfasr
+from tfasr.telemetry.compiled import require_compiled_parts
 
 
 def train(shard_dir: Path, run_dir: Path, overlap: bool, arguments) -> dict[str, float]:
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
+    require_compiled_parts()
     measured: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(arguments.rounds):

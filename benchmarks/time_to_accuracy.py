@@ -32,6 +32,7 @@ from twin.worker import environment
 from tfasr.errors import UsageError
 from tfasr.ledger import read_events
 from tfasr.run_files import EVENTS_FILE
+from tfasr.telemetry.compiled import require_compiled_parts
 from tfasr.tta.targets import Target, parse_target
 
 MODULES = {"tfasr": ["tfasr.cli", "train"], "torch": ["twin.torch_training"]}
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
+    require_compiled_parts()
     systems, notes, versions = installed(flags.systems)
     keep_settings(flags)
     runs: dict[str, dict[int, Path]] = {system: {} for system in systems}

@@ -41,6 +41,8 @@ from twin.sizes import Size, parse_size
 from twin.systems import PRECISIONS, SYSTEMS, VARIANTS
 from twin.worker import Worker
 
+from tfasr.telemetry.compiled import require_compiled_parts
+
 PAUSE_S = 0.1
 COLUMNS = [
     ("system", "system"),
@@ -66,6 +68,7 @@ def main() -> None:
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
+    require_compiled_parts()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
     systems, notes = installed(flags.systems)
     versions, tables = {}, []

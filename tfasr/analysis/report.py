@@ -230,6 +230,10 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
+    missing = run.fact("missing_compiled_parts")
+    if isinstance(missing, list) and missing:
+        parts = ", ".join(map(str, missing))
+        notes.append(f"compiled parts were missing ({parts}): it is slower than tfasr is")
     return notes + _shared_notes(run.fact("shared_with_training"))
 
 

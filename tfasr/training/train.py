@@ -21,6 +21,7 @@ from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.durable import write_whole
 from tfasr.ledger import Ledger
 from tfasr.plugins import record_plugins, require_plugins
+from tfasr.telemetry.compiled import warn_of_missing_parts
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.utilisation import UtilisationSampler
@@ -228,6 +229,7 @@ class _Run:
         shared = overlap(*(self._splits[name].utterances for name in ("train", "validation")))
         warn_of_overlap(shared, "validation")
         ledger.event("shared_with_training", shared.to_json())
+        ledger.event("missing_compiled_parts", warn_of_missing_parts())
         if session:
             say_resumption(self._run_dir, step)
         return checkpoint

@@ -13,12 +13,14 @@ from tfasr.bench.step.table import step_table
 from tfasr.bench.step.timing import WARM_UPS, StepTiming
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
+from tfasr.telemetry.compiled import require_compiled_parts
 
 _log = logging.getLogger(__name__)
 
 
 def run(config: StepConfig, context: Context) -> Iterator[Result]:
     """Measures one size after the other; the process that asks uses no device."""
+    require_compiled_parts()
     source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
     timings: list[StepTiming] = []
     for batch, frames, precision in product(config.batches, config.frames, config.precisions):

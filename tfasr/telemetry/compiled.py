@@ -1,0 +1,56 @@
+"""Whether the compiled parts of tfasr load: without them it works, at half the speed."""
+
+import importlib
+import logging
+import sys
+
+from tfasr.errors import RunError
+
+_PARTS = {
+    "recurrent layers": "tfasr.layers._recurrent_core",
+    "word beam search": "tfasr.decoding._word_beam_core",
+}
+_BUILD = "Build them in the source folder with a C++17 compiler: pip install --editable ."
+
+log = logging.getLogger("tfasr")
+
+
+def missing_parts() -> dict[str, str]:
+    """Returns what does not load though this platform should have it, each with the reason."""
+    missing = {}
+    for name, module in _PARTS.items():
+        # Their vector types are GCC's and Clang's, see setup.py.
+        if sys.platform == "win32" and name == "recurrent layers":
+            continue
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            missing[name] = str(error)
+    return missing
+
+
+def warn_of_missing_parts() -> list[str]:
+    """Logs which compiled parts are missing, and returns their names for the ledger."""
+    missing = missing_parts()
+    if missing:
+        log.warning(
+            "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
+            "that take about twice the time. %s",
+            _told(missing),
+            _BUILD,
+        )
+    return sorted(missing)
+
+
+def require_compiled_parts() -> None:
+    """Raises RunError if a compiled part is missing: what is measured would not be tfasr's."""
+    missing = missing_parts()
+    if missing:
+        raise RunError(
+            "A benchmark must measure tfasr with its compiled parts. Missing: "
+            f"{_told(missing)}. {_BUILD}"
+        )
+
+
+def _told(missing: dict[str, str]) -> str:
+    return "; ".join(f"{name} ({reason})" for name, reason in missing.items())
