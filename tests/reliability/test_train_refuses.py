@@ -98,7 +98,7 @@ def test_a_start_that_fails_leaves_no_claim(refused, shards, tmp_path):
     ("binding", "names"),
     [
         ("AcousticModelConfig.lstm_units = 10000000", ("weights must fit", "GiB")),
-        ("Adam.learning_rate = -1", ("learning rate", "Received: -1")),
+        ("Adam.learning_rate = -1.0", ("learning rate", "Received: -1.0")),
         ("Adam.learning_rate = 1e999", ("learning rate", "inf")),
     ],
 )
@@ -131,7 +131,8 @@ def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
         assert "no checkpoint that can be read: resuming from step 0" in ended.err
         assert "Lost, and booked as lost work: 1" in ended.err
     else:
-        assert begun["resumed_from_step"] == (10 if kept == "one" else 12)
+        steps = [int(path.stem.split("-")[1]) for path in saved]
+        assert begun["resumed_from_step"] == steps[0 if kept == "one" else 1]
     assert f"{saved[1].name} cannot be read" in ended.err
     assert (folder / f"{saved[1].name}.damaged").exists()
     assert not list(folder.glob("*.partial"))

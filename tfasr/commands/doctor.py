@@ -3,9 +3,9 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
+from tfasr.durable import write_whole
 from tfasr.errors import RunError
 from tfasr.telemetry.examination import Examination, advice, examine
 from tfasr.telemetry.software import OPTIONAL
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
         try:
-            Path(args.out).write_text(text, encoding="utf-8")
+            write_whole(args.out, text)
         except OSError as error:
             raise RunError(
                 f"The description must be written to {args.out}, and could not be: {error}. "

@@ -25,10 +25,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
+    from tfasr.errors import UsageError
     from tfasr.metrics import count_errors, kaldi_line
     from tfasr.scoring.summary import summarise
     from tfasr.training.trained import evaluate
 
+    if arguments.hypotheses and Path(arguments.hypotheses).is_dir():
+        raise UsageError(
+            f"--hypotheses must be a file. Received: {arguments.hypotheses}, a folder."
+        )
     result = evaluate(
         run_dir=arguments.run_dir,
         split=arguments.split,

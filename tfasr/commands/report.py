@@ -16,6 +16,7 @@ from tfasr.display.csv_text import to_csv
 from tfasr.display.latex import to_latex
 from tfasr.display.table import Table
 from tfasr.display.text import to_markdown, to_text
+from tfasr.durable import write_whole
 from tfasr.errors import RunError, UsageError
 from tfasr.report.exports import write_tables
 from tfasr.report.json_text import groups_to_json, to_json
@@ -196,9 +197,9 @@ def _write(
     shown = _tables(analysed, results, full=True, power=power)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        (out / "report.json").write_text(to_json(analysed), encoding="utf-8")
-        (out / "groups.json").write_text(groups_to_json(analysed, results), encoding="utf-8")
-        (out / "report.md").write_text(to_markdown(shown), encoding="utf-8")
+        write_whole(out / "report.json", to_json(analysed))
+        write_whole(out / "groups.json", groups_to_json(analysed, results))
+        write_whole(out / "report.md", to_markdown(shown))
         write_tables(shown, out)
         write_page(analysed, out, shown, appendix, results=results)
     except OSError as error:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfasr.analysis.report import RunAnalysis
+from tfasr.durable import write_whole
 from tfasr.errors import RunError, UsageError
 
 PathLike = str | Path
@@ -92,7 +93,7 @@ def errors_alone(
     if out is not None:
         from tfasr.report.page.page import plain_page
 
-        (Path(out) / "report.html").write_text(plain_page("Errors", section), encoding="utf-8")
+        write_whole(Path(out) / "report.html", plain_page("Errors", section))
     return text
 
 

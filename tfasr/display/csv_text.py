@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from tfasr.display.files import file_names
 from tfasr.display.table import Cell, Records, Table
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 def to_csv(tables: Sequence[Table]) -> str:
     """Returns tables one below the other: a line ``# name: title``, the table, an empty line.
@@ -32,7 +34,7 @@ def table_to_csv(table: Table) -> str:
     )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(records.columns)
+    writer.writerow([harmless(column) for column in records.columns])
     writer.writerows([_cell(cell) for cell in row] for row in records.rows)
     return text.getvalue()
 
@@ -42,4 +44,20 @@ def _cell(cell: Cell) -> str:
         return ""
     if isinstance(cell, bool):
         return "true" if cell else "false"
-    return cell if isinstance(cell, str) else repr(cell)
+    return harmless(cell) if isinstance(cell, str) else repr(cell)
+
+
+def harmless(text: str) -> str:
+    """Returns a text that no spreadsheet takes for a formula: an apostrophe goes before such.
+
+    Numbers stay as they are.
+
+    Source: OWASP, "CSV Injection".
+    """
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text

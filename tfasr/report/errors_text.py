@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.analysis.errors import ErrorReport, System
+from tfasr.display.csv_text import harmless
 from tfasr.display.table import Table
 from tfasr.display.text import to_markdown, to_text
 from tfasr.report.tables.errors import error_tables, worst_alignments
@@ -73,8 +74,8 @@ def errors_to_csv(report: ErrorReport) -> str:
             correct = counts.words - counts.substitutions - counts.deletions
             edits = (correct, counts.substitutions, counts.deletions, counts.insertions)
             characters = (counts.characters, counts.character_edits)
-            texts = (said.reference, said.hypothesis)
-            about = (system.name, said.id, said.speaker, counts.words)
+            texts = (harmless(said.reference), harmless(said.hypothesis))
+            about = (*map(harmless, (system.name, said.id, said.speaker)), counts.words)
             writer.writerow([*about, *edits, *characters, *texts])
     return file.getvalue()
 

@@ -23,6 +23,7 @@ log = logging.getLogger("tfasr")
 
 DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
+_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def damage(path: Path) -> str | None:
         if damaged is not None:
             return f"{damaged} is damaged"
         read_state(path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, UsageError) as error:
+    except (*_UNREADABLE, UsageError) as error:
         return str(error)
     return None
 
@@ -205,13 +206,13 @@ def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the block."""
     remedy = 'Name another one with --checkpoint, such as "last" or "best".'
     try:
-        with np.load(path) as arrays:
-            if not isinstance(arrays, np.lib.npyio.NpzFile):
-                raise UsageError(f"A checkpoint must be a .npz file of tfasr's. {path} is another.")
+        # NumPy would leave the file of a damaged archive open.
+        with path.open("rb") as file, np.load(file) as arrays:
             yield arrays
     except UsageError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError) as error:
+    # A TypeError is what a single array, a .npy file, answers to "with".
+    except (*_UNREADABLE, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"A checkpoint must be a .npz file that tfasr train wrote. {path} is none, or is "
             f"damaged: {error}. {remedy}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.alphabet import Alphabet
+from tfasr.durable import whole_file
 from tfasr.errors import UsageError
 
 _KEYS = ("log_probs", "offsets", "references", "audio_s", "alphabet")
@@ -95,8 +96,7 @@ class LogProbs:
         """Writes an ``.npz`` file, which appears whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         alphabet = {"characters": self.alphabet.characters, "separator": self.alphabet.separator}
-        partial = path.with_name(f"{path.name}.partial")
-        with partial.open("wb") as file:
+        with whole_file(path) as file:
             np.savez(
                 file,
                 log_probs=self.log_probs,
@@ -106,7 +106,6 @@ class LogProbs:
                 alphabet=np.array(json.dumps(alphabet)),
                 lexicon=np.array(self.lexicon, dtype=str),
             )
-        partial.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> "LogProbs":

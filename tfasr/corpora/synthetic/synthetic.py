@@ -22,6 +22,7 @@ from tfasr.corpora.synthetic.espeak import Espeak
 from tfasr.corpora.synthetic.synthetic_speech import VOICES, speak_sentence, voices_of_splits
 from tfasr.corpora.tsv import COLUMNS, read_tsv
 from tfasr.corpora.utterance import CorpusSplit
+from tfasr.durable import write_whole
 from tfasr.errors import RunError, UsageError
 
 MARKER_FILE = "synthetic.json"
@@ -162,9 +163,7 @@ def _read_marker(corpus_dir: Path) -> dict:
 
 def _write_marker(corpus_dir: Path, parameters: _Parameters, finished: bool) -> None:
     content = json.dumps({**asdict(parameters), "finished": finished}, indent=2) + "\n"
-    temporary = corpus_dir / (MARKER_FILE + ".partial")
-    temporary.write_text(content, encoding="utf-8")
-    temporary.replace(corpus_dir / MARKER_FILE)
+    write_whole(corpus_dir / MARKER_FILE, content)
 
 
 def _is_made(corpus_dir: Path, parameters: _Parameters) -> bool:
@@ -209,5 +208,5 @@ def _make(corpus_dir: Path, parameters: _Parameters, espeak: Espeak) -> None:
             path = f"{split}/{index:05}.wav"
             (corpus_dir / path).write_bytes(spoken.wav)
             rows.append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
-        (corpus_dir / f"{split}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows) + "\n")
     _write_marker(corpus_dir, parameters, finished=True)

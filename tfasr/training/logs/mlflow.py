@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfasr.durable import write_whole
 from tfasr.training.logs.scalar import required
 from tfasr.tta.clock import Event
 
@@ -26,7 +27,7 @@ class MlflowLog:
             self._mlflow.start_run(run_id=known.read_text(encoding="utf-8").strip())
         else:
             run = self._mlflow.start_run(run_name=run_dir.resolve().name)
-            known.write_text(run.info.run_id + "\n", encoding="utf-8")
+            write_whole(known, run.info.run_id + "\n")
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
         """Sends scalars and the useful seconds of their step."""

@@ -4,9 +4,11 @@ Source: github.com/mlcommons/algorithmic-efficiency, submission_runner.py.
 """
 
 import csv
+import io
 import math
 from pathlib import Path
 
+from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.table_events import TableEvents
@@ -65,13 +67,14 @@ def write(run: Run, path: Path) -> None:
     total = {p.epoch: p.elapsed_s for p in run.accuracy_curve("wer", "mlperf")}
     evaluated = _evaluation_s(run)
     losses = {p.epoch: p.value for p in run.accuracy_curve("loss")}
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*CLOCKS, "validation/wer", "validation/ctc_loss"])
-        for point in points:
-            epoch = point.epoch
-            clocks = [point.elapsed_s, evaluated.get(epoch, 0.0), total[epoch]]
-            writer.writerow([*clocks, point.value, losses.get(epoch, "")])
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([*CLOCKS, "validation/wer", "validation/ctc_loss"])
+    for point in points:
+        epoch = point.epoch
+        clocks = [point.elapsed_s, evaluated.get(epoch, 0.0), total[epoch]]
+        writer.writerow([*clocks, point.value, losses.get(epoch, "")])
+    write_whole(path, file.getvalue())
 
 
 def _evaluation_s(run: Run) -> dict[int, float]:

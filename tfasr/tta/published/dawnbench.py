@@ -4,10 +4,12 @@ Source: github.com/stanford-futuredata/dawn-bench-entries, README.
 """
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.tta.published.table_events import TableEvents
 from tfasr.tta.run import Run
@@ -81,12 +83,13 @@ def write(run: Run, path: Path, **described: Any) -> None:
     """
     words = run.accuracy_curve("wer", "dawnbench")
     characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(["epoch", "hours", "wordAccuracy", "characterAccuracy"])
-        for point in words:
-            rates = [point.value, characters.get(point.epoch, 1.0)]
-            hours = point.elapsed_s / 3600
-            writer.writerow([point.epoch, hours, *(100 * (1 - rate) for rate in rates)])
+    file = io.StringIO()
+    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+    writer.writerow(["epoch", "hours", "wordAccuracy", "characterAccuracy"])
+    for point in words:
+        rates = [point.value, characters.get(point.epoch, 1.0)]
+        hours = point.elapsed_s / 3600
+        writer.writerow([point.epoch, hours, *(100 * (1 - rate) for rate in rates)])
+    write_whole(path, file.getvalue())
     entry = {"version": "v1.0", "framework": "TensorFlow", "model": run.name, **described}
-    path.with_suffix(".json").write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
+    write_whole(path.with_suffix(".json"), json.dumps(entry, indent=2) + "\n")

@@ -6,6 +6,7 @@ Source: github.com/mlcommons/logging, mllog.
 import json
 from pathlib import Path
 
+from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.tta.clock import Event
 from tfasr.tta.run import Run
@@ -124,7 +125,7 @@ def write(run: Run, path: Path, **submission: str) -> None:
     for number, event in enumerate(run.events, start=1):
         if event["key"] in _KEYS:
             lines.append(_line(number, event, event["key"], event.get("value")))
-    path.write_text("".join(lines), encoding="utf-8")
+    write_whole(path, "".join(lines))
 
 
 def _line(number: int, event: Event, key: str, value: object) -> str:
