@@ -23,7 +23,7 @@ COMMANDS = {
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {
-    "DataLossError": "A shard is damaged: remove its split's folder and run tfasr prepare again.",
+    "DataLossError": "A shard is damaged: run tfasr prepare again; it makes that one anew.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }

@@ -36,6 +36,7 @@ _CAUSES = {
     errno.ENAMETOOLONG: "its name is too long: choose another",
     errno.ELOOP: "its links lead in a circle",
     errno.EIO: "the device does not read or write: look at the system's log (dmesg)",
+    errno.EFBIG: "it may not grow further: raise the limit (ulimit -f)",
     errno.EMFILE: "too many files are open: raise the limit (ulimit -n)",
 }
 
@@ -59,5 +60,5 @@ def explained(error: OSError) -> tuple[str, int]:
         )
     if error.filename is None or error.errno not in _CAUSES:
         return str(error), 1
-    status = 1 if error.errno in (errno.EIO, errno.EMFILE) else 2
+    status = 1 if error.errno in (errno.EIO, errno.EMFILE, errno.EFBIG) else 2
     return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status

@@ -2,11 +2,13 @@
 
 import json
 import logging
+import resource
 import shutil
 
 import pytest
 
 from tests.reliability.conftest import TINY, snapshot
+from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.durable import locked
 from tfasr.ledger import read_events
 
@@ -165,3 +167,40 @@ def test_a_run_of_an_older_tfasr_is_resumed_with_a_word(run_dir, caplog):
     ):
         assert claim.session == 1
     assert "booked no hash of its shards" in caplog.text
+
+
+def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shards, tmp_path):
+    run_dir = tmp_path / "run"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        ended = tfasr(*train(shards, run_dir))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert ended.status == 1
+    assert "Traceback" not in ended.err
+    assert f"Checkpoints must find room in {run_dir}" in ended.err
+    assert not list(run_dir.rglob("*.partial"))
+    stop = read_events(run_dir)[-1]
+    assert (stop["key"], stop["metadata"]["status"]) == ("run_stop", "aborted")
+
+
+def test_what_both_splits_hold_is_booked_and_in_the_report(tmp_path):
+    from tfasr.commands.report import report
+
+    counts = {"utterances": 12, "of_utterances": 24, "speakers": 0, "of_speakers": 8}
+    ledger = LedgerBuilder().begin().event("shared_with_training", counts)
+    ledger.event("missing_compiled_parts", ["recurrent layers"])
+    run_dir = ledger.epoch(1, 0.5).end().write(tmp_path / "run")
+    said = " ".join(report([run_dir], targets=["cer=0.1"]).split())
+    assert "12 of 24 utterances of the validation split are trained on too" in said
+    assert "speakers of the validation split" not in said
+    assert "compiled parts were missing (recurrent layers)" in said
+
+
+def test_a_run_books_its_shards_and_what_they_share(trained_once, shard_dir):
+    events = {event["key"]: event["value"] for event in read_events(trained_once)}
+    stated = json.loads((shard_dir / "train" / "index.json").read_text())["content_hash"]
+    assert events["shards"]["train"] == stated
+    assert events["shared_with_training"]["of_utterances"] == 24
+    assert events["shared_with_training"]["speakers"] == 0
