@@ -36,7 +36,7 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     Raises:
         ValueError: if the file is missing, unreadable or cut short; it names path and cause.
     """
-    # Asked first, because to libsndfile a missing file, a locked one and a folder are a "System error".
+    # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
     if not os.access(path, os.R_OK):
