@@ -98,6 +98,12 @@ def test_a_resumed_epoch_is_none_and_lost_ones_do_not_count(tmp_path):
     assert epoch_seconds(load_run(ledger.end().write(tmp_path / "run"))) == [4.0, 5.0]
 
 
+def test_a_runs_own_share_of_the_processors_stands_beside_the_machines(small):
+    (small / "cpu.csv").write_text("time_ms,cpu_percent,process_percent\n1,20.0,5.0\n2,40.0,35.0\n")
+    found = mean_utilisation(load_run(small))
+    assert found == {"cpu_percent": 30.0, "process_percent": 20.0}
+
+
 def test_mean_utilisation(small, large):
     # The cut last lines are left out.
     assert mean_utilisation(load_run(write_files(small))) == {

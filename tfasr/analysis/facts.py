@@ -101,11 +101,13 @@ def mean_utilisation(run: Run) -> dict[str, float]:
     """Returns the means of the samples beside a run, over all devices; {} where there are none.
 
     Returns:
-        ``cpu_percent``, ``gpu_percent``, ``gpu_power_w``, and ``gpu_memory_bytes``, the most.
+        ``cpu_percent``, ``process_percent`` (the run's own), ``gpu_percent``, ``gpu_power_w``, and
+        ``gpu_memory_bytes``, the most.
     """
     cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
     found = {
         "cpu_percent": _mean(cpu.get("cpu_percent")),
+        "process_percent": _mean(cpu.get("process_percent")),
         "gpu_percent": _mean(gpu.get("utilisation_percent")),
         "gpu_power_w": _mean(gpu.get("power_w")),
         "gpu_memory_bytes": _most(gpu.get("memory_used_bytes")),

@@ -227,7 +227,7 @@ def finished_history(run_dir: Path) -> list[dict[str, float]] | None:
     found = {
         _metadata(event).get("epoch_num"): event.get("value")
         for event in events
-        if event["key"] == "tracked_stats"
+        if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
     }
     metrics = ("cer", "cer_reference", "wer", "loss")
     return [{metric: value.get(metric) for metric in metrics} for value in found.values()]

@@ -108,6 +108,7 @@ def utilisation_table(report: Report) -> Table | None:
         report,
         [
             ("CPU %", "cpu_share", _load("cpu_percent", 0.01), _percent),
+            ("CPU %\nof the run", "process_cpu_share", _load("process_percent", 0.01), _percent),
             ("GPU %", "gpu_share", _load("gpu_percent", 0.01), _percent),
             ("GPU memory\nGB, most", "gpu_memory_bytes", _load("gpu_memory_bytes"), _giga),
             ("GPU power\nW", "gpu_power_w", _load("gpu_power_w"), _figure),
