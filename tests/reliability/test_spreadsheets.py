@@ -9,11 +9,17 @@ from tfasr.display.csv_text import table_to_csv
 from tfasr.display.table import Records, Table
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1"])
 def test_a_text_that_a_spreadsheet_would_run_is_quoted(text):
     records = Records([text, "n"], [[text, -1.5]])
     rows = list(csv.reader(io.StringIO(table_to_csv(Table("t", ["A", "n"], [], records=records)))))
     assert rows == [["'" + text, "n"], ["'" + text, "-1.5"]]
+
+
+def test_a_carriage_return_begins_no_line(tmp_path):
+    table = Table("t", ["A", "B"], [], records=Records(["A", "B"], [["a\r=1", "\r=2"]]))
+    rows = list(csv.reader(io.StringIO(table_to_csv(table))))
+    assert rows == [["A", "B"], ["a\n=1", "'\n=2"]]
 
 
 @pytest.mark.parametrize("text", ["-1.5", "+3", "a=b", "", "don't", "-inf"])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tfasr.display.files import file_names
 from tfasr.display.table import Cell, Records, Table
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
 
 
 def to_csv(tables: Sequence[Table]) -> str:
@@ -54,6 +54,8 @@ def harmless(text: str) -> str:
 
     Source: OWASP, "CSV Injection".
     """
+    # A line feed is quoted by the writer, a carriage return is not, and readers end a line at both.
+    text = text.replace("\r", "\n")
     if not text.startswith(_FORMULA):
         return text
     try:
