@@ -1,11 +1,14 @@
 """Presets of workloads: every one can be read, and names what it runs."""
 
+import dataclasses
+import re
+
 import pytest
 
 from tfasr.bench.from_gin import load_bench
 from tfasr.bench.perform import bench_preset
 from tfasr.bench.probes import backend
-from tfasr.bench.workload import WORKLOADS
+from tfasr.bench.workload import WORKLOADS, Workload, purpose
 from tfasr.errors import UsageError
 from tfasr.gin_files.preset import presets_folder
 from tfasr.training.from_gin import load_config
@@ -37,6 +40,41 @@ def test_the_full_preset_is_the_specification_and_the_small_one_differs_in_size_
     assert full.bench.fraction == 1.0
     assert full.configs[1].batch_size == 32
     assert small.configs[0].num_recurrent_layers == 7
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name.endswith("_small.gin")])
+def test_a_small_preset_binds_only_what_differs_from_the_full_one(name):
+    bound = set(re.findall(r"^(\w+\.\w+) =", (FOLDER / name).read_text(), re.MULTILINE))
+    small, full = (load_bench(f"bench/{file}") for file in (name, name.replace("_small", "")))
+    pairs = zip([small.bench, *small.configs], [full.bench, *full.configs], strict=True)
+    differing = {
+        f"{type(one).__name__}.{field.name}"
+        for one, other in pairs
+        for field in dataclasses.fields(one)
+        if getattr(one, field.name) != getattr(other, field.name)
+    }
+    assert bound == differing
+
+
+def test_the_papers_model_of_the_full_presets_is_that_of_its_preset():
+    paper = load_config("models/paper.gin").experiment
+    for name in ("backends", "scaling", "roofline", "hardware_sweep"):
+        configs = load_bench(f"bench/{name}.gin").configs
+        assert configs[-2:] == [paper.model, paper.features]
+
+
+def test_every_workload_says_what_it_measures():
+    assert all(len(purpose(name)) > 20 for name in WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [("run", "Workload"), (Workload(None, ()), "Workload"), (Workload(print, (), ("x",)), "'x'")],
+)
+def test_what_is_no_workload_is_refused_where_it_is_registered(workload, message):
+    with pytest.raises(UsageError, match=f"test_workloads.py.*{message}"):
+        WORKLOADS.register("wrong", workload)
+    assert "wrong" not in WORKLOADS
 
 
 def test_reading_a_preset_leaves_no_trace():

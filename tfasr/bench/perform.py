@@ -90,8 +90,10 @@ def run_workload(
     if output_format not in FORMATS:
         raise UsageError(f"The format must be one of {FORMATS}. Received: {output_format!r}.")
     out = None if out is None else Path(out).resolve()
-    if out is not None and not is_file(out):
-        context = dataclasses.replace(context, out=out)
+    if out is not None:
+        # A place that cannot be written to is found now, not after the work.
+        (out.parent if is_file(out) else out).mkdir(parents=True, exist_ok=True)
+        context = context if is_file(out) else dataclasses.replace(context, out=out)
     arguments = (name, list(configs), context)
     if find_workload(name).backends:
         results = stream(perform, *arguments, backend=context.backend)

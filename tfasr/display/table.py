@@ -58,7 +58,14 @@ class Table:
     records: Records | None = None
 
 
-def milliseconds(seconds: float) -> str:
-    """Returns milliseconds with sensible decimals."""
+def milliseconds(seconds: float | None) -> str:
+    """Returns milliseconds with sensible decimals; "n/a" for None."""
+    if seconds is None:
+        return UNKNOWN
     ms = 1000 * seconds
     return f"{ms:.2f}" if abs(ms) < 10 else f"{ms:.1f}" if abs(ms) < 1000 else f"{ms:.0f}"
+
+
+def number(value: float | None, form: str) -> str:
+    """Returns a number in a format such as ".2f"; "n/a" for None."""
+    return UNKNOWN if value is None else format(value, form)

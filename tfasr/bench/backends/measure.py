@@ -1,7 +1,5 @@
 """Measures the training steps of two models on one backend, in a process of its own."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,7 +10,7 @@ from tfasr.bench.keywords.training import word_losses
 from tfasr.bench.probes.backend import describe_backend
 from tfasr.bench.probes.ctc import ctc_losses
 from tfasr.bench.probes.make_stepper import make_stepper
-from tfasr.bench.probes.step import Batch, Stepper
+from tfasr.bench.probes.step import Batch, Stepper, seconds_of
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
 
@@ -82,19 +80,13 @@ def _acoustic_model(
 
 def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> dict[str, Any]:
     placed = stepper.place(batch)
-    first_s = _seconds(stepper.update, placed)
+    first_s = seconds_of(stepper.update, placed)
     for _ in range(config.warmup_steps - 1):
         stepper.update(placed)
     for _ in range(config.warmup_steps):
         stepper.forward(placed)
     forward_ms, step_ms = [], []
     for _ in range(config.steps):
-        forward_ms.append(1000 * _seconds(stepper.forward, placed))
-        step_ms.append(1000 * _seconds(stepper.update, placed))
+        forward_ms.append(1000 * seconds_of(stepper.forward, placed))
+        step_ms.append(1000 * seconds_of(stepper.update, placed))
     return {"first_s": first_s, "forward_ms": forward_ms, "step_ms": step_ms}
-
-
-def _seconds(step: Callable[[Batch], float], batch: Batch) -> float:
-    began = time.perf_counter()
-    step(batch)
-    return time.perf_counter() - began

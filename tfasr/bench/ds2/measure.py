@@ -2,8 +2,7 @@
 
 import contextlib
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from tfasr.bench.ds2.data import LENGTHS_S, RandomBlock, batch_sizes
 from tfasr.bench.ds2.times import DeepMarkMeasurement, LengthMeasurement
 from tfasr.bench.probes.ctc import ctc_losses
 from tfasr.bench.probes.make_stepper import make_stepper
-from tfasr.bench.probes.step import Batch, Stepper
+from tfasr.bench.probes.step import Batch, Stepper, seconds_of
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 _log = logging.getLogger(__name__)
@@ -63,8 +62,8 @@ def _measure_length(
             stepper.forward(batch)
             stepper.gradients(batch)
     for size in sizes:
-        forward_s.append(_seconds(stepper.forward, batches[size]))
-        total_s.append(_seconds(stepper.gradients, batches[size]))
+        forward_s.append(seconds_of(stepper.forward, batches[size]))
+        total_s.append(seconds_of(stepper.gradients, batches[size]))
     if sizes:
         mean_ms = 1000 * sum(total_s) / len(total_s)
         _log.info("%2d s: %d batches, %.0f ms each", length_s, len(sizes), mean_ms)
@@ -76,9 +75,3 @@ def _batch(block: RandomBlock, length_s: int, size: int) -> Batch:
     frames = np.full(size, output_frames(features.shape[1]), np.int32)
     label_lengths = np.full(size, labels.shape[1], np.int32)
     return Batch((np.ascontiguousarray(features),), (frames, np.array(labels), label_lengths))
-
-
-def _seconds(step: Callable[[Batch], float], batch: Batch) -> float:
-    began = time.perf_counter()
-    step(batch)
-    return time.perf_counter() - began

@@ -1,5 +1,6 @@
 """Devices of a measuring process: GPUs where there are, else slices of the processor."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,11 @@ import tensorflow as tf
 from tfasr.errors import UsageError
 from tfasr.run_files import GPU_FILE
 from tfasr.telemetry.utilisation import UtilisationSampler
+
+
+def usable_cores() -> int:
+    """Returns the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_gpus() -> int:

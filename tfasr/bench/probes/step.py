@@ -1,5 +1,6 @@
 """What a stepper offers: parts of a training step, each waited for."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,3 +43,10 @@ class Stepper(Protocol):
 
     def predict(self, batch: Batch) -> np.ndarray:
         """Returns the model's outputs in inference mode."""
+
+
+def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
+    """Returns the wall-clock seconds of one call of a stepper's method."""
+    began = time.perf_counter()
+    part(batch)
+    return time.perf_counter() - began

@@ -1,9 +1,9 @@
 """A machine's ceilings, and the model's layers, steps and kernels below them."""
 
-import os
 from typing import Any
 
 from tfasr.alphabet import Alphabet
+from tfasr.bench.probes.devices import num_gpus, usable_cores
 from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.costs import model_costs
 from tfasr.bench.roofline.measure import measure_ceilings, measure_model
@@ -53,11 +53,9 @@ def run(
 
 
 def _thread_counts(config: RooflineConfig) -> list[int]:
-    from tfasr.bench.probes.devices import num_gpus
-
     if config.thread_counts:
         return sorted(set(config.thread_counts))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = usable_cores()
     if num_gpus():
         return [cores]
     powers = {2**power for power in range(cores.bit_length())} | {cores}
@@ -66,7 +64,6 @@ def _thread_counts(config: RooflineConfig) -> list[int]:
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     """Returns names and bytes of the arrays whose moving is measured."""
-    from tfasr.bench.probes.devices import num_gpus
     from tfasr.bench.roofline.bandwidth import cache_bytes
 
     caches = cache_bytes()

@@ -6,7 +6,7 @@ from typing import Any
 
 from tfasr.bench.scaling.analysis import ScalingAnalysis, ScalingRow
 from tfasr.bench.scaling.replicas import straggling
-from tfasr.display.table import UNKNOWN, Table, milliseconds
+from tfasr.display.table import UNKNOWN, Table, milliseconds, number
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
@@ -38,7 +38,7 @@ def _cells(row: ScalingRow) -> list[str]:
         f"{row.utterances_per_s:.4g}",
         f"{row.speedup:.2f}",
         f"{100 * row.efficiency:.1f}",
-        UNKNOWN if row.predicted_s is None else milliseconds(row.predicted_s),
+        milliseconds(row.predicted_s),
         UNKNOWN if error is None else f"{100 * error:+.0f}",
     ]
 
@@ -76,7 +76,7 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
 
 
 def _first_steps(analysis: ScalingAnalysis) -> Table:
-    steps = [f"step {number + 1}\nms" for number in range(analysis.warmup_steps)]
+    steps = [f"step {index + 1}\nms" for index in range(analysis.warmup_steps)]
     rows = [
         [
             _label(row),
@@ -99,10 +99,10 @@ def _modules(timed: list[dict[str, Any]]) -> Table:
         on = f"{answer['devices']} {plural}"
         columns += [f"{on}\nalone ms", "in the step\nms", "share\n%"]
     rows = []
-    for number, module in enumerate(timed[0]["modules"]):
+    for index, module in enumerate(timed[0]["modules"]):
         cells = [module["module"]]
         for answer in timed:
-            found, whole_s = answer["modules"][number], _sum(answer, "in_step_s")
+            found, whole_s = answer["modules"][index], _sum(answer, "in_step_s")
             cells += [milliseconds(found["alone_s"]), milliseconds(found["in_step_s"])]
             cells.append(f"{100 * found['in_step_s'] / whole_s:.1f}")
         rows.append(cells)
@@ -142,19 +142,15 @@ def _device_cells(answer: dict[str, Any]) -> list[str]:
     lone = answer["devices"] == 1
     return [
         str(answer["devices"]),
-        _number(None if lone or not replicas else straggling(replicas), ".2f"),
-        *(_number(one, ".0f") for one in _first_and_others(use)),
-        _number(first, ".2f"),
-        _number(others, ".2f"),
-        _number(first / others if first and others else None, ".2f"),
-        _number(None if peak_mib is None else peak_mib / 1024, ".2f"),
+        number(None if lone or not replicas else straggling(replicas), ".2f"),
+        *(number(one, ".0f") for one in _first_and_others(use)),
+        number(first, ".2f"),
+        number(others, ".2f"),
+        number(first / others if first and others else None, ".2f"),
+        number(None if peak_mib is None else peak_mib / 1024, ".2f"),
     ]
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
     others = statistics.median(values[1:]) if len(values) > 1 else None
     return (values[0] if values else None), others
-
-
-def _number(value: float | None, form: str) -> str:
-    return UNKNOWN if value is None else format(value, form)

@@ -10,16 +10,13 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.ceiling import matmul_ceiling
 from tfasr.bench.probes.computed import after
-from tfasr.bench.step.config import StepConfig
 from tfasr.bench.step.timing import WARM_UPS, StepTiming
 from tfasr.data.pipeline import Batch
-from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.models.flops import training_flops
 from tfasr.telemetry.memory import peak_bytes
 from tfasr.training.build import build_model
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
-from tfasr.training.from_gin import load_config
 from tfasr.training.memory.synthetic_batch import FRAMES_PER_LABEL, batch_spec, synthetic_batch
 
 
@@ -98,31 +95,6 @@ def measure_step(
         memory_before_bytes=before_bytes,
         peak_memory_of=peak_of,
     )
-
-
-def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:
-    """Measures one size of those that a config asks for, in this process.
-
-    Args:
-        config: names the experiment and how it is measured.
-        batch: utterances.
-        frames: feature frames to which they are padded.
-        precision: Keras's dtype policy.
-
-    Raises:
-        UsageError: if the experiment's preset is wrong, or the sizes make no batch.
-    """
-    experiment = load_config(config.experiment or None, config.bindings).experiment
-    with wrong_values_are_wrong_use():
-        return measure_step(
-            experiment,
-            batch=batch,
-            frames=frames,
-            labels=config.labels,
-            precision=precision,
-            rounds=config.rounds,
-            length_spread=config.length_spread,
-        )
 
 
 class _Parts:

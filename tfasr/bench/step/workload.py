@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import product
 
 from tfasr.bench.step.config import StepConfig
-from tfasr.bench.step.measure import measure_configured
 from tfasr.bench.step.table import step_table
 from tfasr.bench.step.timing import WARM_UPS, StepTiming
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
+from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.telemetry.compiled import require_compiled_parts
 
 _log = logging.getLogger(__name__)
@@ -43,6 +43,35 @@ def run(config: StepConfig, context: Context) -> Iterator[Result]:
                 "rows": [one.to_json() for one in timings],
             },
             warmup_steps=WARM_UPS,
+        )
+
+
+def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:
+    """Measures one size of those that a config asks for, in this process.
+
+    Args:
+        config: names the experiment and how it is measured.
+        batch: utterances.
+        frames: feature frames to which they are padded.
+        precision: Keras's dtype policy.
+
+    Raises:
+        UsageError: if the experiment's preset is wrong, or the sizes make no batch.
+    """
+    # Imported here: the process that asks for it does without TensorFlow.
+    from tfasr.bench.step.measure import measure_step
+    from tfasr.training.from_gin import load_config
+
+    experiment = load_config(config.experiment or None, config.bindings).experiment
+    with wrong_values_are_wrong_use():
+        return measure_step(
+            experiment,
+            batch=batch,
+            frames=frames,
+            labels=config.labels,
+            precision=precision,
+            rounds=config.rounds,
+            length_spread=config.length_spread,
         )
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.bench.decoder.log_probs import log_softmax
+from tfasr.bench.probes.devices import usable_cores
 from tfasr.bench.sweep.litert import convert, convertible, runner
-from tfasr.bench.sweep.measure import LITERT, cores
+from tfasr.bench.sweep.measure import LITERT
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.acoustic_model import AcousticModel
@@ -54,7 +55,9 @@ def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
     frames = max(utterance.frames for utterance in utterances)
     num_features = trained.experiment.features.num_features
     # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
-    logits = runner(convert(model, 1, frames, num_features, quantised=LITERT[precision]), cores())
+    logits = runner(
+        convert(model, 1, frames, num_features, quantised=LITERT[precision]), usable_cores()
+    )
     decoder, texts = GreedyDecoder(trained.alphabet), {}
     for batch in trained.source.evaluation():
         rows = (batch[name].numpy() for name in ("positions", "features", "feature_lengths"))

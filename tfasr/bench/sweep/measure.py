@@ -1,7 +1,6 @@
 """The measuring processes of the hardware sweep: one precision each, batch sizes in order."""
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +10,7 @@ import psutil
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
+from tfasr.bench.probes.devices import usable_cores
 from tfasr.bench.probes.noise import noise_batch
 from tfasr.bench.sweep.config import SweepTask
 from tfasr.bench.sweep.litert import convert, convertible, runner
@@ -110,18 +110,13 @@ def _inference_function(
         model = AcousticModel(convertible(config), classes, SEED, dtype="float32")
         model.build((None, None, num_features))
         return lambda batch: runner(
-            convert(model, batch, frames, num_features, quantised=LITERT[precision]), cores()
+            convert(model, batch, frames, num_features, quantised=LITERT[precision]), usable_cores()
         )
     model = AcousticModel(config, classes, SEED, dtype=precision)
     model.build((None, None, num_features))
     forward = tf.function(lambda features, lengths: model(features, lengths))
     # Read, a result has come back from wherever it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
-
-
-def cores() -> int:
-    """Returns the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _call(logits: Logits, batch: dict[str, np.ndarray]) -> Callable[[], Any]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfasr.bench.sweep.rows import SweepRow, speedup
-from tfasr.display.table import UNKNOWN, Table, milliseconds
+from tfasr.display.table import UNKNOWN, Table, milliseconds, number
 
 LABELS = {
     "float32": "float32",
@@ -97,11 +97,11 @@ def _inference(analysis: SweepAnalysis) -> Table:
         [
             LABELS[row.precision],
             str(row.batch),
-            *map(_milliseconds, (row.p50_s, row.p90_s, row.p99_s, row.utterance_s)),
-            _number(analysis.audio_s_per_s(row), ".4g"),
-            _number(speedup(row, analysis.rows), ".2f"),
+            *map(milliseconds, (row.p50_s, row.p90_s, row.p99_s, row.utterance_s)),
+            number(analysis.audio_s_per_s(row), ".4g"),
+            number(speedup(row, analysis.rows), ".2f"),
             analysis.cost(row.precision),
-            _number(_memory(row), ".0f"),
+            number(_memory(row), ".0f"),
             _cliff(row),
         ]
         for row in analysis.of("inference")
@@ -121,12 +121,12 @@ def _training(analysis: SweepAnalysis) -> Table:
         [
             LABELS[row.precision],
             str(row.batch),
-            *map(_milliseconds, (row.p50_s, row.utterance_s)),
-            _number(row.utterance_s and 1 / row.utterance_s, ".4g"),
-            _number(analysis.audio_s_per_s(row), ".4g"),
-            _number(speedup(row, analysis.rows), ".2f"),
+            *map(milliseconds, (row.p50_s, row.utterance_s)),
+            number(row.utterance_s and 1 / row.utterance_s, ".4g"),
+            number(analysis.audio_s_per_s(row), ".4g"),
+            number(speedup(row, analysis.rows), ".2f"),
             analysis.cost(row.precision),
-            _number(_memory(row), ".0f"),
+            number(_memory(row), ".0f"),
             row.reason or _cliff(row),
         ]
         for row in analysis.of("training")
@@ -179,11 +179,3 @@ def _memory(row: SweepRow) -> float | None:
 
 def _cliff(row: SweepRow) -> str:
     return "cliff" if row.cliff else ""
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return UNKNOWN if seconds is None else milliseconds(seconds)
-
-
-def _number(value: float | None, form: str) -> str:
-    return UNKNOWN if value is None else format(value, form)
