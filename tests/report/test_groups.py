@@ -70,7 +70,7 @@ def test_text_says_what_the_groups_allow_to_say(tmp_path):
     assert "large has 0.50 times the steady throughput" in five
     assert "permutation test p = 0.0079" in five
     assert "runs per arm would show a gap of 10 %" in five
-    assert "Why: CER 10 %, each as a multiple of small" in five
+    assert "Why: CER 10 %, factors of the time of small" in five
     page = (tmp_path / "out" / "report.html").read_text()
     assert "large: median 0.237 min (5 of 5 runs reached it)." in page
     assert "large takes 1.75 times as long as small (95 % interval" in page

@@ -14,6 +14,10 @@ def elapsed_s(events):
     return Timeline(events).elapsed_s
 
 
+def pair(first, second):
+    return decompose([first], [second])
+
+
 def parts_until(events, until_s, **options):
     return parts_of(Timeline(events), until_s, **options)
 
@@ -45,7 +49,7 @@ def test_parts_add_up_to_the_time():
 
 def test_pure_training_splits_into_utterances_and_throughput():
     # Twice the epochs on a machine three times as fast.
-    found = decompose(run_of(2), run_of(4, train_s=1 / 3))
+    found = pair(run_of(2), run_of(4, train_s=1 / 3))
     assert found.ratio == pytest.approx(2 / 3, rel=1e-5)
     assert found.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-5)
     assert found.factors["hardware_throughput"] == pytest.approx(1 / 3, rel=1e-5)
@@ -54,12 +58,12 @@ def test_pure_training_splits_into_utterances_and_throughput():
 
 
 def test_a_part_that_one_run_lacks_is_a_finite_factor():
-    found = decompose(run_of(2), run_of(2, init_s=40))
+    found = pair(run_of(2), run_of(2, init_s=40))
     assert found.factors["startup"] == pytest.approx(found.ratio) == pytest.approx(2)
 
 
 def test_a_factor_is_weighted_by_its_part_of_the_time():
-    found = decompose(run_of(2, init_s=40), run_of(4, init_s=40))
+    found = pair(run_of(2, init_s=40), run_of(4, init_s=40))
     assert found.utterances_ratio == 2
     assert found.factors["statistical_efficiency"] == pytest.approx(found.ratio)
     assert 1 < found.ratio < 2
@@ -67,7 +71,7 @@ def test_a_factor_is_weighted_by_its_part_of_the_time():
 
 def test_runs_change_places():
     a, b = run_of(2, init_s=5, wait_s=0.1), run_of(3, utterances=8, forward_s=2)
-    there, back = decompose(a, b), decompose(b, a)
+    there, back = pair(a, b), pair(b, a)
     for name in FACTORS:
         assert there.factors[name] == pytest.approx(1 / back.factors[name])
 
@@ -89,7 +93,7 @@ def test_a_run_without_utterances_is_not_decomposed():
 
 
 def test_equal_runs_have_no_factors():
-    found = decompose(run_of(2), run_of(2))
+    found = pair(run_of(2), run_of(2))
     assert found.ratio == product(found) == 1
 
 
@@ -103,6 +107,67 @@ def test_the_factors_multiply_to_the_ratio_for_any_ledgers(one, other):
         parts.append(parts_until(ledger.events, until_s, warmup_steps=0))
         assert parts[-1].total_s == pytest.approx(until_s, abs=1e-5)
         assume(parts[-1].total_s > 0)
-    found = decompose(*parts)
+    found = pair(*parts)
     assert set(found.factors) == set(FACTORS)
-    assert product(found) == pytest.approx(found.ratio, rel=1e-9)
+    assert product(found) == pytest.approx(found.ratio, rel=2e-14)
+
+
+def by_hand(number, seconds, total):
+    """A part's factors by Ang's formula, written out: of its number, and of its cost."""
+
+    def log_mean(a, b):
+        return a if a == b else (b - a) / math.log(b / a)
+
+    weight = log_mean(*seconds) / log_mean(*total)
+    of_number = (number[1] / number[0]) ** weight
+    cost = (seconds[1] / number[1]) / (seconds[0] / number[0])
+    return of_number, cost**weight
+
+
+def test_twice_the_evaluations_are_statistical_efficiency_and_their_cost_is_evaluation():
+    # 2 epochs of 20 s and an evaluation of 5 s, against 4 epochs with one of 6 s.
+    found = pair(run_of(2, forward_s=5), run_of(4, forward_s=6))
+    total = (2 * 25, 4 * 26)
+    of_utterances, _ = by_hand((160, 320), (40, 80), total)
+    of_evaluations, of_cost = by_hand((2, 4), (10, 24), total)
+    expected = of_utterances * of_evaluations
+    assert found.factors["statistical_efficiency"] == pytest.approx(expected, rel=1e-6)
+    assert found.factors["evaluation"] == pytest.approx(of_cost, rel=1e-6)
+    assert found.factors["hardware_throughput"] == pytest.approx(1, rel=1e-6)
+    assert found.evaluations_ratio == pytest.approx(2)
+    # The same evaluations more often cost no more each.
+    assert pair(run_of(2, forward_s=5), run_of(4, forward_s=5)).factors["evaluation"] == 1
+
+
+def test_waiting_is_what_an_utterance_waits():
+    found = pair(run_of(2, wait_s=0.5), run_of(4, wait_s=0.5))
+    assert found.factors["input_wait"] == pytest.approx(1, rel=1e-9)
+    assert found.factors["statistical_efficiency"] == pytest.approx(2, rel=1e-9)
+
+
+def test_an_evaluation_that_takes_no_time_in_one_run_is_all_cost():
+    found = pair(run_of(2), run_of(4, forward_s=10))
+    assert found.ratio == pytest.approx(3)
+    assert product(found) == pytest.approx(3, rel=2e-14)
+    assert found.factors["evaluation"] > 1
+
+
+def test_groups_multiply_to_the_ratio_of_their_geometric_means():
+    first = [run_of(2, train_s=s) for s in (1.0, 1.5, 2.0)]
+    second = [run_of(epochs, forward_s=3) for epochs in (3, 5)]
+    # 40, 60 and 80 s; 3 * 23 and 5 * 23 s.
+    headline = math.sqrt(69 * 115) / (40 * 60 * 80) ** (1 / 3)
+    found, back = decompose(first, second), decompose(second, first)
+    assert found.ratio == pytest.approx(headline, rel=1e-9)
+    assert product(found) == pytest.approx(found.ratio, rel=2e-14)
+    # 240 and 400 utterances against 160 each; 4 a second against 4, 8/3 and 2.
+    assert found.utterances_ratio == pytest.approx(math.sqrt(240 * 400) / 160)
+    assert found.throughput_ratio == pytest.approx(4 / (4 * 8 / 3 * 2) ** (1 / 3))
+    assert (found.runs, found.never) == ((3, 2), (0, 0))
+    for name in FACTORS:
+        assert found.factors[name] * back.factors[name] == pytest.approx(1, rel=2e-14)
+
+
+def test_a_group_of_none_is_not_decomposed():
+    with pytest.raises(ValueError, match="larger than 0"):
+        decompose([], [run_of(2)])

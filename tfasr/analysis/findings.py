@@ -20,8 +20,8 @@ def finding(first: GroupResult, other: GroupResult) -> str:
 
     Returns:
         A sentence such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 %
-        interval 1.20 to 2.21; Welch's t on logarithms, n = 3 and 3). Of the runs with the median
-        times, batch_64 needs 3.14 times the utterances, against which it has 1.69 times the steady
+        interval 1.20 to 2.21; Welch's t on logarithms, n = 3 and 3). By geometric means,
+        batch_64 needs 3.14 times the utterances, against which it has 1.69 times the steady
         throughput."
     """
     label = target_label(*other.target)
@@ -89,8 +89,13 @@ def _why(first: GroupResult, other: GroupResult, product: Decomposition) -> str:
     ]
     if not parts:
         return ""
-    groups = max(first.statistics.n, other.statistics.n) > 1
-    where = "Of the runs with the median times, " if groups else "The reason: "
+    if any(product.never):
+        arrived = f"{product.runs[0]} and {product.runs[1]}"
+        where = f"By the geometric means of the {arrived} runs that arrived, "
+    elif max(product.runs) > 1:
+        where = "By geometric means, "
+    else:
+        where = "The reason: "
     return f" {where}{other.group} {', against which it '.join(parts)}."
 
 
@@ -99,5 +104,4 @@ def _reason(name: str, product: Decomposition) -> str:
         return f"needs {product.utterances_ratio:.2f} times the utterances"
     if name == "hardware_throughput":
         return f"has {product.throughput_ratio:.2f} times the steady throughput"
-    share = product.factors[name]
-    return f"has a factor of {share:.2f} from {FACTORS[name]}"
+    return f"owes the time a factor of {product.factors[name]:.2f} to {FACTORS[name]}"

@@ -30,8 +30,8 @@ class GroupResult:
         brackets: one for each of them.
         statistics: what they say together.
         comparison: with the first group; None for the first, and where that is refused.
-        decomposition: of the ratio to the first group, by each group's middle run; None as above,
-            and where a log has no steps or a target was never reached.
+        decomposition: of the ratio of geometric means to the first group, over the runs that
+            reached the target; None as above, where none did, and where a log has no steps.
     """
 
     group: str
@@ -144,15 +144,12 @@ def _results(
 def _decomposition(
     report: Report, first: Sequence[int], own: Sequence[int], target: int
 ) -> Decomposition | None:
-    middles = [_middle(report, group, target) for group in (first, own)]
-    if None in middles:
+    reached = [
+        [found for run in group if (found := report.runs[run].results[target]).tta.reached]
+        for group in (first, own)
+    ]
+    parts = [[one.parts for one in group] for group in reached]
+    if not all(parts) or any(one is None or one.total_s <= 0 for one in [*parts[0], *parts[1]]):
         return None
-    parts = [report.runs[run].results[target].parts for run in middles]
-    return None if None in parts else decompose(*parts)
-
-
-def _middle(report: Report, group: Sequence[int], target: int) -> int | None:
-    """Returns the run with the (lower) median time of those that reached the target."""
-    times = [(report.runs[run].results[target].tta.seconds, run) for run in group]
-    reached = sorted((time, run) for time, run in times if time is not None)
-    return reached[(len(reached) - 1) // 2][1] if reached else None
+    never = (len(first) - len(reached[0]), len(own) - len(reached[1]))
+    return decompose(*parts, never=never)

@@ -78,6 +78,7 @@ def _result(report: Report, index: int, target: int) -> dict[str, Any]:
         "relative": report.relative(index, target),
         "bracket": _bracket(result.bracket),
         "interpolated_s": result.bracket.interpolated_s,
+        "utterances_per_s_until_then": result.parts and result.parts.utterances_per_s,
         "until_target": None if result.until_s is None else _times(result.until_s),
         **charges_json(report, index, target),
     }
@@ -91,6 +92,8 @@ def _about(report: Report, index: int, run: RunAnalysis) -> dict[str, Any]:
         "audio_s_per_s": speed.audio_s_per_s,
         "input_wait_share": speed.input_wait_share,
         "padding_efficiency": speed.padding_efficiency,
+        "global_batch_size": run.facts.global_batch_size,
+        "mean_batch": speed.mean_batch,
         "steps_measured": speed.steps,
         "warmup_steps_left_out": speed.warmup_steps,
         "tracing_steps_left_out": speed.traced_steps,

@@ -1,22 +1,32 @@
-"""Why one run takes longer to a target than another: the ratio of their times in exact factors."""
+"""Why runs take longer to a target than others: the ratio of their times in exact factors."""
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tfasr.tta.throughput import WARMUP_STEPS, steps_until, throughput
 from tfasr.tta.timeline import Timeline
 
 FACTORS = {
-    "statistical_efficiency": "utterances to the target",
+    "statistical_efficiency": "utterances, evaluations, epochs to the target",
     "hardware_throughput": "steady training throughput",
-    "input_wait": "waiting for input",
-    "evaluation": "evaluation",
+    "input_wait": "waiting for input, per utterance",
+    "evaluation": "cost of an evaluation",
     "startup": "initialisation, compilation, warm-up",
     "lost_work": "lost work",
-    "other": "checkpoints and all else",
+    "other": "checkpoints and all else, per epoch",
 }
 """The factors' names and what they are about, in the order of a waterfall."""
 
+# Parts that are a number, which statistical efficiency decides, times a cost.
+_NUMBERS = {
+    "training": "utterances",
+    "input_wait": "utterances",
+    "evaluation": "evaluations",
+    "other": "epochs",
+}
 _OTHER = ("checkpoint", "sentences", "logging", "overhead")
 
 
@@ -27,13 +37,21 @@ class Parts:
     Attributes:
         utterances: trained on until the target, those of lost work excluded.
         utterances_per_s: of steady training steps, without waiting for input.
+        evaluations: that had begun by then.
+        epochs: that had begun by then.
         seconds: by the names of `FACTORS` but the first two, which share ``training``:
             utterances over throughput. ``startup`` has what steps took beyond that.
     """
 
     utterances: float
     utterances_per_s: float
+    evaluations: int
+    epochs: int
     seconds: dict[str, float]
+
+    def number_of(self, name: str) -> float:
+        """Returns how many times a part of ``seconds`` was paid: that is its number."""
+        return getattr(self, _NUMBERS[name])
 
     @property
     def total_s(self) -> float:
@@ -43,21 +61,28 @@ class Parts:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """The ratio of two times to a target as a product.
+    """The ratio of two groups' times to a target as a product; a group may be a single run.
 
     Attributes:
-        ratio: the second run's time over the first's.
+        ratio: the second group's time over the first's, of geometric means, from the creation of
+            the model.
         factors: by the names of `FACTORS`; their product is the ratio. Above 1 makes the second
-            run slower. Each is weighted by its part of the time: twice the utterances make less
+            group slower. Each is weighted by its part of the time: twice the utterances make less
             than a factor 2 where training is not all there is.
-        utterances_ratio: utterances to the target, second over first.
-        throughput_ratio: steady throughput, second over first.
+        utterances_ratio: utterances to the target, second over first, of geometric means.
+        throughput_ratio: steady throughput to the target, likewise.
+        evaluations_ratio: evaluations to the target, likewise; None where a run had none.
+        runs: how many runs of each group it is about.
+        never: how many runs of each never arrived, and are left out.
     """
 
     ratio: float
     factors: dict[str, float]
     utterances_ratio: float
     throughput_ratio: float
+    evaluations_ratio: float | None
+    runs: tuple[int, int]
+    never: tuple[int, int]
 
 
 def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS) -> Parts:
@@ -90,6 +115,8 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
     return Parts(
         utterances=utterances,
         utterances_per_s=rate,
+        evaluations=_numbers_until(timeline, until_s, "eval_start"),
+        epochs=_numbers_until(timeline, until_s, "epoch_start", "epoch_stop"),
         seconds={
             "training": training,
             "input_wait": spent["input_wait"],
@@ -101,38 +128,98 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
     )
 
 
-def decompose(first: Parts, second: Parts) -> Decomposition:
-    """Returns why the second run's time differs from the first's.
+def decompose(
+    first: Sequence[Parts], second: Sequence[Parts], *, never: tuple[int, int] = (0, 0)
+) -> Decomposition:
+    """Returns why the second group's times differ from the first's, in geometric means.
 
-    Each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b, the whole times A
-    and B, and their logarithmic mean L. The factors multiply to B / A without a rest, do not
-    depend on an order, and turn into their inverses when the runs change places. Training's is
-    split in the same way between utterances and throughput.
+    Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b,
+    the whole times A and B, and their logarithmic mean L. The factors multiply to B / A without a
+    rest, do not depend on an order, and turn into their inverses when the runs change places. A
+    part that is a number times its cost is split in the same way, and the numbers of all such
+    parts are statistical efficiency. Of groups a factor is the geometric mean over all pairs of
+    runs, which keeps all of that: the factors multiply to the ratio of the geometric means.
+
+    Args:
+        first: of the runs of the group that is compared with, at least one.
+        second: of the other's.
+        never: how many runs of each never arrived and have no parts.
+
+    Raises:
+        ValueError: if a group is empty, or a time is not larger than 0.
 
     Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33 (2005).
     """
-    mean = _log_mean(first.total_s, second.total_s)
-    logs = {
-        name: (second.seconds[name] - first.seconds[name]) / mean
-        for name in first.seconds
-        if name != "training"
-    }
-    weight = _log_mean(first.seconds["training"], second.seconds["training"]) / mean
-    utterances_ratio = second.utterances / first.utterances
-    throughput_ratio = second.utterances_per_s / first.utterances_per_s
-    logs["statistical_efficiency"] = weight * math.log(utterances_ratio)
-    logs["hardware_throughput"] = -weight * math.log(throughput_ratio)
+    if not first or not second or min(parts.total_s for parts in (*first, *second)) <= 0:
+        raise ValueError("Times must be larger than 0 to be decomposed. Received: none, or 0 s.")
+    whole = _pairs(first, second, lambda parts: parts.total_s)
+    mean = _log_mean(*whole)
+    logs = dict.fromkeys(FACTORS, 0.0)
+    for name in first[0].seconds:
+        seconds = _pairs(first, second, lambda parts, name=name: parts.seconds[name])
+        log = (seconds[1] - seconds[0]) / mean
+        if name in _NUMBERS:
+            numbers = _pairs(first, second, lambda parts, name=name: parts.number_of(name))
+            of_number = _log_mean(*seconds) / mean * _log_ratio(*numbers)
+            logs["statistical_efficiency"] += float(np.mean(of_number))
+            log = log - of_number
+        factor = "hardware_throughput" if name == "training" else name
+        logs[factor] += float(np.mean(log))
     return Decomposition(
-        ratio=second.total_s / first.total_s,
-        factors={name: math.exp(logs[name]) for name in FACTORS},
-        utterances_ratio=utterances_ratio,
-        throughput_ratio=throughput_ratio,
+        ratio=_geometric_ratio(first, second, lambda parts: parts.total_s),
+        factors={name: math.exp(log) for name, log in logs.items()},
+        utterances_ratio=_geometric_ratio(first, second, lambda parts: parts.utterances),
+        throughput_ratio=_geometric_ratio(first, second, lambda parts: parts.utterances_per_s),
+        evaluations_ratio=_geometric_ratio(first, second, lambda parts: parts.evaluations),
+        runs=(len(first), len(second)),
+        never=never,
     )
 
 
-def _log_mean(a: float, b: float) -> float:
-    """Returns (b - a) / ln(b / a), and a where they are equal."""
-    difference = b - a
-    if difference == 0:
-        return a
-    return difference / math.log1p(difference / a)
+def _numbers_until(timeline: Timeline, until_s: float, *keys: str) -> int:
+    """Returns how many epochs events of those keys name until a time."""
+    until_us = timeline.zero_us + round(until_s * 1e6)
+    named = [
+        timeline.metadata[index].get("epoch_num", f"event {index}")
+        for index in timeline.of(*keys)
+        if timeline.useful[index] and timeline.clock_us[index] <= until_us
+    ]
+    return len(set(named))
+
+
+_Amount = Callable[[Parts], float]
+
+
+def _pairs(
+    first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns an amount of each run, shaped so that both together are all pairs of runs."""
+    return (
+        np.array([amount(parts) for parts in first], dtype=float)[:, None],
+        np.array([amount(parts) for parts in second], dtype=float)[None, :],
+    )
+
+
+def _geometric_ratio(
+    first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
+) -> float | None:
+    amounts = [[amount(parts) for parts in group] for group in (first, second)]
+    if min(map(min, amounts)) <= 0:
+        return None
+    means = [math.fsum(map(math.log, group)) / len(group) for group in amounts]
+    return math.exp(means[1] - means[0])
+
+
+def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Returns ln(b / a); 0 where either is 0: what is there once only is no number of times."""
+    both = (a > 0) & (b > 0)
+    return np.log(np.where(both, b, 1.0) / np.where(both, a, 1.0))
+
+
+def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Returns (b - a) / ln(b / a), a where they are equal, and 0 where either is 0 or less."""
+    both = (a > 0) & (b > 0)
+    a, difference = np.where(both, a, 1.0), np.where(both, b - a, 0.0)
+    equal = difference == 0
+    found = np.where(equal, a, difference) / np.where(equal, 1.0, np.log1p(difference / a))
+    return np.where(both, found, 0.0)

@@ -13,13 +13,13 @@ from tfasr.tta.groups import runs_to_detect
 from tfasr.tta.targets import Target
 
 _FACTOR_HEADINGS = {
-    "statistical_efficiency": "utterances\nto target",
+    "statistical_efficiency": "statistical\nefficiency",
     "hardware_throughput": "steady\nthroughput",
-    "input_wait": "input\nwait",
-    "evaluation": "evaluation",
+    "input_wait": "input wait,\nper utterance",
+    "evaluation": "cost of an\nevaluation",
     "startup": "init, compile,\nwarm-up",
     "lost_work": "lost\nwork",
-    "other": "other",
+    "other": "other,\nper epoch",
 }
 
 
@@ -74,13 +74,15 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
         first = of_target[0].group
         found.append(
             Table(
-                f"Why: {label}, each as a multiple of {first}",
+                f"Why: {label}, factors of the time of {first}",
                 ["Run", "time", *_FACTOR_HEADINGS.values()],
                 rows,
                 [
-                    "The factors multiply to the ratio of times from the creation of the model; "
-                    "above 1 makes slower. Each is weighted by its part of the time, as in the "
-                    "logarithmic mean Divisia index. Of groups, the runs with the median time.",
+                    "The factors multiply to the ratio of times from the creation of the model, "
+                    "of groups of their geometric means; above 1 makes slower. Each is weighted by "
+                    "its part of the time (logarithmic mean Divisia index) and is no ratio of "
+                    "amounts: those follow. Statistical efficiency: how many utterances, "
+                    "evaluations and epochs it takes; the other factors are what each costs.",
                     *(_raw(result, first) for result in known),
                 ],
                 colours=[result.members[0] for result in known],
@@ -98,10 +100,19 @@ def target_name(target: Target) -> str:
 
 def _raw(result: GroupResult, first: str) -> str:
     product = result.decomposition
-    return (
+    said = (
         f"{result.group}: {product.utterances_ratio:.2f} times the utterances of {first} to the "
-        f"target, at {product.throughput_ratio:.2f} times its steady throughput."
+        f"target, at {product.throughput_ratio:.2f} times its steady throughput until then"
     )
+    if product.evaluations_ratio is not None:
+        said += f", and {product.evaluations_ratio:.2f} times its evaluations"
+    if any(product.never):
+        said += (
+            f". Of the {product.runs[0]} and {product.runs[1]} runs that arrived; "
+            f"{product.never[0]} and {product.never[1]} never did, and the factors say nothing of "
+            "those"
+        )
+    return f"{said}."
 
 
 def _group_table(report: Report, results: Sequence[GroupResult], power: bool) -> Table:

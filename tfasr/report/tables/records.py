@@ -41,6 +41,7 @@ def accuracy_row(report: Report, index: int, target: int) -> dict[str, Cell]:
         "interpolated_s": result.bracket.interpolated_s,
         "epoch": tta.epoch,
         "value": tta.value,
+        "utterances_per_s_until_then": result.parts and result.parts.utterances_per_s,
         "relative_to_first": report.relative(index, target),
         "comparison_refused": report.refused(index),
         "epochs": run.epochs,
@@ -147,6 +148,11 @@ def factor_records(results: Sequence[GroupResult]) -> Records:
                 **{f"factor_{name}": f for name, f in result.decomposition.factors.items()},
                 "utterances_ratio": result.decomposition.utterances_ratio,
                 "throughput_ratio": result.decomposition.throughput_ratio,
+                "evaluations_ratio": result.decomposition.evaluations_ratio,
+                "runs_in_first": result.decomposition.runs[0],
+                "runs": result.decomposition.runs[1],
+                "never_in_first": result.decomposition.never[0],
+                "never": result.decomposition.never[1],
             }
             for result in results
             if result.decomposition is not None

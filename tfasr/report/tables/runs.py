@@ -91,9 +91,12 @@ def _throughput_table(report: Report) -> Table:
     columns = [
         ["Run", *(run.name for run in report.runs)],
         ["utterances/s", *(_figure(speed.utterances_per_s) for speed in speeds)],
+        *_until_targets(report),
         ["audio s/s", *(_figure(speed.audio_s_per_s) for speed in speeds)],
         ["input\nwait %", *(_percent(speed.input_wait_share) for speed in speeds)],
         ["padding\nefficiency %", *(_percent(speed.padding_efficiency) for speed in speeds)],
+        ["batch", *(_count(run.facts.global_batch_size) for run in report.runs)],
+        ["mean\nbatch", *(_batch(speed.mean_batch) for speed in speeds)],
         ["steps\nmeasured", *(str(speed.steps) for speed in speeds)],
         ["warm-up steps\nleft out", *(str(speed.warmup_steps) for speed in speeds)],
         ["tracing steps\nleft out", *(str(speed.traced_steps) for speed in speeds)],
@@ -102,11 +105,31 @@ def _throughput_table(report: Report) -> Table:
         "Steady throughput",
         columns,
         [
-            "Over the seconds of training steps and of waiting for input. Padding efficiency: real "
-            f"over padded frames, of all steps. {UNKNOWN}: nothing was left to measure."
+            "Of steady steps over their own seconds: of the whole run, and of the steps until a "
+            "target was met. Input wait: of those seconds and the waiting together, the share of "
+            "waiting. Padding efficiency: real over padded frames, of all steps. Batch: the "
+            "nominal one, and the mean utterances of all steps, smaller where an epoch ends in a "
+            f"rest. {UNKNOWN}: nothing was left to measure, or not said."
         ],
         throughput_records(report),
     )
+
+
+def _until_targets(report: Report) -> list[list[str]]:
+    columns = []
+    for index, target in enumerate(report.targets):
+        parts = [run.results[index].parts for run in report.runs]
+        rates = [_figure(one and one.utterances_per_s) for one in parts]
+        columns.append([f"until\n{target_label(*target)}", *rates])
+    return columns
+
+
+def _count(number: object) -> str:
+    return str(number) if isinstance(number, int) else UNKNOWN
+
+
+def _batch(mean: float | None) -> str:
+    return UNKNOWN if mean is None else f"{mean:.1f}"
 
 
 def _table(
