@@ -1,3 +1,4 @@
+import argparse
 import itertools
 import json
 import logging
@@ -13,8 +14,9 @@ import soundfile
 
 from tests.data.made_corpus import contents, make_utterances, noise, write_tsv
 from tfasr import cli
-from tfasr.commands.prepare import CORPORA
+from tfasr.commands.prepare import add_arguments
 from tfasr.corpora import registry
+from tfasr.corpora.corpus import Corpus
 from tfasr.data.features import FeatureConfig
 from tfasr.data.prepare_corpus import prepare
 from tfasr.data.shards import ShardConfig, open_split
@@ -240,7 +242,18 @@ def test_wrong_use_is_refused_before_anything_is_written(tmp_path, monkeypatch, 
 
 
 def test_the_flag_names_the_corpora_that_there_are():
-    assert sorted(CORPORA) == sorted(registry.CORPORA)
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    assert "{librispeech,speech_commands,json,tsv,synthetic}" in parser.format_help()
+
+
+@pytest.mark.parametrize(
+    ("corpus", "message"),
+    [(print, "must be a tfasr.corpora.corpus.Corpus"), (Corpus(print), "splits.*list_suffix")],
+)
+def test_what_is_no_corpus_is_refused_where_it_is_registered(corpus, message):
+    with pytest.raises(UsageError, match=rf"test_prepare_command\.py:\d+: .*{message}"):
+        registry.CORPORA.register("mine", corpus)
 
 
 def test_real_recordings(tmp_path):

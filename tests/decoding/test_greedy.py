@@ -83,5 +83,5 @@ def test_a_config_names_the_decoder():
     )
     with pytest.raises(ValueError, match="beam_width must be at least 1"):
         DecoderConfig(beam_width=0)
-    with pytest.raises(TypeError, match="name"):
+    with pytest.raises(ValueError, match="name must be a known decoder: greedy, beam, word_beam"):
         DecoderConfig(name="best")

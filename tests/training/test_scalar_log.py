@@ -16,7 +16,7 @@ from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
 from tfasr.ledger import read_events
 from tfasr.training.logs import tensorboard as tensorboard_log
-from tfasr.training.logs.scalar import LOGS
+from tfasr.training.logs.registry import LOGS
 from tfasr.training.logs.tensorboard import TensorBoardLog
 from tfasr.training.train import train
 from tfasr.tta.load import load_run

@@ -5,15 +5,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tfasr.decoding.choice import DECODERS
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
     parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
     parser.add_argument("--shard_dir", help="default: the run's own")
     parser.add_argument("--split", required=True, help="a prepared split")
-    parser.add_argument(
-        "--decoder", choices=("greedy", "beam", "word_beam"), help="default: the run's own"
-    )
+    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     parser.add_argument("--beam_width", type=int, help="default: the run's own")
     parser.add_argument(
         "--recombine", action="store_true", default=None, help="of word_beam; see WordBeamSearch"

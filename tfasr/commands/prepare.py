@@ -4,7 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-CORPORA = ("librispeech", "speech_commands", "json", "tsv", "synthetic")
+from tfasr.corpora.registry import CORPORA
+from tfasr.corpora.splits import SPLITS
 
 
 def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
@@ -20,10 +21,12 @@ def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
-    parser.add_argument("--corpus", required=True, choices=CORPORA, help="the corpus's layout")
+    parser.add_argument(
+        "--corpus", required=True, choices=tuple(CORPORA), help="the corpus's layout"
+    )
     parser.add_argument("--corpus_dir", required=True, help="the corpus's folder")
     parser.add_argument("--shard_dir", required=True, help="gets a folder for each split")
-    parser.add_argument("--split", choices=("train", "validation", "test"), help="default: all")
+    parser.add_argument("--split", choices=SPLITS, help="default: all")
     parser.add_argument("--manifest", help="list of a tsv or json corpus; needs --split")
     parser.add_argument("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
     parser.add_argument("--gin_file", help="preset or file with features, shards and model")

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
+from tfasr.training.logs.registry import LOGS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log_to",
         action="append",
-        choices=("tensorboard", "mlflow", "wandb"),
+        choices=tuple(LOGS),
         default=[],
         help="also write scalars there; repeatable",
     )

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import Entry, assemble
 from tfasr.corpora.reading.folders import require_folder
 from tfasr.corpora.reading.text_lines import (
@@ -119,3 +120,6 @@ def _relative(absolute_id: str, folders: list[Path]) -> str:
         if absolute_id.startswith(prefix):
             return absolute_id.removeprefix(prefix)
     return absolute_id
+
+
+JSON = Corpus(read_json_manifest, list_suffix=".json")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import AUDIO_WITHOUT_TRANSCRIPT, DUPLICATE_ID, Entry, assemble
 from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading.folders import found_in, require_folder, subfolders, walk
@@ -133,3 +134,6 @@ def _read_chapter(
         for stem, path in audio.items()
         if stem not in transcribed
     ]
+
+
+LIBRISPEECH = Corpus(read_librispeech, librispeech_splits, has_subsets=True)

@@ -3,24 +3,26 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.corpora.json_manifest import read_json_manifest
-from tfasr.corpora.librispeech import librispeech_splits, read_librispeech
+from tfasr.corpora.corpus import Corpus, check_corpus
 from tfasr.corpora.reading.folders import found_in, require_folder
-from tfasr.corpora.speech_commands import read_speech_commands, speech_commands_splits
 from tfasr.corpora.splits import SPLITS, check_split
-from tfasr.corpora.synthetic.synthetic import read_synthetic, synthetic_splits
-from tfasr.corpora.tsv import read_tsv
 from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError
+from tfasr.registry import Registry
 
-_NATIVE = {
-    "librispeech": (read_librispeech, librispeech_splits),
-    "speech_commands": (read_speech_commands, speech_commands_splits),
-    "synthetic": (read_synthetic, synthetic_splits),
-}
-_LISTED = {"json": (read_json_manifest, ".json"), "tsv": (read_tsv, ".tsv")}
-
-CORPORA = (*_NATIVE, *_LISTED)
+CORPORA: Registry[Corpus] = Registry(
+    "corpus",
+    {
+        "librispeech": "tfasr.corpora.librispeech:LIBRISPEECH",
+        "speech_commands": "tfasr.corpora.speech_commands:SPEECH_COMMANDS",
+        "json": "tfasr.corpora.json_manifest:JSON",
+        "tsv": "tfasr.corpora.tsv:TSV",
+        "synthetic": "tfasr.corpora.synthetic.synthetic:SYNTHETIC",
+    },
+    check=check_corpus,
+    plural="corpora",
+)
+"""The corpora by name, as ``tfasr prepare --corpus`` takes them."""
 
 
 def read_split(
@@ -37,34 +39,36 @@ def read_split(
         corpus: one of `CORPORA`.
         corpus_dir: the corpus's folder.
         split: "train", "validation" or "test".
-        manifest: for "json" and "tsv", the list to read: absolute, or relative to ``corpus_dir``
-            or else to the working directory. Without it, ``<split>.json`` or ``<split>.tsv`` in
-            ``corpus_dir`` or in its folder ``splits``.
-        subsets: for "librispeech", the subset folders to read instead of the split's own.
+        manifest: of a corpus with lists, such as "tsv", the one to read: absolute, or relative to
+            ``corpus_dir`` or else to the working directory. Without it, ``<split>.json`` or
+            ``<split>.tsv`` in ``corpus_dir`` or in its folder ``splits``.
+        subsets: of a corpus such as "librispeech", the subset folders to read instead of the
+            split's own.
 
     Raises:
         UsageError: if a name is unknown, the folder or list is missing or another corpus's, the
             split is empty, or an argument does not belong to the corpus.
     """
-    _check_corpus(corpus)
+    reader = _corpus(corpus)
     check_split(split)
-    if manifest is not None and corpus not in _LISTED:
+    if manifest is not None and reader.list_suffix is None:
+        listed = (name for name in CORPORA if CORPORA[name].list_suffix is not None)
         raise UsageError(
-            f"--manifest belongs to --corpus {' or '.join(_LISTED)}: {corpus} has its own lists. "
+            f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its own lists. "
             f"Received: --corpus {corpus} --manifest {manifest}."
         )
-    if subsets and corpus != "librispeech":
+    if subsets and not reader.has_subsets:
+        divided = (name for name in CORPORA if CORPORA[name].has_subsets)
         raise UsageError(
-            f"--subsets belongs to --corpus librispeech. Received: --corpus {corpus} "
+            f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus {corpus} "
             f"--subsets {','.join(subsets)}."
         )
-    if corpus == "librispeech":
-        return read_librispeech(corpus_dir, split, subsets)
-    if corpus in _NATIVE:
-        return _NATIVE[corpus][0](corpus_dir, split)
-    read, suffix = _LISTED[corpus]
+    if reader.has_subsets:
+        return reader.read(corpus_dir, split, subsets)
+    if reader.list_suffix is None:
+        return reader.read(corpus_dir, split)
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
-    return read(_find_manifest(corpus_dir, split, suffix, manifest), corpus_dir)
+    return reader.read(_find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir)
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
@@ -77,17 +81,17 @@ def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
     Raises:
         UsageError: if the corpus is unknown or the folder is not its folder.
     """
-    _check_corpus(corpus)
-    if corpus in _NATIVE:
-        return _NATIVE[corpus][1](corpus_dir)
+    reader = _corpus(corpus)
+    if reader.list_suffix is None:
+        return list(reader.splits(corpus_dir))
     corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
-    suffix = _LISTED[corpus][1]
-    return [split for split in SPLITS if any(_usual_lists(corpus_dir, split, suffix))]
+    return [split for split in SPLITS if any(_usual_lists(corpus_dir, split, reader.list_suffix))]
 
 
-def _check_corpus(corpus: str) -> None:
-    if corpus not in CORPORA:
-        raise UsageError(f"--corpus must be one of {', '.join(CORPORA)}. Received: {corpus!r}.")
+def _corpus(name: str) -> Corpus:
+    if name not in CORPORA:
+        raise UsageError(f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}.")
+    return CORPORA[name]
 
 
 def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:

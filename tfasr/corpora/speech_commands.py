@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
 from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading.folders import found_in, require_folder, subfolders
@@ -150,3 +151,6 @@ def _split_of(utterance_id: str, listed: dict[str, dict[str, str]]) -> str:
             return split
     derived = official_split(f"{utterance_id}.wav")
     return "train" if derived in listed else derived
+
+
+SPEECH_COMMANDS = Corpus(read_speech_commands, speech_commands_splits)

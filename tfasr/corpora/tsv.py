@@ -4,6 +4,7 @@ import math
 import os
 from pathlib import Path, PurePath
 
+from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import Entry, assemble
 from tfasr.corpora.reading.folders import require_folder
 from tfasr.corpora.reading.text_lines import (
@@ -84,3 +85,6 @@ def _parse(line: str) -> tuple[str, str, str]:
     if not valid:
         raise MalformedLineError(f"seconds must be a number, not below 0; received {seconds!r}")
     return path, speaker.strip(), text
+
+
+TSV = Corpus(read_tsv, list_suffix=".tsv")

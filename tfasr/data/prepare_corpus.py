@@ -27,7 +27,8 @@ def prepare(
     """Prepares one split of a corpus, or all that it has; an interrupted call is resumed.
 
     Args:
-        corpus: "librispeech", "speech_commands", "json", "tsv" or "synthetic".
+        corpus: of `tfasr.corpora.registry.CORPORA`: "librispeech", "speech_commands", "json",
+            "tsv", "synthetic", or one that an imported module has registered.
         corpus_dir: the corpus's folder.
         shard_dir: gets a folder for each split.
         split: "train", "validation" or "test"; all that the corpus has by default.

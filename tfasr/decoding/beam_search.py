@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.decoding.decoder import Hypothesis, check_log_probs
+from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs
 
 
 class BeamSearchDecoder:
@@ -44,3 +44,9 @@ class BeamSearchDecoder:
             Hypothesis(text, float(score))
             for text, score in zip(texts, scores.numpy()[:, 0], strict=True)
         ]
+
+
+BEAM = DecoderKind(
+    lambda config, alphabet, lexicon, num_threads: BeamSearchDecoder(alphabet, config.beam_width),
+    label="prefix beam",
+)

@@ -2,19 +2,27 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from tfasr.alphabet import Alphabet
 from tfasr.checked_files import read_text
 from tfasr.config import config_class, require
-from tfasr.decoding.decoder import Decoder
-from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH, WordBeamSearch
+from tfasr.decoding.decoder import Decoder, DecoderKind, check_kind
+from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
+from tfasr.registry import Registry
 from tfasr.run_files import LEXICON_FILE
 
-DECODERS = ("greedy", "beam", "word_beam")
+DECODERS: Registry[DecoderKind] = Registry(
+    "decoder",
+    {
+        "greedy": "tfasr.decoding.greedy:GREEDY",
+        "beam": "tfasr.decoding.beam_search:BEAM",
+        "word_beam": "tfasr.decoding.word_beam_search:WORD_BEAM",
+    },
+    check=check_kind,
+)
+"""The decoders by name."""
 
 # TensorFlow 2.21's prefix tree by measurement: 5.3 to 6.5 kB for each frame and unit of width at 30
 # classes (widths 2000 and 8000, 50 and 100 frames); an utterance's tree is freed before the next.
@@ -27,18 +35,20 @@ class DecoderConfig:
 
     Attributes:
         name: "greedy", "beam" (prefix beam search over characters) or "word_beam" (word beam
-            search with the words of the training transcripts as dictionary, as in the paper).
+            search with the words of the training transcripts as dictionary, as in the paper), or
+            another one of `DECODERS`.
         beam_width: hypotheses kept per frame, 65536 at most; greedy decoding has none.
         recombine: whether word beam search keeps one beam for each future, see
             `tfasr.decoding.word_beam_search.WordBeamSearch`; not in the published algorithm.
     """
 
-    name: Literal["greedy", "beam", "word_beam"] = "greedy"
+    name: str = "greedy"
     beam_width: int = 256
     recombine: bool = False
 
     def check(self) -> None:
-        """Raises ValueError for a beam that holds nothing, or more than any machine's memory."""
+        """Raises ValueError for an unknown decoder, and a beam of nothing or beyond all memory."""
+        require(self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}")
         require(0 < self.beam_width <= MAX_BEAM_WIDTH, self, "beam_width", f"1..{MAX_BEAM_WIDTH}")
 
 
@@ -76,26 +86,19 @@ def make_decoder(
     Args:
         config: names it.
         alphabet: the classes.
-        lexicon: the words of "word_beam", in plain spelling.
+        lexicon: the words of a decoder that needs them, in plain spelling.
         num_threads: of "word_beam"; None: one per available core.
 
     Raises:
         RunError: if word beam search was not built; it says how to.
         ValueError: if its lexicon is empty or cannot be spelled.
     """
-    if config.name == "greedy":
-        return GreedyDecoder(alphabet)
-    if config.name == "word_beam":
-        return WordBeamSearch(
-            alphabet,
-            lexicon,
-            beam_width=config.beam_width,
-            recombine=config.recombine,
-            num_threads=num_threads,
-        )
-    from tfasr.decoding.beam_search import BeamSearchDecoder  # loads TensorFlow only if chosen
+    return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
 
-    return BeamSearchDecoder(alphabet, config.beam_width)
+
+def needs_lexicon(config: DecoderConfig) -> bool:
+    """Returns whether a decoder only finds the words of the training transcripts."""
+    return DECODERS[config.name].needs_lexicon
 
 
 def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """The interface that every decoder implements."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +30,30 @@ class Decoder(Protocol):
             log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last.
             lengths: integers ``(batch,)``: valid frames of each utterance.
         """
+
+
+@dataclass(frozen=True)
+class DecoderKind:
+    """A decoder that evaluations can be asked for by name.
+
+    Attributes:
+        make: ``make(config, alphabet, lexicon, num_threads)`` returns a `Decoder`; the config is a
+            `tfasr.decoding.choice.DecoderConfig`, the number of threads None for one a core.
+        needs_lexicon: whether it only finds words of the training transcripts.
+        has_beam: whether ``config.beam_width`` changes anything.
+        label: how tables call it.
+    """
+
+    make: Callable[..., Decoder]
+    needs_lexicon: bool = False
+    has_beam: bool = True
+    label: str = ""
+
+
+def check_kind(kind: object) -> None:
+    """Raises TypeError for what cannot be registered as a decoder."""
+    if not isinstance(kind, DecoderKind) or not callable(kind.make):
+        raise TypeError(f"it must be a tfasr.decoding.decoder.DecoderKind. Received: {kind!r}.")
 
 
 def check_log_probs(log_probs: np.ndarray, lengths: np.ndarray, num_classes: int) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfasr.alphabet import Alphabet
-from tfasr.decoding.decoder import Hypothesis, check_log_probs
+from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs
 
 
 class GreedyDecoder:
@@ -29,3 +29,10 @@ class GreedyDecoder:
         labels = path[starts & (path != self._alphabet.blank_id)]
         score = float(log_probs.max(axis=1).sum()) if len(path) else 0.0
         return Hypothesis(self._alphabet.decode(labels.tolist()), score)
+
+
+GREEDY = DecoderKind(
+    lambda config, alphabet, lexicon, num_threads: GreedyDecoder(alphabet),
+    has_beam=False,
+    label="greedy",
+)

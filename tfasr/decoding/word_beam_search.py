@@ -8,7 +8,7 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.bigram_counts import BigramCounts
-from tfasr.decoding.decoder import Hypothesis, check_log_probs
+from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs
 from tfasr.errors import RunError
 
 if TYPE_CHECKING:
@@ -261,3 +261,16 @@ def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any
         )
     scorer = model.scorer(words)
     return core.OutsideModel(score=scorer.score, end=scorer.end)
+
+
+def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:
+    return WordBeamSearch(
+        alphabet,
+        lexicon,
+        beam_width=config.beam_width,
+        recombine=config.recombine,
+        num_threads=num_threads,
+    )
+
+
+WORD_BEAM = DecoderKind(_make, needs_lexicon=True, label="word beam")

@@ -7,6 +7,7 @@ from typing import Any
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.shards import ShardedSplit
+from tfasr.decoding.choice import needs_lexicon
 from tfasr.training.batch_statistics import statistics_rule
 from tfasr.training.experiment import Experiment
 
@@ -29,7 +30,7 @@ def comparability(
         "text_normalisation": "NFC, lower case, single spaces",
         "alphabet": [alphabet.characters, alphabet.separator],
         "decoder": to_json(experiment.decoder),
-        "lexicon": words if experiment.decoder.name == "word_beam" else None,
+        "lexicon": words if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training),
         "target_rule": f"median of {experiment.training.target_window} epochs",
     }

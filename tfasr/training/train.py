@@ -52,7 +52,8 @@ from tfasr.training.ctc_model import CtcModel
 from tfasr.training.epoch_batches import EpochBatches
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
-from tfasr.training.logs.scalar import ScalarLog, check_logs
+from tfasr.training.logs.registry import check_logs
+from tfasr.training.logs.scalar import ScalarLog
 from tfasr.training.memory.probe import check_memory
 from tfasr.training.optimizer.make import inner_optimizer
 from tfasr.training.run_folder import booked, own_run_folder, record_sources, say_resumption
@@ -89,7 +90,8 @@ def train(
         hardware: what the machine costs, for the ledger.
         memory_probe: whether the longest batch is tried or estimated first, see
             `tfasr.training.memory.probe.check_memory`.
-        log_to: of "tensorboard", "mlflow", "wandb": also write scalars there as they come.
+        log_to: of `tfasr.training.logs.registry.LOGS`, such as "tensorboard": also write scalars
+            there as they come.
         own_process: whether this process was started for this training alone, as the command line
             does: what its start took, such as imports, is then booked too.
 

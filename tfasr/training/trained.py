@@ -102,12 +102,13 @@ def evaluate(
     """
     import dataclasses
 
-    from tfasr.decoding.choice import check_beam, load_lexicon, make_decoder
+    from tfasr.decoding.choice import check_beam, load_lexicon, make_decoder, needs_lexicon
     from tfasr.telemetry.memory import available_bytes
     from tfasr.training.evaluation import Evaluator
 
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
+    require_plugins(run_dir, kinds=("model", "decoder"))
     # Before the model is built, which takes a while.
     with wrong_values_are_wrong_use():
         chosen = dataclasses.replace(
@@ -117,7 +118,7 @@ def evaluate(
     longest = max((utterance.frames for utterance in trained.source.split.utterances), default=0)
     frames = int(trained.model.acoustic_model.output_lengths(longest))
     check_beam(chosen, trained.alphabet.num_classes, frames, available_bytes())
-    lexicon = load_lexicon(run_dir) if chosen.name == "word_beam" else []
+    lexicon = load_lexicon(run_dir) if needs_lexicon(chosen) else []
     try:
         written_by = make_decoder(chosen, trained.alphabet, lexicon)
     except ValueError as error:

@@ -84,7 +84,7 @@ def decoder_label(config: DecoderConfig) -> str:
     """Returns what tables and figures call a decoder, beam width aside."""
     if config.name == "word_beam":
         return "word beam, recombined" if config.recombine else "word beam"
-    return {"greedy": "greedy", "beam": "prefix beam"}[config.name]
+    return DECODERS[config.name].label or config.name
 
 
 def decoder_configs(
@@ -102,10 +102,10 @@ def decoder_configs(
     """
     strange = [name for name in decoders if name not in DECODERS]
     if strange:
-        raise ValueError(f"Decoders must be some of {DECODERS}. Received: {strange}.")
+        raise ValueError(f"Decoders must be some of {DECODERS.listed()}. Received: {strange}.")
     configs = []
     for name in dict.fromkeys(decoders):
-        widths = sorted(set(beam_widths)) if name != "greedy" else [1]
+        widths = sorted(set(beam_widths)) if DECODERS[name].has_beam else [1]
         ways = (False, True) if name == "word_beam" and recombine else (False,)
         configs += [
             DecoderConfig(name=name, beam_width=width, recombine=way)

@@ -17,7 +17,7 @@ from tfasr.bench.decoder.rows import DecoderRow, decoder_configs, decoder_label
 from tfasr.bench.decoder.table import DecoderComparison
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
-from tfasr.decoding.choice import DecoderConfig, load_lexicon
+from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.run_files import LEXICON_FILE
 
@@ -121,7 +121,7 @@ def _read_words(path: Path) -> tuple[str, ...]:
 
 
 def _needs_words(decoders: Sequence[DecoderConfig]) -> bool:
-    return any(config.name == "word_beam" for config in decoders)
+    return any(map(needs_lexicon, decoders))
 
 
 def _check_lexicon(load: LogProbs, decoders: Sequence[DecoderConfig]) -> None:

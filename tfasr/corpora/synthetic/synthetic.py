@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.folders import found_in, require_folder
 from tfasr.corpora.splits import SPLITS, check_split
 from tfasr.corpora.synthetic.espeak import Espeak
@@ -210,3 +211,6 @@ def _make(corpus_dir: Path, parameters: _Parameters, espeak: Espeak) -> None:
             rows.append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
         write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows) + "\n")
     _write_marker(corpus_dir, parameters, finished=True)
+
+
+SYNTHETIC = Corpus(read_synthetic, synthetic_splits)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfasr.durable import write_whole
-from tfasr.training.logs.scalar import required
+from tfasr.training.logs.registry import required
 from tfasr.tta.clock import Event
 
 ID_FILE = "mlflow_run_id"
@@ -19,6 +19,8 @@ class MlflowLog:
         run_dir: the run's folder, which gives the run its name and keeps its identity.
         events: not needed here.
     """
+
+    package = "mlflow"
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
         self._mlflow = required("mlflow")

@@ -1,66 +1,17 @@
 """Scalars for tools that plot them while a run trains: TensorBoard, MLflow, W&B."""
 
-import importlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 
-from tfasr.errors import UsageError
 from tfasr.ledger import Ledger, read_events
 from tfasr.training.callbacks import RunProgress
 from tfasr.training.checkpoint import plain_array
-from tfasr.tta.clock import Event
+from tfasr.training.logs.registry import Log, open_logs
 from tfasr.tta.timeline import Timeline
-
-LOGS = {"tensorboard": "TensorBoardLog", "mlflow": "MlflowLog", "wandb": "WandbLog"}
-"""Classes by name, each in ``tfasr.training.<name>_log``."""
-
-
-class Log(Protocol):
-    """Where scalars go; made of the run's folder and the events of its ledger so far."""
-
-    def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Takes values that belong to an optimizer step and to a time of the run."""
-
-    def flush(self) -> None:
-        """Makes what was written safe from a crash."""
-
-    def close(self) -> None:
-        """Ends the log."""
-
-
-def required(package: str) -> ModuleType:
-    """Returns a package that a log needs.
-
-    Raises:
-        UsageError: if it is not installed.
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise UsageError(
-            f"--log_to {package} must have the package {package}, which is not installed "
-            f"({error}). Install it with: pip install {package}, or leave --log_to {package} out."
-        ) from error
-
-
-def check_logs(names: Sequence[str]) -> None:
-    """Raises UsageError for a log that is unknown or whose package is missing."""
-    for name in names:
-        if name not in LOGS:
-            raise UsageError(f"A log must be one of {sorted(LOGS)}. Received: {name!r}.")
-        if name != "tensorboard":  # TensorFlow itself writes what TensorBoard reads
-            required(name)
-
-
-def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[Event]) -> list[Log]:
-    """Returns the logs of those names, once each."""
-    modules = {name: importlib.import_module(f"{__package__}.{name}") for name in names}
-    return [getattr(module, LOGS[name])(run_dir, events) for name, module in modules.items()]
 
 
 class ScalarLog(keras.callbacks.Callback):
@@ -74,7 +25,7 @@ class ScalarLog(keras.callbacks.Callback):
     booked as ``logging``.
 
     Args:
-        names: of `LOGS`.
+        names: of `tfasr.training.logs.registry.LOGS`.
         run_dir: the run's folder; its ledger must have the session's beginning.
         ledger: books the time.
         progress: says which step it is and holds the accuracies.

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.training.logs.scalar import required
+from tfasr.training.logs.registry import required
 from tfasr.tta.clock import Event
 
 
@@ -17,6 +17,8 @@ class WandbLog:
         run_dir: the run's folder, which gives the run its name.
         events: of its ledger; with the first one's time the name is an identity.
     """
+
+    package = "wandb"
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
         name = run_dir.resolve().name
