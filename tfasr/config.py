@@ -4,9 +4,18 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gin
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform  # of typing from Python 3.11 on
+else:
+
+    def dataclass_transform(**_):
+        """Tells type checkers alone that a decorator makes dataclasses."""
+        return lambda decorator: decorator
+
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -63,6 +72,7 @@ def _check_types(self) -> None:
         check()
 
 
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def config_class(cls: _Class) -> _Class:
     """Makes a class a frozen, keyword-only dataclass with checked types, known to gin by its name.
 

@@ -2,9 +2,15 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfasr.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfasr.alphabet import Alphabet
+    from tfasr.data.features import FeatureConfig
+    from tfasr.data.shards import ShardConfig
+    from tfasr.models.acoustic_model import AcousticModelConfig
 
 
 def prepare(
@@ -15,10 +21,10 @@ def prepare(
     split: str | None = None,
     manifest: str | Path | None = None,
     subsets: list[str] | None = None,
-    features: Any = None,
-    shards: Any = None,
-    model: Any = None,
-    alphabet: Any = None,
+    features: "FeatureConfig | None" = None,
+    shards: "ShardConfig | None" = None,
+    model: "AcousticModelConfig | None" = None,
+    alphabet: "Alphabet | None" = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
     audio_reader: str = "soundfile",

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
@@ -14,6 +15,9 @@ from tfasr.training.checkpoint import find_checkpoint, restore
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
+
+if TYPE_CHECKING:
+    from tfasr.training.evaluation import EvaluationResult
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ def evaluate(
     beam_width: int | None = None,
     recombine: bool | None = None,
     checkpoint: str = "best",
-):
+) -> "EvaluationResult":
     """Scores a run's model on a split.
 
     Args:
