@@ -45,7 +45,7 @@ setup(
     packages=[*find_packages(include=["tfasr", "tfasr.*"]), *preset_folders],
     package_dir=preset_folders,
     package_data={
-        "tfasr": ["py.typed"],
+        "tfasr": ["py.typed", "__init__.pyi"],
         **dict.fromkeys(preset_folders, ["*.gin"]),
         "tfasr.report.page": ["page.css", "page.js"],
     },
