@@ -1,6 +1,5 @@
-"""``tfasr report --errors``: what runs and other systems got wrong."""
+"""Writes what runs and other systems got wrong, as ``tfasr report --errors`` shows it."""
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,23 +9,6 @@ from tfasr.errors import RunError, UsageError
 
 PathLike = str | Path
 FORMATS = ("table", "markdown", "json")
-
-
-def add_error_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments on errors to the parser of ``tfasr report``."""
-    parser.add_argument(
-        "--errors",
-        action="store_true",
-        help="what the runs' hypotheses get wrong, with intervals and tests, instead of times; "
-        "files of hypotheses (ours, or NeMo manifests with pred_text) may stand beside runs",
-    )
-    parser.add_argument(
-        "--worst",
-        type=int,
-        default=10,
-        metavar="N",
-        help="utterances of which --errors shows the alignment; default: %(default)s",
-    )
 
 
 def logs_among(paths: Sequence[PathLike]) -> list[PathLike]:
