@@ -26,6 +26,7 @@ words: int = result.counts.words
 comparison = tfasr.compare(["a", "b"], targets=["cer=0.1"], force=True)
 sentences: list[str] = comparison.findings
 run: tfasr.Run = tfasr.load_run("run")
+text: str = tfasr.report(["run"], out="report", policy="mlperf")
 """
 
 # Each line is wrong in its own way.

@@ -40,6 +40,7 @@ _HOME = {
     "open_split": "tfasr.data.shards",
     "prepare": "tfasr.data.prepare_corpus",
     "read_events": "tfasr.ledger",
+    "report": "tfasr.report.write",
     "train": "tfasr.training.train",
 }
 
