@@ -53,6 +53,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             names costs no import.
         check: called with each thing when it is registered or first imported; raises TypeError or
             ValueError for what cannot be used.
+        then: called with name and thing once a thing is registered.
         plural: of ``kind``, if it is not formed by an s.
     """
 
@@ -62,11 +63,13 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         built_in: Mapping[str, str] | None = None,
         *,
         check: Callable[[Any], None] | None = None,
+        then: Callable[[str, Any], None] | None = None,
         plural: str | None = None,
     ):
         self.kind = kind
         self.plural = plural or f"{kind}s"
         self._check = check
+        self._then = then
         self._entries: dict[str, Entry] = {}
         self._things: dict[str, _Thing] = {}
         _registries.append(weakref.ref(self))
@@ -99,6 +102,8 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             self._checked(entry, thing)
             self._add(entry)
             self._things[name] = thing
+            if self._then is not None:
+                self._then(name, thing)
             return thing
 
         return add if thing is None else add(thing)

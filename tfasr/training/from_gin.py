@@ -2,11 +2,9 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
-import gin
 import keras
 
 from tfasr.data.shards import ShardConfig
@@ -14,6 +12,7 @@ from tfasr.errors import UsageError
 from tfasr.gin_files.bindings import binding_place, binds, fill, make
 from tfasr.gin_files.preset import Line, read_gin
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.optimizer.registry import register_in_gin
 from tfasr.tta.costs.hardware import HardwareConfig
 
 
@@ -37,27 +36,13 @@ class LoadedConfig:
 
 
 def _register_optimizers() -> None:
-    """Makes every Keras optimizer and schedule a gin name with Keras's own parameters.
-
-    gin cannot subclass Keras classes, so functions with their signatures stand for them.
-    """
-
-    def make_from(cls: type) -> Callable[..., Any]:
-        def build(*args, **kwargs):
-            return cls(*args, **kwargs)
-
-        build.__name__ = build.__qualname__ = cls.__name__
-        build.__signature__ = inspect.Signature(
-            [p for p in inspect.signature(cls).parameters.values() if p.kind != p.VAR_KEYWORD]
-        )
-        return build
-
+    """Makes every Keras optimizer and schedule a gin name with Keras's own parameters."""
     schedule = keras.optimizers.schedules.LearningRateSchedule
     for module in (keras.optimizers, keras.optimizers.schedules):
         for name, cls in sorted(vars(module).items()):
             base = schedule if module is keras.optimizers.schedules else keras.optimizers.Optimizer
             if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
-                gin.external_configurable(make_from(cls), name=name, module="keras.optimizers")
+                register_in_gin(name, cls, "keras.optimizers")
 
 
 _register_optimizers()
