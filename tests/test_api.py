@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import tfasr
+from tests.report.conftest import ledger_of
 from tfasr import api
 
 GOOD = """
@@ -44,8 +45,21 @@ tfasr.no_such_name  # attr-defined
 
 def test_what_type_checkers_see_is_what_programs_get():
     assert sorted(api.__all__) == sorted(tfasr.__all__)
-    for name in tfasr.__all__:
+    for name in {*tfasr.__all__} - {"report"}:
         assert getattr(tfasr, name) is getattr(api, name)
+
+
+def test_report_is_a_function_whatever_of_its_package_was_imported(tmp_path):
+    ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "run")
+    script = (
+        "from tfasr import report\nimport tfasr.report.page.page\nimport tfasr\n"
+        "assert tfasr.report is report and 'tensorflow' not in tfasr.__dict__\n"
+        "print(report([RUN]) == tfasr.report([RUN], output_format='table') != '')"
+    )
+    run = repr(str(tmp_path / "run"))
+    command = [sys.executable, "-c", script.replace("RUN", run)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
 
 
 def test_an_unknown_name_lists_the_known():

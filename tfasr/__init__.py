@@ -50,7 +50,9 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str):
     if name not in _HOME:
         raise AttributeError(f"module 'tfasr' has no attribute {name!r}. It has: {__all__}.")
-    return getattr(import_module(_HOME[name]), name)
+    home = import_module(_HOME[name])
+    # The package of that name can be called, see there.
+    return import_module("tfasr.report") if name == "report" else getattr(home, name)
 
 
 def __dir__():
