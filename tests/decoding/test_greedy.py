@@ -81,7 +81,7 @@ def test_a_config_names_the_decoder():
     assert isinstance(
         make_decoder(DecoderConfig(name="beam", beam_width=4), TINY), BeamSearchDecoder
     )
-    with pytest.raises(ValueError, match="beam_width must be at least 1"):
+    with pytest.raises(ValueError, match="beam_width must be 1..65536"):
         DecoderConfig(beam_width=0)
     with pytest.raises(ValueError, match="name must be a known decoder: greedy, beam, word_beam"):
         DecoderConfig(name="best")
