@@ -1,6 +1,8 @@
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.report.conftest import ledger_of
@@ -45,6 +47,9 @@ def test_runs_of_one_configuration_form_a_group_whatever_their_seed(tmp_path):
     assert small["bracket"][0] == pytest.approx([6.0, 8.0])
     assert small["against_first"] is small["factors"] is None
     assert large["against_first"]["ratio"] == pytest.approx(14.12 / 8.06, rel=1e-3)
+    assert small["bracket_s"] == pytest.approx(2.02)
+    assert large["bracket_s"] == pytest.approx(4.04)
+    assert large["against_first"]["sooner"] == "first"
     low, high = large["against_first"]["interval"]
     assert 1 < low < large["against_first"]["ratio"] < high
     factors = large["factors"]["factors"]
@@ -64,12 +69,24 @@ def test_text_says_what_the_groups_allow_to_say(tmp_path):
     assert "no significance possible: fewer than 3 runs in a group" in " ".join(two.split())
     run_dirs = [*seeds(tmp_path, "small", 1.0, count=5), *seeds(tmp_path, "large", 2.0, count=5)]
     five = " ".join(report(run_dirs, power=True, out=tmp_path / "out").split())
-    said = "CER 10 %: small is faster: large takes 1.75 times as long as small (95 % interval 1.72"
-    assert said in five
+    # Written afresh from the ledgers: misses at 6 and 10 s, hits at 8 and 14 s, initialisation 2 s.
+    late, errors, bounds, middles = 1 + 0.01 * np.arange(5), [], [], []
+    for miss, hit in ((4, 6), (8, 12)):
+        low, high = np.log(2 + miss * late), np.log(2 + hit * late)
+        width, variance = np.mean(high - low), np.var((low + high) / 2, ddof=1)
+        middles.append(np.mean(low + high) / 2)
+        bounds.append(width / 2 * np.exp(-2 * np.pi**2 * variance / width**2))
+        errors.append(max(variance, width**2 / 48) / 5)
+    # Student's t at 7.5 to 8 degrees of freedom: 2.33 to 2.31.
+    reach = math.hypot(2.32 * math.sqrt(sum(errors)), sum(bounds))
+    low, high = (math.exp(middles[1] - middles[0] + end) for end in (-reach, reach))
+    said = "CER 10 %: small is faster: large takes 1.75 times as long as small (95 % interval "
+    assert f"{said}{low:.2f} to {high:.2f}; " in five
     assert "Welch's t on logarithms, n = 5 and 5" in five
     assert "large has 0.50 times the steady throughput" in five
     assert "permutation test p = 0.0079" in five
-    assert "runs per arm would show a gap of 10 %" in five
+    assert "no number of runs would show a gap of 10 %: evaluate more often" in five
+    assert "A verdict needs p < 0.05 and a gap larger than the time between evaluations" in five
     assert "Why: CER 10 %, factors of the time of small" in five
     page = (tmp_path / "out" / "report.html").read_text()
     assert "large: median 0.237 min (5 of 5 runs reached it)." in page

@@ -111,7 +111,11 @@ def test_ids_are_distinct(page):
 
 def test_the_page_answers_first(page):
     text = "".join(Checked(page).texts)
-    assert "CER 10 %: small in 0.133 min (epoch 3); large in 0.2 min, 1.50 times as long." in text
+    said = (
+        "CER 10 %: small in 0.133 min (epoch 3); large in 0.2 min, 1.50 times as long; n = 1 each"
+    )
+    assert said in text
+    assert "seeds alone make such a time vary by 3 to 20 %" in text
 
 
 def test_the_page_is_readable_in_the_dark_and_on_a_phone(page):

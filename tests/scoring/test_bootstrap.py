@@ -20,8 +20,21 @@ def test_it_estimates_the_percentiles_of_all_resamples():
     edits, lengths = [0, 1, 2, 0, 5], [4, 3, 7, 2, 9]
     low, high = rate_interval(edits, lengths)
     rates = exact_rates(edits, lengths)
-    assert low == pytest.approx(np.quantile(rates, 0.025), abs=0.01)
-    assert high == pytest.approx(np.quantile(rates, 0.975), abs=0.01)
+    # Student's t at 4 degrees of freedom, 2.7764, times sqrt(5 / 4) is 3.104, beyond which a
+    # normal distribution has 0.00095.
+    assert low == pytest.approx(np.quantile(rates, 0.00095), abs=0.01)
+    assert high == pytest.approx(np.quantile(rates, 1 - 0.00095), abs=0.02)
+
+
+def test_few_speakers_widen_the_percentiles_until_the_interval_covers():
+    # Rates of speakers uniform from 0.1 to 0.5, 100 words each: percentiles at 2.5 % cover 82 %.
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(300):
+        edits = rng.integers(10, 51, size=5)
+        low, high = rate_interval(edits, [100] * 5, resamples=500)
+        covered.append(low <= 0.3 <= high)
+    assert 0.90 < np.mean(covered) <= 1
 
 
 def test_long_utterances_weigh_more():

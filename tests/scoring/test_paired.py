@@ -38,14 +38,18 @@ def test_matched_pairs_by_hand():
     # All five that differ do so in one direction: 2 of the 2 ** 5 exchanges are as extreme.
     assert found.permutation_p == pytest.approx(2 / 32)
     assert found.significant is False
-    assert verdict(found, "one", "two") == "no difference shown (p = 0.062)"
+    assert (
+        verdict(found, "one", "two")
+        == "no difference shown (p = 0.062, by utterance, speakers unknown)"
+    )
 
 
 def test_a_clear_difference_is_said_by_name():
     found = compare_pairs(heard([1] * 12), heard([0] * 11 + [1]))
     assert found.permutation_p == pytest.approx(2 / 2**11)
     assert found.significant is True
-    assert verdict(found, "one", "two") == "two makes fewer word errors than one (p < 0.001)"
+    said = "two makes fewer word errors than one (p < 0.001, by utterance, speakers unknown)"
+    assert verdict(found, "one", "two") == said
     back = compare_pairs(heard([0] * 11 + [1]), heard([1] * 12))
     assert verdict(back, "two", "one").startswith("two makes fewer word errors than one")
     assert "no difference" in verdict(found, "one", "two", tests=100)
@@ -96,6 +100,53 @@ def test_speakers_are_resampled_where_there_are_enough():
     assert compare_pairs(heard(FIRST), heard(SECOND)).by_speaker is None
     assert compare_pairs(heard(FIRST, speakers=["ann"] * 8), heard(SECOND)).by_speaker is None
     assert compare_pairs(heard(FIRST, speakers=five), heard(SECOND)).by_speaker is not None
+
+
+def test_where_speakers_are_known_they_are_exchanged_as_a_whole():
+    # Two systems, each of which suits three of six speakers; four utterances of each.
+    speakers = [name for name in "abcdef" for _ in range(4)]
+    first = [1 + (name in "abcd") for name in speakers]
+    second = [2 - (name in "abcd") for name in speakers]
+    found = compare_pairs(heard(first, speakers=speakers), heard(second, speakers=speakers))
+    assert (found.exchanged, found.speakers) == ("speaker", 6)
+    # Sums by speaker -4 -4 -4 -4 4 4: as far from 0 as 8 are all but the 20 of 64 with three each.
+    assert found.permutation_p == pytest.approx(44 / 64)
+    by_utterance = compare_pairs(heard(first), heard(second))
+    assert (by_utterance.exchanged, by_utterance.speakers) == ("utterance", None)
+    # By utterance: 16 better, 8 worse; 24 tosses of a coin 8 or fewer times, or 16 or more.
+    tail = sum(math.comb(24, k) for k in range(9)) / 2**24
+    assert by_utterance.permutation_p == pytest.approx(2 * tail, abs=0.015)
+    assert "by 6 speakers" in verdict(found, "one", "two")
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcdefg")), min_size=8, max_size=16))
+def test_the_permutation_by_speaker_counts_all_exchanges_of_speakers(utterances):
+    errors, speakers = zip(*utterances, strict=True)
+    first, second = heard([2] * len(errors), speakers=speakers), heard(errors, speakers=speakers)
+    found = compare_pairs(first, second)
+    if len(set(speakers)) < 5:
+        assert found.exchanged == "utterance"
+        return
+    sums = [sum(e - 2 for e, s in utterances if s == name) for name in set(speakers)]
+    signs = itertools.product((1, -1), repeat=len(sums))
+    far = [
+        abs(sum(a * b for a, b in zip(one, sums, strict=True))) >= abs(sum(sums)) for one in signs
+    ]
+    assert found.permutation_p == pytest.approx(sum(far) / len(far))
+
+
+def test_few_speakers_are_said():
+    three = ["ann", "bob", "cat"] * 4
+    found = compare_pairs(heard([1] * 12, speakers=three), heard([0] * 12, speakers=three))
+    assert verdict(found, "one", "two").endswith(
+        "by utterance: of these 3 speakers, not of others)"
+    )
+    five = ["ann", "bob", "cat", "dan", "eve"] * 4
+    found = compare_pairs(heard([1] * 20, speakers=five), heard([0] * 20, speakers=five))
+    # Two of the 32 exchanges of five are as extreme as can be.
+    said = "no difference shown (p = 0.062, by 5 speakers, of whom no p below 0.062 can come)"
+    assert verdict(found, "one", "two") == said
 
 
 def test_probabilities_as_people_read_them():

@@ -6,7 +6,11 @@ from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.names import target_label
 from tfasr.display.table import REFUSED
 from tfasr.tta.decomposition import FACTORS, Decomposition
-from tfasr.tta.groups import FEWEST_FOR_INTERVAL
+from tfasr.tta.group_comparison import GroupComparison
+from tfasr.tta.groups import FEWEST_FOR_INTERVAL, FEWEST_FOR_TEST
+
+SEEDS_ALONE = (0.03, 0.20)
+"""The range of coefficients of variation of times to accuracy over seeds, in published logs."""
 
 _WORTH_NAMING = math.log(1.02)
 
@@ -20,7 +24,7 @@ def finding(first: GroupResult, other: GroupResult) -> str:
 
     Returns:
         A sentence such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 %
-        interval 1.20 to 2.21; Welch's t on logarithms, n = 3 and 3). By geometric means,
+        interval 1.20 to 2.21; Welch's t on logarithms, n = 3 and 3); p = 0.01. By geometric means,
         batch_64 needs 3.14 times the utterances, against which it has 1.69 times the steady
         throughput."
     """
@@ -29,27 +33,63 @@ def finding(first: GroupResult, other: GroupResult) -> str:
     if compared is None:
         return f"{label}: {other.group} against {first.group}: {REFUSED}."
     said = f"{label}: {_answer(first, other)}."
+    warning = reading_warning(first, other)
+    if warning is not None:
+        said += f" {warning}."
     if other.decomposition is not None:
         said += _why(first, other, other.decomposition)
     return said
 
 
+def one_run_each(variation: float | None = None) -> str:
+    """Returns what seeds alone do to the time of a single run.
+
+    Args:
+        variation: the coefficient of variation of runs at hand, where there are any.
+    """
+    if variation is None:
+        low, high = (round(100 * share) for share in SEEDS_ALONE)
+        return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
+    return f"seeds alone make such a time vary by {100 * variation:.2g} % here (CV)"
+
+
+def reading_warning(first: GroupResult, other: GroupResult) -> str | None:
+    """Returns what first hits do to a ratio, in numbers; None where that is less than 2 %."""
+    compared = other.comparison
+    bias = compared and compared.reading_bias
+    if bias is None or abs(math.log(bias)) < _WORTH_NAMING:
+        return None
+    late = [f"{group.statistics.bracket_s / 120:.2g} min" for group in (first, other)]
+    return (
+        f"First hits are late by half the time between evaluations, {late[0]} in {first.group} and "
+        f"{late[1]} in {other.group}: that alone makes the ratio {_ratio(compared.ratio)}, which "
+        f"is {_ratio(compared.ratio_of_middles)} at the middles of the brackets"
+    )
+
+
 def _answer(first: GroupResult, other: GroupResult) -> str:
     compared = other.comparison
-    sizes = (first.statistics.n, other.statistics.n)
-    numbers = f"n = {sizes[0]} and {sizes[1]}"
-    few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
     times = f"{other.group} takes {_ratio(compared.ratio)} times as long as {first.group}"
+    arrived = all(group.statistics.reached == group.statistics.n for group in (first, other))
+    if compared.p_value is None and arrived:
+        return f"{times} ({_few(first, other)})"
+    return f"{_verdict(first, other)}{_measured(first, other, times)}"
+
+
+def _verdict(first: GroupResult, other: GroupResult) -> str:
+    compared = other.comparison
+    if compared.adjusted_p is None:
+        return ""
+    if compared.sooner is not None:
+        return f"{(first if compared.sooner == 'first' else other).group} is faster: "
+    return "undecided: "
+
+
+def _measured(first: GroupResult, other: GroupResult, times: str) -> str:
+    compared = other.comparison
     if compared.interval is not None:
         low, high = compared.interval
-        decided = low > 1 or high < 1
-        faster = f"{(first if low > 1 else other).group} is faster" if decided else "undecided"
-        said = (
-            f"{faster}: {times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, "
-            f"{numbers})"
-        )
-    elif all(group.statistics.reached == group.statistics.n for group in (first, other)):
-        said = f"{times} ({few})"
+        said = f"{times} (95 % interval {low:.2f} to {high:.2f}; Welch's t on logarithms, "
     else:
         said = f"{_arrived(first)}, {_arrived(other)}"
         if compared.ratio is not None:
@@ -58,12 +98,45 @@ def _answer(first: GroupResult, other: GroupResult) -> str:
                 f"; of the first {until_s / 60:.3g} min, which both were seen for, {other.group} "
                 f"spends {_ratio(compared.ratio)} times as much before it arrives"
             )
+        said += " ("
+    if compared.p_value is None:
+        return f"{said}{_few(first, other)})"
+    return f"{said}n = {first.statistics.n} and {other.statistics.n}); {_tested(compared)}"
+
+
+def _tested(compared: GroupComparison) -> str:
+    said = f"p = {compared.p_value:.2g}"
+    if compared.test == "gehan":
+        said = f"Gehan's permutation test {said}"
+    if compared.comparisons > 1:
+        said += f", {compared.adjusted_p:.2g} adjusted for {compared.comparisons} comparisons"
+    if compared.test == "welch" and compared.permutation_p is not None:
+        said += f"; permutation test p = {compared.permutation_p:.2g}"
+    if compared.below_bracket:
+        share = f"{100 * compared.bracket:.2g} % of the time to the target"
+        said += f"; the gap is no larger than the time between evaluations, {share}"
+    if compared.interpolated_interval is not None:
+        low, high = compared.interpolated_interval
         said += (
-            f" ({few if min(sizes) < FEWEST_FOR_INTERVAL else 'no interval: a run never arrived'})"
+            f"; second reading, interpolated between evaluations: "
+            f"{_ratio(compared.interpolated_ratio)} ({low:.2f} to {high:.2f})"
         )
-    return (
-        said if compared.p_value is None else f"{said}; permutation test p = {compared.p_value:.2g}"
-    )
+    return said
+
+
+def _few(first: GroupResult, other: GroupResult) -> str:
+    """Says why there is neither an interval nor a test."""
+    sizes = (first.statistics.n, other.statistics.n)
+    if min(sizes) < FEWEST_FOR_INTERVAL:
+        few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
+        if min(sizes) > 1:
+            return few
+        known = [group.statistics.coefficient_of_variation for group in (first, other)]
+        variation = max((one for one in known if one), default=None)
+        return f"{few}; n = {sizes[0]} and {sizes[1]}: {one_run_each(variation)}"
+    if first.statistics.reached + other.statistics.reached < sum(sizes):
+        return f"no test: a run never arrived, and fewer than {FEWEST_FOR_TEST} runs in a group"
+    return "no interval: a run met the target at its first evaluation"
 
 
 def _ratio(ratio: float | None) -> str:

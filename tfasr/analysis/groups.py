@@ -10,7 +10,8 @@ from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.decomposition import Decomposition, decompose
-from tfasr.tta.groups import GroupComparison, GroupStatistics, compare_groups, group_statistics
+from tfasr.tta.group_comparison import GroupComparison, adjusted, compare_groups
+from tfasr.tta.groups import GroupStatistics, group_statistics
 from tfasr.tta.run import Run
 from tfasr.tta.targets import Target
 
@@ -29,7 +30,8 @@ class GroupResult:
         members: indices of the group's runs in the report.
         brackets: one for each of them.
         statistics: what they say together.
-        comparison: with the first group; None for the first, and where that is refused.
+        comparison: with the first group, its p-value adjusted for all comparisons of the report;
+            None for the first, and where that is refused.
         decomposition: of the ratio of geometric means to the first group, over the runs that
             reached the target; None as above, where none did, and where a log has no steps.
     """
@@ -112,9 +114,12 @@ def group_results(report: Report) -> list[list[GroupResult]]:
     kept = vars(report)
     if "_group_results" not in kept:
         members = group_members(report.runs)
-        kept["_group_results"] = [
-            _results(report, members, index, target) for index, target in enumerate(report.targets)
-        ]
+        kept["_group_results"] = _adjusted(
+            [
+                _results(report, members, index, target)
+                for index, target in enumerate(report.targets)
+            ]
+        )
     return kept["_group_results"]
 
 
@@ -139,6 +144,16 @@ def _results(
             )
         )
     return results
+
+
+def _adjusted(results: list[list[GroupResult]]) -> list[list[GroupResult]]:
+    """Returns the results with p-values that allow for all comparisons, of all targets."""
+    compared = [one for of_target in results for one in of_target if one.comparison is not None]
+    found = iter(adjusted([one.comparison for one in compared]))
+    return [
+        [one if one.comparison is None else replace(one, comparison=next(found)) for one in row]
+        for row in results
+    ]
 
 
 def _decomposition(

@@ -72,11 +72,17 @@ def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:
 
 
 def _interval(scores: dict[str, Any], key: str) -> str:
-    """Returns the bootstrap interval beside a rate; nothing where there is none."""
-    ends = scores.get(f"{key}_interval")
+    """Returns the bootstrap interval beside a rate, by speaker where that is known."""
+    by_speaker = scores.get(f"{key}_interval_by_speaker")
+    ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:
         return ""
-    return f" ({scores['confidence']:.0%}: {100 * ends[0]:.2f} to {ends[1]:.2%})"
+    speakers, utterances = scores["speakers_resampled"], scores["utterances"]
+    resampled = f"{speakers} speakers" if by_speaker else f"{utterances} utterances"
+    return (
+        f" ({scores['confidence']:.0%}: {100 * ends[0]:.2f} to {ends[1]:.2%}, resampling "
+        f"{resampled})"
+    )
 
 
 def _print_rows(rows: list[tuple[str, str]], output_format: str) -> None:

@@ -10,6 +10,7 @@ from tfasr.analysis.report import Report, RunAnalysis, eval_s, train_s
 from tfasr.display.json_text import to_json_text
 from tfasr.report.tables.costs import charges_json
 from tfasr.tta.brackets import Bracket
+from tfasr.tta.group_comparison import GroupComparison
 
 
 def to_json(report: Report) -> str:
@@ -54,10 +55,15 @@ def _group(report: Report, result: GroupResult) -> dict[str, Any]:
         "bracket": [_bracket(one) for one in result.brackets],
         "interpolated_s": [one.interpolated_s for one in result.brackets],
         **dataclasses.asdict(result.statistics),
-        "against_first": None if comparison is None else dataclasses.asdict(comparison),
+        "against_first": None if comparison is None else _against_first(comparison),
         "factors": None if product is None else dataclasses.asdict(product),
         "charges": [charges_json(report, run, target) for run in result.members],
     }
+
+
+def _against_first(found: GroupComparison) -> dict[str, Any]:
+    derived = {name: getattr(found, name) for name in ("reading_bias", "sooner", "verdict")}
+    return dataclasses.asdict(found) | derived
 
 
 def _bracket(found: Bracket) -> list[float | None]:

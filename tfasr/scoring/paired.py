@@ -30,8 +30,11 @@ class PairedComparison:
         matched_pairs_z: mean difference of errors per utterance over its standard error, second
             minus first: the statistic of the matched-pairs test.
         matched_pairs_p: its two-sided probability by Student's t.
-        permutation_p: two-sided probability by exchanging the systems at random, utterance by
-            utterance; exact where there are few that differ.
+        permutation_p: two-sided probability by exchanging the systems at random, speaker by
+            speaker where there are enough of them, otherwise utterance by utterance; exact where
+            there are few that differ.
+        exchanged: "speaker" or "utterance", what that exchanges.
+        speakers: how many different ones spoke; None where that is not known of every utterance.
     """
 
     utterances: int
@@ -43,6 +46,8 @@ class PairedComparison:
     matched_pairs_z: float | None
     matched_pairs_p: float | None
     permutation_p: float | None
+    exchanged: str = "utterance"
+    speakers: int | None = None
 
     @property
     def significant(self) -> bool | None:
@@ -75,7 +80,8 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
             f"{len(words)} empty ones."
         )
     differences = np.array(after) - np.array(before)
-    blocks = speaker_blocks([a.speaker or b.speaker for a, b in pairs])
+    speakers = [a.speaker or b.speaker for a, b in pairs]
+    blocks = speaker_blocks(speakers)
     z, p = _matched_pairs(differences)
     return PairedComparison(
         utterances=len(words),
@@ -86,7 +92,9 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
         by_speaker=blocks and difference_interval(before, after, words, blocks=blocks),
         matched_pairs_z=z,
         matched_pairs_p=p,
-        permutation_p=_permutation(differences),
+        permutation_p=exchange_p(differences if blocks is None else _sums(differences, blocks)),
+        exchanged="utterance" if blocks is None else "speaker",
+        speakers=len(set(speakers)) if all(speakers) else None,
     )
 
 
@@ -99,7 +107,21 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
     return float(found.statistic), float(found.pvalue)
 
 
-def _permutation(differences: np.ndarray) -> float | None:
+def _sums(differences: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
+    _, of_utterance = np.unique(blocks, return_inverse=True)
+    return np.bincount(of_utterance, differences)
+
+
+def exchange_p(differences: np.ndarray) -> float | None:
+    """Returns the two-sided probability of a sum at least as large if signs were random.
+
+    Args:
+        differences: of each utterance or speaker, in errors, second system minus first.
+
+    Returns:
+        Exact for up to 13 that are not 0, otherwise over 9999 random exchanges; None for fewer than
+        5 differences.
+    """
     if differences.size < FEWEST_FOR_TEST:
         return None
     # To exchange what is equal changes nothing, so only the others are exchanged.
@@ -134,10 +156,25 @@ def verdict(found: PairedComparison, first: str, second: str, tests: int = 1) ->
     """
     if found.permutation_p is None:
         return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
+    tested = f"p {_relation(found.permutation_p)}, {_exchanged(found)}"
     if found.permutation_p >= LEVEL / tests:
-        return f"no difference shown (p {_relation(found.permutation_p)})"
+        return f"no difference shown ({tested})"
     better, worse = (second, first) if found.wer_difference < 0 else (first, second)
-    return f"{better} makes fewer word errors than {worse} (p {_relation(found.permutation_p)})"
+    return f"{better} makes fewer word errors than {worse} ({tested})"
+
+
+def _exchanged(found: PairedComparison) -> str:
+    """Says what the test exchanged, and so of whom its verdict holds."""
+    if found.exchanged == "speaker":
+        fewest = 2 ** (1 - found.speakers)
+        limit = (
+            "" if fewest < LEVEL else f", of whom no p below {probability_text(fewest)} can come"
+        )
+        return f"by {found.speakers} speakers{limit}"
+    if found.speakers is None:
+        return "by utterance, speakers unknown"
+    who = "this speaker" if found.speakers == 1 else f"these {found.speakers} speakers"
+    return f"by utterance: of {who}, not of others"
 
 
 def probability_text(p: float) -> str:

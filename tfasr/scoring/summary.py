@@ -20,6 +20,7 @@ class RateSummary:
         cer_interval: of the CER, over utterances.
         wer_interval_by_speaker: of the WER, over speakers.
         cer_interval_by_speaker: of the CER, over speakers.
+        speakers: how many were resampled for those two; None where they were not.
     """
 
     counts: ErrorCounts
@@ -27,6 +28,7 @@ class RateSummary:
     cer_interval: Interval | None
     wer_interval_by_speaker: Interval | None
     cer_interval_by_speaker: Interval | None
+    speakers: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns counts, rates and intervals as one JSON object."""
@@ -37,6 +39,7 @@ class RateSummary:
             "cer_interval": self.cer_interval,
             "wer_interval_by_speaker": self.wer_interval_by_speaker,
             "cer_interval_by_speaker": self.cer_interval_by_speaker,
+            "speakers_resampled": self.speakers,
         }
 
 
@@ -54,7 +57,8 @@ def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> Ra
     by_speaker = [
         blocks and rate_interval(*pair, blocks=blocks) for pair in zip(edits, lengths, strict=True)
     ]
-    return RateSummary(sum(counts, ErrorCounts()), wer, cer, *by_speaker)
+    found = None if blocks is None else len(set(blocks))
+    return RateSummary(sum(counts, ErrorCounts()), wer, cer, *by_speaker, found)
 
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:

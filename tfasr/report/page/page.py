@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from tfasr._version import __version__
-from tfasr.analysis.findings import finding
+from tfasr.analysis.findings import finding, one_run_each
 from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
@@ -121,6 +121,8 @@ def _answer(report: Report, target: int) -> str:
     parts = [f"{label}: {name} in {fastest:.3g} min (epoch {epoch})"]
     parts += [f"{other} in {took:.3g} min, {took / fastest:.2f} times as long"
               for took, other, _ in slower[:3]]  # fmt: skip
+    if slower:
+        parts.append(f"n = 1 each, and {one_run_each()}")
     if len(slower) > 3:
         parts.append(f"{len(slower) - 3} more runs after them")
     never = [run.name for run, tta in compared if not tta.reached]

@@ -53,10 +53,11 @@ def _rates_table(report: ErrorReport) -> Table:
             ]
         )
     notes = [
-        f"95 %: percentiles of {RESAMPLES} bootstrap resamples of utterances, which allow for "
-        "other utterances of the same kind, not for other seeds of training. By speaker: of "
-        f"speakers as a whole, from {FEWEST_SPEAKERS} on; too narrow where they are few. CER: over "
-        "the longer of reference and hypothesis.",
+        f"95 %: from {RESAMPLES} bootstrap resamples of utterances, which allow for other "
+        "utterances of the same speakers, not for other seeds of training. By speaker: of "
+        f"speakers as a whole, from {FEWEST_SPEAKERS} on, which also allows for other speakers. "
+        "Both widened for few (expanded percentiles). CER: over the longer of reference and "
+        "hypothesis.",
         *(f"{system.name}: {note}." for system in report.systems for note in system.notes),
         *report.notes,
     ]
@@ -80,8 +81,9 @@ def _comparison_table(report: ErrorReport) -> Table:
     notes.append(
         "WER difference in points, below 0 is better than the first. Better: share of resamples in "
         "which it is. z and p: matched-pairs test on errors per utterance, whole utterances as "
-        "segments. Permutation p: exchanging the two systems by utterance, which the verdict goes "
-        "by. It is about these hypotheses; other seeds of training would give others."
+        "segments. Permutation p: exchanging the two systems by speaker where "
+        f"{FEWEST_SPEAKERS} or more are known, else by utterance; the verdict goes by it. It "
+        "is about these hypotheses; other seeds of training would give others."
     )
     if made > 1:
         notes.append(f"{made} comparisons at once: each must reach p < 0.05 / {made} (Bonferroni).")

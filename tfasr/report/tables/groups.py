@@ -9,7 +9,7 @@ from tfasr.analysis.report import Report
 from tfasr.display.table import NEVER, UNKNOWN, Table
 from tfasr.report.tables.records import factor_records, group_records, policy_records
 from tfasr.report.tables.runs import minutes_text
-from tfasr.tta.groups import runs_to_detect
+from tfasr.tta.power import runs_to_detect
 from tfasr.tta.targets import Target
 
 _FACTOR_HEADINGS = {
@@ -119,9 +119,12 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
     rows = []
     notes = [
         "Never is longer than any time. Without extremes: without the fastest and the slowest of "
-        "5 or more. CV: standard deviation over mean. Restricted mean: from the Kaplan-Meier "
-        f"curve, up to the longest time observed. {UNKNOWN}: too few runs, or too many never. An "
-        "interval's end below 0 is written as 0.",
+        "5 or more. 95 % of mean: of the times at which the target was truly crossed, somewhere "
+        "between the last miss and the first hit, so that first hits lie late in it. CV: standard "
+        "deviation over mean, of times interpolated between evaluations where there are such. "
+        "Between evaluations: the mean width of the brackets, up to which a time is known. "
+        "Restricted mean: from the Kaplan-Meier curve, up to the longest time observed. "
+        f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0.",
     ]
     for index, result in enumerate(results):
         found = result.statistics
@@ -135,6 +138,7 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
                 minutes_text(report, found.mean_without_extremes_s),
                 _range(report, interval),
                 _percent(found.coefficient_of_variation),
+                minutes_text(report, found.bracket_s),
                 minutes_text(report, found.restricted_mean_s),
             ]
         )
@@ -142,10 +146,11 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
             notes.append(finding(results[0], result))
         if power:
             notes.append(_power(result))
+    notes += _verdicts(results)
     return Table(
         f"{target_label(*results[0].target)} over the runs of each configuration",
         ["Runs", "n", "reached", "median\nmin", "without\nextremes", "95 % of mean", "CV %",
-         "restricted\nmean"],
+         "between\nevaluations", "restricted\nmean"],
         rows,
         notes,
         colours=[result.members[0] for result in results],
@@ -154,16 +159,48 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
     )  # fmt: skip
 
 
-def _power(result: GroupResult) -> str:
-    variation = result.statistics.coefficient_of_variation
-    if variation is None:
-        return f"{result.group}: two runs that reach the target would tell how many show a gap."
-    needed = runs_to_detect(variation)
-    return (
-        f"{result.group}: at its CV of {100 * variation:.1f} %, "
-        f"{'more than 1000' if needed is None else needed} runs per arm would show a gap of 10 % "
-        "(5 % level, 80 % power)."
+def _verdicts(results: Sequence[GroupResult]) -> list[str]:
+    """Says what the report's verdicts go by; nothing where it has none."""
+    tests = [one.comparison.comparisons for one in results if one.comparison]
+    if not any(one.comparison and one.comparison.p_value is not None for one in results):
+        return []
+    said = (
+        "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
+        "allow for the brackets of the times"
     )
+    if max(tests) > 1:
+        said += (
+            f", and are 95 % each; p is adjusted for the report's {max(tests)} comparisons by "
+            "Holm's method, so that any false verdict at all has a probability of at most 5 %. An "
+            "interval without 1 may therefore be undecided"
+        )
+    return [f"{said}."]
+
+
+def _power(result: GroupResult) -> str:
+    found = result.statistics
+    variation, bracket = found.coefficient_of_variation, _bracket_share(result)
+    if variation is None or bracket is None:
+        return f"{result.group}: two runs that reach the target would tell how many show a gap."
+    needed = runs_to_detect(variation, bracket=bracket)
+    known = f"{result.group}: at its CV of {100 * variation:.1f} % and with evaluations every "
+    known += f"{100 * bracket:.2g} % of its time, "
+    if bracket >= 0.10:
+        return f"{known}no number of runs would show a gap of 10 %: evaluate more often."
+    return (
+        f"{known}{'more than 1000' if needed is None else needed} runs per arm would show a gap of "
+        "10 % (5 % level, 80 % power)."
+    )
+
+
+def _bracket_share(result: GroupResult) -> float | None:
+    """Returns the time between evaluations as a share of the time to the target."""
+    shares = [
+        b.first_hit_s / b.last_miss_s - 1
+        for b in result.brackets
+        if b.first_hit_s is not None and b.last_miss_s > 0
+    ]
+    return sum(shares) / len(shares) if shares else None
 
 
 def _range(report: Report, interval: tuple[float, float] | None) -> str:

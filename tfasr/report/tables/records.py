@@ -127,12 +127,17 @@ def group_row(result: GroupResult) -> dict[str, Cell]:
         "mean_95_low_s": low,
         "mean_95_high_s": high,
         "coefficient_of_variation": found.coefficient_of_variation,
+        "bracket_s": found.bracket_s,
         "restricted_mean_s": found.restricted_mean_s,
         "restriction_s": found.restriction_s,
         "ratio_to_first": compared.ratio if compared else None,
         "ratio_95_low": ratio_low,
         "ratio_95_high": ratio_high,
+        "ratio_of_middles": compared.ratio_of_middles if compared else None,
+        "interpolated_ratio": compared.interpolated_ratio if compared else None,
         "p_value": compared.p_value if compared else None,
+        "p_adjusted": compared.adjusted_p if compared else None,
+        "permutation_p": compared.permutation_p if compared else None,
     }
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from tfasr.analysis.findings import one_run_each
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report, eval_s, train_s
 from tfasr.display.intervals_look import INTERVAL_LABELS
@@ -51,7 +52,7 @@ def _accuracy_table(report: Report) -> Table:
                 ["relative", *(_relative(report, row, index) for row in range(len(names)))]
             )
     columns.append(["epochs\nrun", *(str(run.epochs) for run in report.runs)])
-    relative = [f"Relative: the time as a share of that of {names[0]}."] if len(names) > 1 else []
+    relative = [_relative_note(report)] if len(names) > 1 else []
     run_notes = [f"{run.name}: {note}." for run in report.runs for note in run.notes]
     return _table(
         "Time to accuracy",
@@ -59,6 +60,13 @@ def _accuracy_table(report: Report) -> Table:
         [rule_text(report), *relative, *report.notes, *run_notes],
         accuracy_records(report),
     )
+
+
+def _relative_note(report: Report) -> str:
+    said = f"Relative: the time as a share of that of {report.runs[0].name}"
+    if len({run.group for run in report.runs}) < len(report.runs):
+        return f"{said}, run by run; what groups of runs say together stands below."
+    return f"{said}, of one run each (n = 1): {one_run_each()}."
 
 
 def _time_table(report: Report) -> Table:
