@@ -132,6 +132,12 @@ def test_a_target_met_at_the_first_evaluation_has_no_lower_end():
     assert (five.test, five.p_value, five.sooner) == ("gehan", pytest.approx(2 / 252), "second")
 
 
+def test_neither_spread_nor_bracket_is_nothing_to_judge_by():
+    found = compare_groups(hits(10, 10, 10, width=0), hits(20, 20, 20, width=0))
+    assert found.ratio == pytest.approx(2)
+    assert found.interval is found.p_value is found.sooner is None
+
+
 def with_p(*p_values):
     base = compare_groups(hits(10, 11, 12), hits(20, 21, 22))
     return [replace(base, p_value=p, adjusted_p=p) for p in p_values]

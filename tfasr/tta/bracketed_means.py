@@ -69,8 +69,9 @@ def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
     middles, n = (low + high) / 2, low.shape[-1]
     width = np.mean(high - low, axis=-1)
     variance = np.var(middles, axis=-1, ddof=1)
-    ratio = np.divide(variance, width**2, out=np.zeros_like(variance), where=width > 0)
-    bound = width / 2 * np.exp(-2 * np.pi**2 * ratio)
+    with np.errstate(over="ignore"):  # the spread may be any multiple of a width near 0
+        spread = np.divide(np.sqrt(variance), width, out=np.zeros_like(width), where=width > 0)
+        bound = width / 2 * np.exp(-2 * (np.pi * spread) ** 2)
     error = np.sqrt(np.maximum(variance, width**2 / 48) / n)
     return BracketedMean(np.mean(middles, axis=-1), error, bound, width, n)
 

@@ -128,6 +128,8 @@ def compare_groups(first: Sequence[Bracket], second: Sequence[Bracket]) -> Group
         return found
     welch = mean_difference(*(bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)))
     p_value = float(welch.p_value)
+    if not welch.reach > 0:
+        return found  # neither a spread nor a bracket: nothing to judge a gap by
     return replace(
         found,
         interval=_exponentials(shift, float(welch.reach)),
