@@ -1,4 +1,4 @@
-"""The simulations behind docs/statistics.md: that they run, and that what they say can be believed."""
+"""The simulations behind docs/statistics.md: that they run, and can be believed."""
 
 import itertools
 import json
@@ -31,7 +31,7 @@ def test_intervals_cover_where_first_hits_do_not(found):
         assert row["false_faster"] < 8
     dominated = rows[1.0, 5, 0.02, 5]
     assert min(dominated["coverage_first_hits"].values()) < 60
-    assert rows[2.0, 5, 0.02, 20]["false_faster_first_hits"] > 25
+    assert rows[2.0, 5, 0.02, 5]["false_faster_first_hits"] > 25
     # The brackets do not matter: the interval is Welch's, and not wider.
     assert np.mean(list(rows[1.0, 5, 0.2, 20]["coverage"].values())) < 97.5
 
