@@ -78,6 +78,15 @@ def sync_folder(folder: Path) -> None:
         sync(folder)
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it that are missing, so that their names are on the disk."""
+    above = [folder, *folder.parents]
+    missing = [path for path in above if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync_folder(path.parent)
+
+
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
     """Holds a lock while the block runs; the kernel releases it when the process ends, however.

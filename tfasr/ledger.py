@@ -49,7 +49,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfasr.durable import take_lock
+from tfasr.durable import sync_folder, take_lock
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
@@ -172,6 +172,7 @@ class Ledger:
         except BaseException:
             self._file.close()
             raise
+        sync_folder(self.run_dir)  # which may have been given the ledger's name just now
         self._end_cut_line()
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()

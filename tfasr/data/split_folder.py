@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE
-from tfasr.durable import PARTIAL_SUFFIX, locked, write_whole
+from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, write_whole
 from tfasr.errors import UsageError
 
 PLAN_FILE = "plan.json"
@@ -56,7 +56,7 @@ def own_split_folder(folder: Path) -> Iterator[None]:
         UsageError: if it is somebody else's, or another process is preparing it.
     """
     check_split_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     held = (
         f"Only one process may prepare a split. {folder} is being prepared by another one: wait "
         "for it, or choose another --shard_dir."

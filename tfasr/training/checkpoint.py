@@ -15,7 +15,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.durable import PARTIAL_SUFFIX, sync_folder, whole_file, write_whole
+from tfasr.durable import PARTIAL_SUFFIX, make_folder, sync_folder, whole_file, write_whole
 from tfasr.errors import RunError, UsageError
 from tfasr.run_files import BEST_CHECKPOINT, CHECKPOINTS_FOLDER
 
@@ -82,7 +82,7 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
         RunError: if a weight is not finite: whoever resumed from it could never train on.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     path = folder / f"step-{state.step:08d}.npz"
     arrays = {name: plain_array(value) for name, value in state_variables(model).items()}
     bad = non_finite(arrays, len(model.variables))

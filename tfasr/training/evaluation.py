@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedUtterance
 from tfasr.decoding.decoder import Decoder, Hypothesis
-from tfasr.durable import whole_file
+from tfasr.durable import make_folder, whole_file
 from tfasr.errors import RunError
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.training.ctc_model import CtcModel
@@ -37,7 +37,7 @@ class EvaluationResult:
 
     def write_hypotheses(self, path: Path) -> None:
         """Writes one JSON object an utterance: id, reference, hypothesis, score, speaker."""
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with whole_file(path) as file:
             for utterance, hypothesis in zip(self.utterances, self.hypotheses, strict=True):
                 line = {

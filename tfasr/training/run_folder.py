@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tfasr.checked_files import read_object
-from tfasr.durable import PARTIAL_SUFFIX, locked, write_whole
+from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, write_whole
 from tfasr.errors import UsageError
 from tfasr.ledger import Ledger, last_value, read_events
 from tfasr.run_files import (
@@ -84,7 +84,7 @@ def own_run_folder(
             or the run to resume had another configuration or other shards.
     """
     missing = not run_dir.exists()
-    run_dir.mkdir(parents=True, exist_ok=True)
+    make_folder(run_dir)
     held = (
         f"Only one process may write a run. {run_dir} is being written by another one: wait for "
         "it, stop it, or choose another --run_dir."
