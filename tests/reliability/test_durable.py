@@ -1,5 +1,7 @@
 """Files that are whole or as before, and locks that a killed process leaves to the next."""
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -49,3 +51,13 @@ def test_a_lock_is_refused_while_held_and_free_after_a_kill(tmp_path):
     with locked(path, "nobody"):
         assert path.exists()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
+    def no_locks(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with locked(tmp_path / "lock", "held"):
+        pass
+    assert "this file system has no locks" in caplog.text
