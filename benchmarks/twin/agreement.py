@@ -49,7 +49,7 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
 def _move_weights(model) -> None:
     """Moves what is no matrix, which all models begin with alike: biases, scales, statistics."""
     rng = np.random.default_rng(0)
-    for variable in model.acoustic_model.weights:
+    for variable in model.recogniser.weights:
         if len(variable.shape) == 1 and variable.dtype == "float32":
             # Upwards alone: a variance must stay positive.
             variable.assign_add(rng.uniform(0, 0.3, variable.shape).astype("float32"))
@@ -78,7 +78,7 @@ def _run_torch(model, batch, training: bool) -> tuple[np.ndarray, np.ndarray]:
     from twin.torch_model import TorchTwin
     from twin.weights import copy_to_torch
 
-    acoustic_model = model.acoustic_model
+    acoustic_model = model.recogniser
     twin = TorchTwin(acoustic_model.config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
     copy_to_torch(acoustic_model, twin)
     twin.train(training)
@@ -94,8 +94,8 @@ def _run_stock_keras(model, batch) -> tuple[np.ndarray, np.ndarray]:
 
     from twin.stock_keras import StockModel, copy_to_stock_keras
 
-    stock = StockModel(model.acoustic_model.config, NUM_CLASSES, NUM_FEATURES)
-    copy_to_stock_keras(model.acoustic_model, stock.network)
+    stock = StockModel(model.recogniser.config, NUM_CLASSES, NUM_FEATURES)
+    copy_to_stock_keras(model.recogniser, stock.network)
     tensors = {name: tf.constant(value) for name, value in batch.items()}
     logits = stock.network(tensors["features"], training=False)
     return stock.losses(tensors, training=False).numpy(), logits.numpy()

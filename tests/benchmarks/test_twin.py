@@ -54,7 +54,7 @@ def test_weights_of_other_sizes_are_refused():
     from twin.torch_model import TorchTwin
     from twin.weights import copy_to_torch
 
-    model = build_model(Experiment(model=SMALL), Alphabet(), compiled=False).acoustic_model
+    model = build_model(Experiment(model=SMALL), Alphabet(), compiled=False).recogniser
     other = TorchTwin(SMALL, NUM_CLASSES, NUM_FEATURES + 1, mask_statistics=True)
     with pytest.raises(ValueError, match="same sizes"):
         copy_to_torch(model, other)
@@ -77,7 +77,7 @@ def test_both_learn_the_same_from_equal_weights():
     experiment = Experiment(model=config, training=TrainingConfig(optimizer=adadelta))
     model = build_model(experiment, Alphabet(), compiled=True)
     other = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
-    copy_to_torch(model.acoustic_model, other)
+    copy_to_torch(model.recogniser, other)
     parameters = [p for p in other.parameters() if p.requires_grad]
     optimizer, rate = torch_adadelta(adadelta(), parameters)
     ours, theirs = [], []
@@ -116,7 +116,7 @@ def test_the_initial_weights_follow_tfasrs_scheme():
     )
     torch.manual_seed(1)
     other = TorchTwin(config, num_classes=30, num_features=93, mask_statistics=True)
-    model = build_model(Experiment(model=config), Alphabet(), compiled=False).acoustic_model
+    model = build_model(Experiment(model=config), Alphabet(), compiled=False).recogniser
     layer, ours = other.recurrent[0], model.recurrent[0].cell
     np.testing.assert_array_equal(layer.bias_ih_l0.detach(), ours.bias.value.numpy())
     recurrent = layer.weight_hh_l0.detach().T

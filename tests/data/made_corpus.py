@@ -13,6 +13,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.data.packing import Packing
 from tfasr.data.prepare import pack_split
 from tfasr.data.shards import ShardConfig
+from tfasr.models.acoustic_model import AcousticModelConfig
 
 HEADER = "path\tspeaker\tseconds\ttext\n"
 TINY_FEATURES = FeatureConfig(num_mel_bins=8, num_mfcc=2)
@@ -46,8 +47,7 @@ def packing(per_shard: int = 4, features: FeatureConfig = TINY_FEATURES, **shard
         alphabet=Alphabet(),
         features=features,
         shards=ShardConfig(utterances_per_shard=per_shard, **shards),
-        conv_kernel=5,
-        conv_stride=2,
+        model=AcousticModelConfig(conv_kernel=5, conv_stride=2),
     )
 
 

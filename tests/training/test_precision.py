@@ -46,7 +46,7 @@ def test_each_precision_learns_saves_and_resumes(precision, tmp_path):
     dtypes = {v.dtype for v in [*model.trainable_variables, *model.optimizer.variables]}
     assert {dtype for dtype in dtypes if "float" in dtype} == {"float32"}
     assert model(batch).dtype == tf.float32
-    assert model.acoustic_model.recurrent[0].compute_dtype == precision.removeprefix("mixed_")
+    assert model.recogniser.recurrent[0].compute_dtype == precision.removeprefix("mixed_")
     path = save_checkpoint(tmp_path, model, TrainingState(step=4), keep=1)
     resumed = build_model(config, Alphabet(), compiled=True)
     assert restore(path, resumed).step == 4

@@ -149,9 +149,9 @@ def test_an_experiment_is_read_back_as_it_was_saved(run_dir):
     assert loaded.decoder == DecoderConfig()
 
 
-def test_shards_of_another_convolution_are_refused(shard_dir, tmp_path):
-    config = Experiment(model=AcousticModelConfig(conv_stride=3), pipeline=PIPELINE)
-    with pytest.raises(UsageError, match="kernel and stride"):
+def test_shards_whose_utterances_the_model_leaves_without_a_path_are_refused(shard_dir, tmp_path):
+    config = Experiment(model=AcousticModelConfig(conv_stride=30), pipeline=PIPELINE)
+    with pytest.raises(UsageError, match="CTC path.*'acoustic_model'.*Prepare 'train' again"):
         train(config, shard_dir=shard_dir, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -20,7 +20,7 @@ from tfasr.data.audio import read_audio
 from tfasr.data.features import FeatureConfig, compute_features
 from tfasr.data.shard_index import FORMAT, ShardedUtterance, file_sha256
 from tfasr.data.shards import FeatureSums, ShardConfig, encode_record, write_shard
-from tfasr.layers.geometry import conv_output_frames
+from tfasr.models.recogniser import RecogniserConfig, frame_geometry, output_frames
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,14 @@ class Packing:
         alphabet: how transcripts are spelled.
         features: what is computed of the samples.
         shards: how they are packed.
-        conv_kernel: feature frames that the model's convolution sees at once.
-        conv_stride: feature frames from one output frame to the next.
+        model: decides by its output frames which utterances are too short.
         audio_reader: "soundfile" or "tfio".
     """
 
     alphabet: Alphabet
     features: FeatureConfig
     shards: ShardConfig
-    conv_kernel: int
-    conv_stride: int
+    model: RecogniserConfig
     audio_reader: str = "soundfile"
 
     def content(self) -> dict[str, Any]:
@@ -52,7 +50,7 @@ class Packing:
             "alphabet": dataclasses.asdict(self.alphabet),
             "features": features,
             "packing": to_json(self.shards),
-            "conv": [self.conv_kernel, self.conv_stride],
+            "conv": frame_geometry(self.model),
             "audio_reader": self.audio_reader,
         }
 
@@ -60,7 +58,7 @@ class Packing:
         """Returns the model's frames for so many seconds of audio; below 1 where none fits."""
         samples = round(duration_s * self.features.sample_rate_hz)
         frames = self.features.num_frames(samples)
-        return conv_output_frames(frames, self.conv_kernel, self.conv_stride)
+        return output_frames(self.model, frames)
 
 
 def content_hash(packing: Packing, utterances: list[Utterance]) -> str:

@@ -42,7 +42,8 @@ def prepare(
         subsets: folders of LibriSpeech that make up the split, such as ["train-clean-5"].
         features: a `FeatureConfig`; the paper's by default.
         shards: a `ShardConfig`.
-        model: an `AcousticModelConfig`; its convolution decides which utterances are too short.
+        model: config of a model, the paper's by default; its output frames decide which utterances
+            are too short.
         alphabet: an `Alphabet`; English by default.
         max_bad_fraction: largest share of bad utterances before the split is refused.
         num_workers: threads; all cores by default.
@@ -66,17 +67,16 @@ def prepare(
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
-    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.models.recogniser import MODELS, ModelConfig
 
     check_audio_reader(audio_reader)
     _check(split, manifest or subsets, max_bad_fraction, num_workers)
-    shards, model = shards or ShardConfig(), model or AcousticModelConfig()
+    shards = shards or ShardConfig()
     packing = Packing(
         alphabet=alphabet or Alphabet(),
         features=features or FeatureConfig(),
         shards=shards,
-        conv_kernel=model.conv_kernel,
-        conv_stride=model.conv_stride,
+        model=model or MODELS[ModelConfig().name](),
         audio_reader=audio_reader,
     )
     indexes = {}

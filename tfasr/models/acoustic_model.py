@@ -1,5 +1,6 @@
 """The paper's acoustic model, written against Keras 3 alone."""
 
+import dataclasses
 from typing import Literal
 
 import keras
@@ -9,6 +10,8 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.dropout import Dropout
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.recurrent.lstm import LSTM
+from tfasr.models.flops import forward_flops, training_flops
+from tfasr.models.footprint import estimated_step_bytes, least_parameters
 
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -53,6 +56,38 @@ class AcousticModelConfig:
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.num_lstm_layers >= 0, self, "num_lstm_layers", "at least 0")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
+
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
+    ) -> "AcousticModel":
+        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
+        return AcousticModel(self, num_classes, seed, dtype=dtype)
+
+    def output_lengths(self, lengths):
+        """Returns the output frames of so many feature frames."""
+        return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
+
+    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+        """Returns the operations of an utterance's matrix products."""
+        count = training_flops if training else forward_flops
+        return count(self, num_features, num_classes, 1, frames)
+
+    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+        """Returns an estimate of the peak memory of a process that trains on such batches."""
+        return estimated_step_bytes(self, num_features, parameters, batch, frames)
+
+    def least_parameters(self, num_features: int, num_classes: int) -> int:
+        """Returns about how many weights the model has, never more."""
+        return least_parameters(self, num_features, num_classes)
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether logits never depend on later frames than the convolution's."""
+        return not self.bidirectional
+
+    def portable(self) -> "AcousticModelConfig":
+        """Returns the same model with Keras's own LSTM loop, which exporters know."""
+        return dataclasses.replace(self, lstm_kernel="generic")
 
 
 class AcousticModel(keras.Model):
@@ -128,14 +163,14 @@ class AcousticModel(keras.Model):
         )
 
     @property
-    def lstm_kernels(self) -> set[str]:
+    def kernels(self) -> set[str]:
         """What computes the recurrence, see `recurrent.lstm.LSTM`; empty before any call."""
         layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
         return {layer.last_kernel for layer in layers if layer.last_kernel}
 
     def output_lengths(self, feature_lengths):
         """Returns the output frames of so many feature frames."""
-        return conv_output_frames(feature_lengths, self.config.conv_kernel, self.config.conv_stride)
+        return self.config.output_lengths(feature_lengths)
 
     def build(self, input_shape=None):
         """Makes all weights for features of the shape ``(batch, frames, num_features)``."""

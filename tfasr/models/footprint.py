@@ -1,7 +1,8 @@
 """How much memory a training step of the acoustic model takes, about, without trying it."""
 
+from typing import Any
+
 from tfasr.layers.geometry import conv_output_frames
-from tfasr.models.acoustic_model import AcousticModelConfig
 
 # What Python, TensorFlow and compiled code take before the first batch.
 _BASE_BYTES = 900 * 2**20
@@ -16,12 +17,12 @@ _BYTES = 4  # states and gates are float32 under mixed precision too
 
 
 def estimated_step_bytes(
-    config: AcousticModelConfig, num_features: int, parameters: int, batch: int, frames: int
+    config: Any, num_features: int, parameters: int, batch: int, frames: int
 ) -> int:
     """Estimates the peak memory of a process that trains on batches of this size.
 
     Args:
-        config: sizes.
+        config: an `AcousticModelConfig`.
         num_features: features per frame.
         parameters: of the model.
         batch: utterances that go through the model together.
@@ -36,11 +37,11 @@ def estimated_step_bytes(
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + batch * per_utterance)
 
 
-def least_parameters(config: AcousticModelConfig, num_features: int, num_classes: int) -> int:
+def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
     """Returns about how many weights a model has, never more: biases and scales are left out.
 
     Args:
-        config: sizes.
+        config: an `AcousticModelConfig`.
         num_features: features per frame.
         num_classes: characters and blank.
     """

@@ -8,9 +8,13 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import check_beam
 from tfasr.errors import UsageError
-from tfasr.layers.geometry import conv_output_frames
-from tfasr.models.acoustic_model import AcousticModel
-from tfasr.models.footprint import least_parameters
+from tfasr.models.build import build_recogniser
+from tfasr.models.recogniser import (
+    RecogniserConfig,
+    least_parameters,
+    model_name,
+    output_frames,
+)
 from tfasr.telemetry.memory import available_bytes
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
@@ -26,23 +30,15 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
     alphabets = {name: split.index["alphabet"] for name, split in splits.items()}
     if len({json.dumps(a, sort_keys=True) for a in alphabets.values()}) > 1:
         raise UsageError(f"All splits must be prepared with one alphabet. Received: {alphabets}.")
-    model = experiment.model
     for name, split in splits.items():
-        if split.index["conv"] != [model.conv_kernel, model.conv_stride]:
-            raise UsageError(
-                "Shards must be prepared for the model's convolution, which decides which "
-                f"utterances have a CTC path. {split.folder} was prepared for kernel and stride "
-                f"{split.index['conv']}, the model has {[model.conv_kernel, model.conv_stride]}. "
-                f"Prepare {name!r} again with the same --gin_file."
-            )
+        _check_paths(name, split, experiment.model)
     return Alphabet(**next(iter(alphabets.values())))
 
 
 def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabet) -> None:
     """Raises UsageError if the decoder's memory would not suffice for a split's utterances."""
-    model = experiment.model
     longest = max((utterance.frames for utterance in split.utterances), default=0)
-    frames = conv_output_frames(longest, model.conv_kernel, model.conv_stride)
+    frames = output_frames(experiment.model, longest)
     check_beam(experiment.decoder, alphabet.num_classes, frames, available_bytes())
 
 
@@ -54,14 +50,29 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
     parameters = least_parameters(
         experiment.model, experiment.features.num_features, alphabet.num_classes
     )
+    if parameters is None:
+        return
     # Weights, gradients and a slot of the optimizer, of four bytes each.
     needed, available = 12 * parameters, available_bytes()
     if needed > available:
         raise UsageError(
             f"The model's weights must fit into {available / 2**30:.1f} GiB of memory. "
             f"{type(experiment.model).__name__} asks for at least {parameters:.3g} parameters, "
-            f"which need {needed / 2**30:.3g} GiB in training: make the model smaller, such as "
-            "fewer lstm_units."
+            f"which need {needed / 2**30:.3g} GiB in training: make the model smaller."
+        )
+
+
+def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> None:
+    """Raises UsageError if the model leaves an utterance fewer frames than its labels need."""
+    without = [u for u in split.utterances if output_frames(model, u.frames) < u.frames_needed]
+    if without:
+        first = without[0]
+        raise UsageError(
+            "Every utterance must have a CTC path: as many output frames as its labels need. "
+            f"{len(without)} of {len(split.utterances)} in {split.folder} have none with the model "
+            f"{model_name(model)!r}, such as {first.id}: {first.frames} feature frames become "
+            f"{output_frames(model, first.frames)}, and its labels need {first.frames_needed}. "
+            f"Prepare {name!r} again with this model's --gin_file, which leaves them out."
         )
 
 
@@ -87,17 +98,24 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
     """Returns a built model in the current strategy's scope.
 
     Args:
-        experiment: names sizes, precision, seed and optimizer.
+        experiment: names model, precision, seed and optimizer.
         alphabet: decides the number of classes.
         compiled: whether it gets its optimizer, built too.
+
+    Raises:
+        UsageError: if the model is not what it must be, see `tfasr.models.build`.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
-    acoustic_model = AcousticModel(
-        experiment.model, alphabet.num_classes, training.seed, dtype=training.precision
+    recogniser = build_recogniser(
+        experiment.model,
+        experiment.features.num_features,
+        alphabet.num_classes,
+        seed=training.seed,
+        dtype=training.precision,
     )
     model = CtcModel(
-        acoustic_model, experiment.features.num_features, training.gradient_accumulation_steps
+        recogniser, experiment.model.output_lengths, training.gradient_accumulation_steps
     )
     if compiled:
         optimizer = make_optimizer(training)

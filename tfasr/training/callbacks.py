@@ -13,6 +13,7 @@ import numpy as np
 from tfasr.data.shards import ShardedSplit
 from tfasr.errors import RunError
 from tfasr.ledger import Ledger
+from tfasr.models.recogniser import kernels
 from tfasr.run_files import HYPOTHESES_FOLDER
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
 from tfasr.training.evaluation import EvaluationResult, Evaluator, PendingEvaluation
@@ -69,9 +70,9 @@ class BookSteps(keras.callbacks.Callback):
             raise RunError(self._describe(logs, state))
         self._ledger.event("train_step", _facts(logs), **where)
         if batch == 0 and state.step_in_epoch == 0 and state.epoch == 1:
-            kernels = sorted(self.model.acoustic_model.lstm_kernels)
-            self._ledger.event("lstm_kernel", kernels)
-            log.info("LSTM: %s", ", ".join(kernels))
+            used = sorted(kernels(self.model.recogniser))
+            self._ledger.event("lstm_kernel", used)
+            log.info("recurrence: %s", ", ".join(used) or "n/a")
 
     def _describe(self, logs: dict[str, Any], state: TrainingState) -> str:
         bad = set(logs["positions"][~np.isfinite(logs["utterance_loss"])].tolist())

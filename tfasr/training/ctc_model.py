@@ -1,4 +1,4 @@
-"""A Keras model that trains an acoustic model with CTC and times every step."""
+"""A Keras model that trains a recogniser with CTC and times every step."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +10,13 @@ import tensorflow as tf
 
 from tfasr.data.pipeline import Batch
 from tfasr.losses import ctc_loss
-from tfasr.models.acoustic_model import AcousticModel
 from tfasr.training.optimizer.accumulation import accumulate
 from tfasr.training.optimizer.make import summed_gradients
 from tfasr.training.traces import StepTraces
 
 
 class CtcModel(keras.Model):
-    """Wraps an acoustic model for `fit` on the batches of `tfasr.data.pipeline.BatchSource`.
+    """Wraps a recogniser for `fit` on the batches of `tfasr.data.pipeline.BatchSource`.
 
     Make and build it in the scope of the strategy it trains under. `fit` calls `train_function`
     once a step; its logs hold ``loss`` (mean over the global batch), ``utterance_loss`` and
@@ -25,8 +24,8 @@ class CtcModel(keras.Model):
     and the seconds ``input_wait_s``, ``compile_s`` and ``train_s``.
 
     Args:
-        acoustic_model: what is trained; built here.
-        num_features: features per frame.
+        recogniser: what is trained, built: see `tfasr.models.recogniser`.
+        output_lengths: from valid feature frames to valid output frames.
         accumulation_steps: parts of a device's share of a batch that go through the model one
             after the other; their gradients are added up, and clipped and applied once.
 
@@ -35,27 +34,30 @@ class CtcModel(keras.Model):
     """
 
     def __init__(
-        self, acoustic_model: AcousticModel, num_features: int, accumulation_steps: int = 1
+        self,
+        recogniser: keras.Model,
+        output_lengths: Callable[[tf.Tensor], tf.Tensor],
+        accumulation_steps: int = 1,
     ):
         super().__init__(name="ctc_model")
-        self.acoustic_model = acoustic_model
+        self.recogniser = recogniser
+        self.output_lengths = output_lengths
         self.accumulation_steps = accumulation_steps
         self.traces = StepTraces()
         self._step: Callable | None = None
-        acoustic_model.build((None, None, num_features))
         self.built = True
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         """Everything is built already; Keras's way would use up a batch of every epoch."""
 
     def call(self, batch: Batch, training: bool = False) -> tf.Tensor:
-        """Returns logits, see `AcousticModel.call`."""
-        return self.acoustic_model(batch["features"], batch["feature_lengths"], training=training)
+        """Returns logits, see `tfasr.models.recogniser.RecogniserConfig.make`."""
+        return self.recogniser(batch["features"], batch["feature_lengths"], training=training)
 
     def utterance_losses(self, batch: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the CTC losses ``(batch,)`` and the logits ``(batch, frames, classes)``."""
         logits = self(batch, training=training)
-        lengths = self.acoustic_model.output_lengths(batch["feature_lengths"])
+        lengths = self.output_lengths(batch["feature_lengths"])
         losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
         return losses, logits
 

@@ -110,7 +110,7 @@ class Evaluator:
         @tf.function(input_signature=[self._batches.element_spec])
         def forward(batch):
             losses, logits = model.utterance_losses(batch, training=False)
-            lengths = model.acoustic_model.output_lengths(batch["feature_lengths"])
+            lengths = model.output_lengths(batch["feature_lengths"])
             return tf.nn.log_softmax(logits), lengths, losses
 
         self._forward = forward

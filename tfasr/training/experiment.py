@@ -18,7 +18,13 @@ from tfasr.data.pipeline import PipelineConfig
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recogniser import (
+    MODELS,
+    ModelConfig,
+    RecogniserConfig,
+    model_from_json,
+    model_source,
+)
 from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
 
 BEFORE = {
@@ -95,14 +101,28 @@ class TrainingConfig:
         require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
 
 
+def default_model() -> RecogniserConfig:
+    """Returns the paper's model."""
+    return MODELS[ModelConfig().name]()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """All configs of a run; the defaults are the paper's model and features."""
+    """All configs of a run; the defaults are the paper's model and features.
+
+    Attributes:
+        features: what a frame holds.
+        pipeline: how batches are made.
+        augmentation: what is done to training batches.
+        model: sizes of the model, of a class in `tfasr.models.recogniser.MODELS`.
+        decoder: what writes the hypotheses.
+        training: how it is trained.
+    """
 
     features: FeatureConfig = field(default_factory=FeatureConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
     augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
-    model: AcousticModelConfig = field(default_factory=AcousticModelConfig)
+    model: RecogniserConfig = field(default_factory=default_model)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
@@ -125,8 +145,9 @@ class Experiment:
         return dataclasses.replace(self, **changed)
 
     def to_json(self) -> dict:
-        """Returns the configs as JSON; the optimizer by its settings."""
+        """Returns the configs as JSON; the optimizer by its settings, the model by its name too."""
         content = {f.name: to_json(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        content["recogniser"] = model_source(self.model)
         optimizer = self.training.optimizer().get_config()
         content["training"]["optimizer"] = json.loads(json.dumps(optimizer, default=str))
         return content
@@ -142,7 +163,7 @@ class Experiment:
         """Reads a run's configs back; the optimizer stays the default, as it made no part of them.
 
         Raises:
-            UsageError: if the folder holds no run.
+            UsageError: if the folder holds no run, or its model is not registered.
         """
         path = run_dir / EXPERIMENT_FILE
         if not path.is_file():
@@ -157,10 +178,27 @@ class Experiment:
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise UsageError(f"{path} must hold a run's configs: {error}. {remedy}") from None
 
+    @staticmethod
+    def completed(content: dict) -> dict:
+        """Returns what `to_json` returned once, with what that tfasr did not know."""
+        defaults = Experiment().to_json()
+        name = content.get("recogniser", defaults["recogniser"]).get("name")
+        if name in MODELS:
+            fields = dataclasses.fields(MODELS[name])
+            known = {f.name: f.default for f in fields if f.default is not dataclasses.MISSING}
+            defaults["model"] = json.loads(json.dumps(known))
+        return {
+            group: {**values, **BEFORE.get(group, {}), **content.get(group, {})}
+            for group, values in defaults.items()
+        }
+
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
         """Reads what `to_json` returned; the optimizer stays the default."""
         content = {group: {**BEFORE.get(group, {}), **own} for group, own in content.items()}
         content["training"].pop("optimizer")
+        # What tfasr 0.1.0 wrote names no model: there was one.
+        model = model_from_json(content.pop("recogniser", None), content.pop("model"))
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
-        return cls(**{name: classes[name](**values) for name, values in content.items()})
+        configs = {name: classes[name](**values) for name, values in content.items()}
+        return cls(model=model, **configs)

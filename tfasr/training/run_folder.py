@@ -34,7 +34,7 @@ from tfasr.run_files import (
     RUN_FILE,
 )
 from tfasr.telemetry.system import describe_system
-from tfasr.training.experiment import BEFORE, Experiment
+from tfasr.training.experiment import Experiment
 
 # What may be there before the first step; a start that comes to none takes it away again.
 _WRITTEN_AT_START = (
@@ -151,18 +151,15 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
     saved = read_object(
         run_dir / EXPERIMENT_FILE, "Without it a run cannot be resumed: begin a new one."
     )
-    # What an older tfasr did not know yet was as it is by default, but for what has changed.
-    defaults = Experiment().to_json()
-    if not all(isinstance(saved.get(group, {}), dict) for group in defaults):
+    if not all(isinstance(group, dict) for group in saved.values()):
         raise UsageError(f"{run_dir / EXPERIMENT_FILE} must hold an object for each group.")
-    then = {
-        group: {**defaults[group], **BEFORE.get(group, {}), **saved.get(group, {})}
-        for group in defaults
-    }
+    then = Experiment.completed(saved)
     wanted = json.loads(json.dumps(experiment.to_json()))
     for content in (then, wanted):
         # Keras numbers the optimizers that a process makes.
         content["training"]["optimizer"].pop("name", None)
+        # A model stays the same wherever its code lies.
+        content["recogniser"].pop("module", None)
     differing = [
         f"{group}.{name}: {then[group].get(name)!r} then, {wanted[group].get(name)!r} now"
         for group in wanted

@@ -27,7 +27,7 @@ class SentenceSampler:
 
     @tf.function
     def _forward(self) -> tuple[tf.Tensor, tf.Tensor]:
-        lengths = self._model.acoustic_model.output_lengths(self._batch["feature_lengths"])
+        lengths = self._model.output_lengths(self._batch["feature_lengths"])
         return tf.nn.log_softmax(self._model(self._batch, training=False)), lengths
 
     def sentences(self) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ def modules_of(model: CtcModel) -> list[Module]:
     The front end is the convolution, a recurrent block an LSTM, each with the normalisation and
     dropout behind it; together they compute what `CtcModel.utterance_losses` does in training.
     """
-    acoustic = model.acoustic_model
+    acoustic = model.recogniser
     features, width = acoustic.convolution.kernel.shape[1], acoustic.config.conv_filters
     layers = [acoustic.convolution, *_after(acoustic, 0)]
     modules = [Module("front end", _front_end(acoustic), _variables(layers), features)]

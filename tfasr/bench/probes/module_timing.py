@@ -112,11 +112,11 @@ def module_seconds(
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     if number == 0:
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
-    config, size = model.acoustic_model.config, batch["features"].shape
+    config, size = model.recogniser.config, batch["features"].shape
     steps = conv_output_frames(size[1], config.conv_kernel, config.conv_stride)
     # What comes out of a normalised layer is about standard normal, as these are.
     shape = (size[0], steps, module.input_channels)
-    dtype = tf.float32 if module.name == "loss" else model.acoustic_model.compute_dtype
+    dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
     inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))
     return replicas.compiled(
         lambda batch, inputs: step_through([module], batch, inputs), placed, inputs

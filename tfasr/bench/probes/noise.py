@@ -1,4 +1,4 @@
-"""Random batches and shards for benchmarks of the acoustic model: no corpus, a fixed seed."""
+"""Random batches and shards for benchmarks of recognisers: no corpus, a fixed seed."""
 
 from pathlib import Path
 
@@ -13,8 +13,7 @@ from tfasr.data.shards import (
     encode_record,
     write_shard,
 )
-from tfasr.layers.geometry import conv_output_frames
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recogniser import RecogniserConfig, output_frames
 
 _SHARD = 64
 
@@ -55,7 +54,7 @@ def write_noise_split(
     frames: int,
     labels: int,
     features: FeatureConfig,
-    model: AcousticModelConfig,
+    model: RecogniserConfig,
     *,
     seed: int = 1,
 ) -> ShardedSplit:
@@ -67,15 +66,15 @@ def write_noise_split(
         frames: feature frames of each.
         labels: labels of each.
         features: what the random numbers pass for.
-        model: whose convolution decides the output frames.
+        model: decides the output frames.
         seed: of the random numbers.
     """
     from tfasr.data.packing import Packing
     from tfasr.data.shards import ShardConfig
 
     alphabet, generator = Alphabet(), np.random.default_rng(seed)
-    packing = Packing(alphabet, features, ShardConfig(), model.conv_kernel, model.conv_stride)
-    if conv_output_frames(frames, model.conv_kernel, model.conv_stride) < labels:
+    packing = Packing(alphabet, features, ShardConfig(), model)
+    if output_frames(model, frames) < labels:
         raise ValueError(f"Frames must leave CTC a path. Received: {frames=}, {labels=}.")
     listed, shards, sums = [], [], FeatureSums()
     for first in range(0, utterances, _SHARD):

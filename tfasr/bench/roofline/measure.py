@@ -16,6 +16,7 @@ from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.kernels import profile
 from tfasr.data.features import FeatureConfig
 from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models import recogniser
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -92,7 +93,7 @@ def measure_model(
         "modules": modules,
         "kernels": [_per_step(kernel, steps) for kernel in kernels],
         "no_kernels": reason,
-        "lstm_kernels": sorted(model.acoustic_model.lstm_kernels),
+        "lstm_kernels": sorted(recogniser.kernels(model.recogniser)),
         "weights": sum(int(np.prod(weight.shape)) for weight in model.trainable_variables),
     }
 

@@ -12,7 +12,7 @@ from tfasr.bench.probes.ceiling import matmul_ceiling
 from tfasr.bench.probes.computed import after
 from tfasr.bench.step.timing import WARM_UPS, StepTiming
 from tfasr.data.pipeline import Batch
-from tfasr.models.flops import training_flops
+from tfasr.models.recogniser import kernels, model_flops
 from tfasr.telemetry.memory import peak_bytes
 from tfasr.training.build import build_model
 from tfasr.training.ctc_model import CtcModel
@@ -72,19 +72,20 @@ def measure_step(
         labels=labels,
         length_spread=length_spread,
         accumulation_steps=training.gradient_accumulation_steps,
-        lstm_kernels=sorted(model.acoustic_model.lstm_kernels),
+        lstm_kernels=sorted(kernels(model.recogniser)),
         parameters=int(model.count_params()),
         rounds=rounds,
         forward_s=statistics.median(seconds["forward"]),
         forward_backward_s=statistics.median(seconds["forward_backward"]),
         step_s=statistics.median(seconds["step"]),
         audio_s=float(tf.reduce_sum(data["duration_s"])),
-        flops=training_flops(
+        flops=model_flops(
             experiment.model,
             experiment.features.num_features,
             Alphabet().num_classes,
             batch,
             frames,
+            training=True,
         ),
         ceiling_flops_per_s=matmul_ceiling(precision, seconds=ceiling_s),
         first_step_s=parts.first_step_s,

@@ -32,9 +32,9 @@ def step_table(timings: Sequence[StepTiming]) -> Table:
         "out. Backward and update are differences: forward and backward less forward, the whole "
         "step less both.",
         "GFLOP counts the matrix products of the model over all padded frames, backward twice "
-        "forward; the ceiling is that of large matrix products in the precision's dtype, measured "
-        "in the same run.",
-        f"LSTM: {', '.join(kernels) or 'none'}. Traces of the step: "
+        f"forward ({UNKNOWN} where the model does not tell them); the ceiling is that of large "
+        "matrix products in the precision's dtype, measured in the same run.",
+        f"Recurrence: {', '.join(kernels) or UNKNOWN}. Traces of the step: "
         f"{', '.join(map(str, traced))}. Compile is what the first step took beyond a later one.",
         "Each row is measured in a process of its own; peak memory is "
         + " and ".join(sorted({f"the {timing.peak_memory_of}'s" for timing in timings}))
@@ -55,9 +55,9 @@ def _cells(timing: StepTiming) -> list[str]:
         f"{1000 * timing.step_s:.1f}",
         f"{timing.audio_s_per_s:.0f}",
         f"{timing.utterances_per_s:.1f}",
-        f"{timing.flops_per_s / 1e9:.0f}",
+        UNKNOWN if timing.flops is None else f"{timing.flops_per_s / 1e9:.0f}",
         f"{timing.ceiling_flops_per_s / 1e9:.0f}",
-        f"{100 * timing.model_flops_utilisation:.1f}",
+        UNKNOWN if timing.flops is None else f"{100 * timing.model_flops_utilisation:.1f}",
         UNKNOWN if memory is None else f"{memory / 2**20:.0f}",
         f"{timing.compile_s:.1f}",
     ]

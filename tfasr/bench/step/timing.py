@@ -29,7 +29,7 @@ class StepTiming:
         forward_backward_s: the loss and its gradients.
         step_s: the whole step.
         audio_s: of the batch.
-        flops: of the step's matrix products, see `tfasr.models.flops.training_flops`.
+        flops: of the step's matrix products; None where the model does not tell.
         ceiling_flops_per_s: of large matrix products in the precision's dtype, in the same run.
         first_step_s: the first step, tracing and compilation included.
         warm_up_calls: calls of each of the three before the rounds; they are left out.
@@ -53,7 +53,7 @@ class StepTiming:
     forward_backward_s: float
     step_s: float
     audio_s: float
-    flops: int
+    flops: int | None
     ceiling_flops_per_s: float
     first_step_s: float
     warm_up_calls: int
@@ -89,14 +89,14 @@ class StepTiming:
         return self.batch / self.step_s
 
     @property
-    def flops_per_s(self) -> float:
-        """Operations of the step's matrix products per second of the whole step."""
-        return self.flops / self.step_s
+    def flops_per_s(self) -> float | None:
+        """Operations of matrix products per second of the whole step; None if unknown."""
+        return None if self.flops is None else self.flops / self.step_s
 
     @property
-    def model_flops_utilisation(self) -> float:
-        """Achieved over possible operations per second, a fraction."""
-        return self.flops_per_s / self.ceiling_flops_per_s
+    def model_flops_utilisation(self) -> float | None:
+        """Achieved over possible operations per second, a fraction; None if unknown."""
+        return None if self.flops is None else self.flops_per_s / self.ceiling_flops_per_s
 
     def to_json(self) -> dict[str, Any]:
         """Returns all figures as one flat JSON object, null for what could not be told."""

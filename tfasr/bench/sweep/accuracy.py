@@ -42,7 +42,7 @@ def _by_keras(trained: TrainedModel, precision: str) -> ErrorCounts:
     training = dataclasses.replace(trained.experiment.training, precision=precision)
     experiment = dataclasses.replace(trained.experiment, training=training)
     model = build_model(experiment, trained.alphabet, compiled=False)
-    model.acoustic_model.set_weights(trained.model.acoustic_model.get_weights())
+    model.recogniser.set_weights(trained.model.recogniser.get_weights())
     return Evaluator(model, trained.source, GreedyDecoder(trained.alphabet)).evaluate().counts
 
 
@@ -50,7 +50,7 @@ def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
     config = convertible(trained.experiment.model)
     model = AcousticModel(config, trained.alphabet.num_classes, dtype="float32")
     model.build((None, None, trained.experiment.features.num_features))
-    model.set_weights(trained.model.acoustic_model.get_weights())
+    model.set_weights(trained.model.recogniser.get_weights())
     utterances = trained.source.split.utterances
     frames = max(utterance.frames for utterance in utterances)
     num_features = trained.experiment.features.num_features

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.errors import RunError
-from tfasr.models.footprint import estimated_step_bytes
+from tfasr.models.recogniser import estimated_step_bytes
 from tfasr.telemetry.memory import available_bytes
 from tfasr.training.checkpoint import plain_array, state_variables
 from tfasr.training.ctc_model import CtcModel
@@ -50,7 +50,8 @@ class MemoryNeed:
 
     Attributes:
         batch: the longest.
-        needed_bytes: of the whole process; None where it was tried on a GPU instead.
+        needed_bytes: of the whole process; None where it was tried on a GPU instead, or could
+            not be told.
         limit_bytes: what the process may hold.
         measured: whether steps were taken; otherwise it is an estimate.
     """
@@ -63,7 +64,8 @@ class MemoryNeed:
     def __str__(self) -> str:
         size = f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
         if self.needed_bytes is None:
-            return f"{size} was tried on the GPU and fits"
+            fits = "was tried on the GPU and fits"
+            return f"{size} {fits if self.measured else 'needs memory that could not be told'}"
         return (
             f"{size} needs about {self.needed_bytes / 2**30:.1f} of "
             f"{self.limit_bytes / 2**30:.1f} GiB ({'measured' if self.measured else 'estimated'})"
@@ -95,8 +97,9 @@ def check_memory(
     """Makes sure that the longest batch fits, and leaves the model as it was.
 
     On a GPU the step is taken. On a CPU, where too large a step would be killed without a word, it
-    is estimated; if that is more than half of the memory, another process takes steps of 2 and 4
-    utterances, and a straight line through what they held tells what the batch will hold.
+    is estimated; if that is more than half of the memory, or the model gives no estimate, another
+    process takes steps of 2 and 4 utterances, and a straight line through what they held tells
+    what the batch will hold.
 
     Args:
         experiment: what is trained.
@@ -197,10 +200,10 @@ def _need_on_host(
     queue = _queued_bytes(experiment, batch)
     features = experiment.features.num_features
     sizes = (features, parameters, together, batch.frames)
-    estimated = MemoryNeed(
-        batch, estimated_step_bytes(experiment.model, *sizes) + queue, limit, measured=False
-    )
-    if estimated.needed_bytes <= _CERTAIN_SHARE * limit:
+    of_step = estimated_step_bytes(experiment.model, *sizes)
+    needed = None if of_step is None else of_step + queue
+    estimated = MemoryNeed(batch, needed, limit, measured=False)
+    if needed is not None and needed <= _CERTAIN_SHARE * limit:
         return estimated
     held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
     if held is None:

@@ -30,7 +30,8 @@ def measured_step_bytes(
 
     Returns:
         Bytes; fewer than batches if the system ended the process for want of memory. None where it
-        could not be told, as with an optimizer that Keras cannot rebuild from its config.
+        could not be told, as with an optimizer that Keras cannot rebuild from its config, or a
+        model that was defined in a script.
     """
     optimizer = keras.optimizers.serialize(experiment.training.optimizer())
     # What makes the optimizer need not be importable; what it made can be written down.

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import Batch
+from tfasr.models.recogniser import output_frames
 from tfasr.training.experiment import Experiment
 
 # LibriSpeech's readers say some 14 characters a second, and a feature frame is 10 ms.
@@ -24,7 +25,7 @@ def synthetic_batch(
     """Makes a batch like those of `tfasr.data.pipeline.BatchSource`.
 
     Args:
-        experiment: names the features and the convolution.
+        experiment: names the features and the model.
         utterances: of the batch.
         frames: to which features are padded; the first utterance has them all.
         labels: of the first utterance; by default as many as are said in the time.
@@ -41,11 +42,11 @@ def synthetic_batch(
     shares = 1 - length_spread * np.arange(utterances) / max(utterances - 1, 1)
     lengths = np.maximum(np.round(frames * shares), 1).astype(np.int32)
     label_lengths = np.maximum(np.round(labels * shares), 1).astype(np.int32)
-    outputs = (lengths - model.conv_kernel) // model.conv_stride + 1
+    outputs = np.array([output_frames(model, n) for n in lengths.tolist()])
     if (outputs < label_lengths).any():
         raise ValueError(
             "Utterances must have at least as many output frames as labels. Received: "
-            f"{lengths.min()} frames, {outputs.min()} after the convolution, and "
+            f"{lengths.min()} frames, {outputs.min()} through the model, and "
             f"{label_lengths[outputs.argmin()]} labels. Ask for more frames or fewer labels."
         )
     characters = (alphabet or Alphabet()).blank_id

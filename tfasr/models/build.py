@@ -1,0 +1,88 @@
+"""From a registered config to a built model whose logits are what the protocol says."""
+
+import traceback
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfasr.errors import UsageError
+from tfasr.models.recogniser import MODELS, RecogniserConfig, model_name, output_frames
+
+# Output frames of the shortest batch that is tried.
+_FEW = 3
+
+
+def build_recogniser(
+    config: RecogniserConfig,
+    num_features: int,
+    num_classes: int,
+    *,
+    seed: int = 0,
+    dtype: str | None = None,
+) -> keras.Model:
+    """Makes a model with all its weights and tries it on a few frames.
+
+    Args:
+        config: of a registered class.
+        num_features: features per frame.
+        num_classes: classes, the CTC blank last.
+        seed: of the initial weights and of dropout.
+        dtype: Keras's dtype policy.
+
+    Raises:
+        UsageError: if the model cannot be made or called, or its logits disagree with
+            ``config.output_lengths``; it names the file and line that registered it.
+    """
+    name = model_name(config)
+    place = MODELS.entry(name).place
+    try:
+        model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
+        if not isinstance(model, keras.layers.Layer):
+            raise TypeError(f"make must return a keras.Model. Received: {model!r}.")
+        if type(model).build not in (keras.Model.build, keras.layers.Layer.build):
+            model.build((None, None, num_features))
+        _try(config, model, num_features, num_classes)
+    except UsageError as error:
+        raise UsageError(f"The model {name!r} ({place}): {error}") from error
+    except Exception as error:
+        raise UsageError(
+            f"The model {name!r} ({place}) must be made by make(num_features, num_classes, *, "
+            "seed, dtype) and be called as model(features, lengths, training=False). Received "
+            f"{type(error).__name__}{_raised_at(error, MODELS.entry(name).file)}: {error}"
+        ) from error
+    return model
+
+
+def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: int) -> None:
+    """Calls a model on batches of neighbouring lengths; raises UsageError for wrong logits."""
+    shortest = next((n for n in range(1, 4096) if output_frames(config, n) >= _FEW), None)
+    if shortest is None:
+        raise UsageError(
+            f"output_lengths must leave at least {_FEW} output frames of 4095 feature frames. "
+            f"Received: {output_frames(config, 4095)}."
+        )
+    # Neighbours, because rounding is what output_lengths gets wrong.
+    for frames in (shortest, shortest + 1, shortest + 2, shortest + 7):
+        features = np.zeros((2, frames, num_features), np.float32)
+        lengths = np.array([frames, shortest], np.int32)
+        tensors = (keras.ops.convert_to_tensor(value) for value in (features, lengths))
+        logits = model(*tensors, training=False)
+        expected = (2, output_frames(config, frames), num_classes)
+        if tuple(logits.shape) != expected:
+            raise UsageError(
+                "its logits must have the shape (batch, output frames, classes), with as many "
+                f"output frames as output_lengths says: {expected} for {frames} feature frames. "
+                f"Received: {tuple(logits.shape)}. Correct output_lengths or call."
+            )
+        if keras.backend.standardize_dtype(logits.dtype) != "float32":
+            raise UsageError(
+                "its logits must be float32, because the loss is computed from them. Received: "
+                f"{logits.dtype}. Give the last layer dtype='float32'."
+            )
+
+
+def _raised_at(error: Exception, file: str) -> str:
+    """Returns " at file:line" of the model's own code, as far as the error came through it."""
+    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
+    return f" at {file}:{lines[-1]}" if lines else ""

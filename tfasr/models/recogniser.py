@@ -1,0 +1,239 @@
+"""What a model must offer to be trained, timed, decoded and exported, and the models by name.
+
+Everything outside this package knows a model by its registered config alone, see
+`RecogniserConfig`; whatever a config does not tell has a measured or cautious default here.
+"""
+
+import hashlib
+import inspect
+from typing import Any, Protocol
+
+import numpy as np
+
+from tfasr.config import config_class
+from tfasr.errors import UsageError
+from tfasr.registry import Registry
+
+DEFAULT_MODEL = "acoustic_model"
+# Feature frames of 41 s: far beyond any utterance that is trained on.
+_MOST_FRAMES = 4096
+
+
+class RecogniserConfig(Protocol):
+    """A config class that `MODELS` may hold: the sizes of a model, and how to make it.
+
+    A class of one's own is decorated with `tfasr.config.config_class` (below ``MODELS.register``),
+    so that its fields have checked types, gin names and a place in ``experiment.json``.
+
+    These may be left out, see the functions of this module for what is done without them:
+
+    - ``flops(num_features, num_classes, frames, *, training) -> int``: floating-point operations
+      of one utterance, forward, or in training forward and backward.
+    - ``step_bytes(num_features, parameters, batch, frames) -> int``: an estimate of the memory of
+      a process that trains on such batches.
+    - ``least_parameters(num_features, num_classes) -> int``: about how many weights, never more.
+    - ``can_stream -> bool``: whether logits never depend on later frames than their own.
+    - ``portable() -> RecogniserConfig``: the same model, with the same variables, of operations
+      that exporters know.
+    """
+
+    def make(self, num_features: int, num_classes: int, *, seed: int, dtype: str | None) -> Any:
+        """Returns the model: a ``keras.Model`` whose ``call`` takes ``(features, lengths)``.
+
+        ``call(features, lengths, training=False)`` is given float ``(batch, frames,
+        num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
+        logits ``(batch, output frames, num_classes)``, as many output frames as `output_lengths`
+        says for all the frames; those of padded frames are never looked at. It may have a property
+        ``kernels``: a set of what computed its recurrence.
+
+        Args:
+            num_features: features per frame.
+            num_classes: classes, the CTC blank last.
+            seed: of the initial weights and of dropout.
+            dtype: Keras's dtype policy: "float32", "mixed_bfloat16", "mixed_float16" or None.
+        """
+
+    def output_lengths(self, lengths: Any) -> Any:
+        """Returns the output frames of so many feature frames: for an int, an array, a tensor."""
+
+
+_REQUIRED = {
+    "make": "make(num_features, num_classes, *, seed, dtype), which returns a keras.Model",
+    "output_lengths": "output_lengths(lengths), the output frames of so many feature frames",
+}
+
+
+def check_config_class(cls: Any) -> None:
+    """Raises TypeError unless a class can be registered as a model's config."""
+    if not inspect.isclass(cls):
+        raise TypeError(f"it must be a config class. Received: {cls!r}.")
+    lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
+    if lacking:
+        raise TypeError(f"{cls.__name__} lacks {' and '.join(lacking)}.")
+    if not hasattr(cls, "__dataclass_fields__"):
+        raise TypeError(
+            f"{cls.__name__} must be a config class: write @config_class (of tfasr.config) between "
+            "@MODELS.register(...) and the class."
+        )
+
+
+MODELS: Registry[type] = Registry(
+    "model",
+    {
+        DEFAULT_MODEL: "tfasr.models.acoustic_model:AcousticModelConfig",
+        "deep_speech_2": "tfasr.models.deep_speech_2:DeepSpeech2Config",
+    },
+    check=check_config_class,
+)
+"""The config classes of all models, by name."""
+
+
+@config_class
+class ModelConfig:
+    """Which model is trained; its sizes are bound on its own config class.
+
+    Attributes:
+        name: of `MODELS`.
+    """
+
+    name: str = DEFAULT_MODEL
+
+
+def model_name(config: RecogniserConfig) -> str:
+    """Returns the name of a config's class in `MODELS`.
+
+    Raises:
+        UsageError: if it has none.
+    """
+    name = MODELS.name_of(type(config))
+    if name is None:
+        raise UsageError(
+            "A model's config must be of a registered class, so that a run can be read back. "
+            f"Received: {type(config).__module__}.{type(config).__qualname__}. Write "
+            f"@MODELS.register('some_name') above the class. Known models: {MODELS.listed()}."
+        )
+    return name
+
+
+def model_source(config: RecogniserConfig) -> dict[str, str]:
+    """Returns the model's ``name`` and the ``module`` that registers it, as JSON."""
+    name = model_name(config)
+    return {"name": name, "module": MODELS.entry(name).module}
+
+
+def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
+    """Returns a config from JSON.
+
+    Args:
+        source: what `model_source` returned; None for the only model of tfasr 0.1.0.
+        values: the config's fields.
+
+    Raises:
+        UsageError: if no such model is registered, or it has other fields now.
+    """
+    name = (source or {}).get("name", DEFAULT_MODEL)
+    if name not in MODELS:
+        module = source["module"]
+        remedy = f"Add --import {module}, or import {module} before."
+        if module == "__main__":
+            remedy = "It was defined in a script or notebook: put it into a module and import that."
+        raise UsageError(
+            f"The model {name!r} must be registered. It was registered by the module {module}, "
+            f"which has not been imported. {remedy} Known models: {MODELS.listed()}."
+        )
+    cls = MODELS[name]
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"The model {name!r} ({MODELS.entry(name).place}) must take the fields it was recorded "
+            f"with. Received: {values}. {error}"
+        ) from error
+
+
+def output_frames(config: RecogniserConfig, frames: int) -> int:
+    """Returns the output frames of one utterance; below 1 where it has none."""
+    return int(config.output_lengths(frames))
+
+
+def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
+    """Returns what tells whether two models leave an utterance equally many output frames.
+
+    That is kernel and stride of the valid convolution that leaves as many, as every stack of
+    convolutions and poolings has one; or else a hash of the output lengths.
+    """
+    lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
+    outputs = np.asarray(config.output_lengths(lengths))
+    kernel, second = (int(np.searchsorted(outputs, n)) + 1 for n in (1, 2))
+    stride = second - kernel
+    if stride > 0 and second <= _MOST_FRAMES:
+        of_convolution = (lengths - kernel) // stride + 1
+        if np.array_equal(np.maximum(outputs, 0), np.maximum(of_convolution, 0)):
+            return [kernel, stride]
+    return [hashlib.sha256(outputs.astype(np.int64).tobytes()).hexdigest()[:16]]
+
+
+def model_flops(
+    config: RecogniserConfig,
+    num_features: int,
+    num_classes: int,
+    batch: int,
+    frames: int,
+    *,
+    training: bool,
+) -> int | None:
+    """Returns the floating-point operations of a batch; None where the config does not tell.
+
+    Args:
+        config: of the model.
+        num_features: features per frame.
+        num_classes: classes, the blank included.
+        batch: utterances.
+        frames: feature frames to which they are padded.
+        training: whether to count the backward pass, too; the optimizer is never counted.
+    """
+    if not hasattr(config, "flops"):
+        return None
+    of_one = config.flops(num_features, num_classes, frames, training=training)
+    return None if of_one is None else batch * of_one
+
+
+def estimated_step_bytes(
+    config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
+) -> int | None:
+    """Returns about what a process holds that trains on such batches; None if it must be tried.
+
+    Args:
+        config: of the model.
+        num_features: features per frame.
+        parameters: of the model.
+        batch: utterances that go through the model together.
+        frames: feature frames to which they are padded.
+    """
+    if not hasattr(config, "step_bytes"):
+        return None
+    return config.step_bytes(num_features, parameters, batch, frames)
+
+
+def least_parameters(
+    config: RecogniserConfig, num_features: int, num_classes: int
+) -> int | None:
+    """Returns about how many weights a model has, never more; None if it does not tell unbuilt."""
+    if not hasattr(config, "least_parameters"):
+        return None
+    return config.least_parameters(num_features, num_classes)
+
+
+def can_stream(config: RecogniserConfig) -> bool:
+    """Returns whether logits never depend on later frames; False where the config does not tell."""
+    return bool(getattr(config, "can_stream", False))
+
+
+def portable(config: RecogniserConfig) -> RecogniserConfig:
+    """Returns the same model for exporters; the config itself where it does not tell."""
+    return config.portable() if hasattr(config, "portable") else config
+
+
+def kernels(model: Any) -> set[str]:
+    """Returns what computed a model's recurrence; empty before a call, or if it does not tell."""
+    return set(getattr(model, "kernels", ()))
