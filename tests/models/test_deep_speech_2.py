@@ -3,11 +3,16 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfasr.errors import UsageError
 from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
+
+# TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 TINY = DeepSpeech2Config(units=4, num_recurrent_layers=1, conv_filters=2)
 
@@ -101,3 +106,94 @@ def test_sizes_that_make_no_network_are_refused():
         DeepSpeech2Config(num_bins=12)
     with pytest.raises(ValueError, match="units"):
         DeepSpeech2Config(units=0)
+
+
+def trainable_ds2(seed=0, **sizes):
+    config = DeepSpeech2Config(
+        **{"units": 6, "num_recurrent_layers": 2, "conv_filters": 3, **sizes}
+    )
+    model = config.make(20, 7, seed=seed, dtype="float32")
+    model.build((None, None, 20))
+    random = np.random.default_rng(1)
+    for variable in model.variables:
+        low = 0.5 if variable.name in ("moving_variance", "gamma") else -0.5
+        if len(variable.shape) < 2:  # statistics, offsets and scales as if it had learnt
+            variable.assign(random.uniform(low, 1.0, variable.shape))
+    return model
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 45), min_size=1, max_size=4),
+    padding=st.integers(0, 20),
+    training=st.booleans(),
+    garbage=st.sampled_from([0.0, 50.0, -50.0]),
+)
+def test_logits_and_statistics_do_not_depend_on_padding(lengths, padding, training, garbage):
+    random = np.random.default_rng(len(lengths) * 100 + padding)
+    features = random.standard_normal((len(lengths), max(lengths), 20), np.float32)
+    longer = np.pad(features, [(0, 0), (0, padding), (0, 0)])
+    for row, length in zip(longer, lengths, strict=True):
+        row[length:] = garbage
+    results, statistics = [], []
+    for batch in (features, longer):
+        model = trainable_ds2()
+        logits = np.asarray(model(batch, np.array(lengths, np.int32), training=training))
+        results.append([row[: output_frames(n)] for row, n in zip(logits, lengths, strict=True)])
+        statistics.append([variable.numpy() for variable in model.non_trainable_variables])
+    for some, others in (*zip(*results, strict=True), *zip(*statistics, strict=True)):
+        np.testing.assert_allclose(some, others, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "generic"])
+def test_an_utterance_is_recognised_the_same_alone_and_in_a_batch(kernel):
+    model = trainable_ds2(recurrent_kernel=kernel)
+    lengths = [40, 17, 4, 1]
+    random = np.random.default_rng(0)
+    features = random.standard_normal((len(lengths), max(lengths), 20), np.float32)
+    together = np.asarray(model(features, np.array(lengths, np.int32)))
+    assert model.kernels == {"fused CPU" if kernel == "auto" else "generic loop"}
+    for row, length in enumerate(lengths):
+        # Alone there is no padding: without lengths, as DeepMark's batches are.
+        alone = np.asarray(model(features[row : row + 1, :length]))
+        np.testing.assert_allclose(together[row, : alone.shape[1]], alone[0], rtol=1e-4, atol=1e-4)
+
+
+def test_no_gradient_comes_from_padded_frames():
+    model = trainable_ds2()
+    features = tf.random.stateless_normal((2, 30, 20), seed=(1, 2))
+    lengths = tf.constant([30, 9])
+    with tf.GradientTape() as tape:
+        tape.watch(features)
+        logits = model(features, lengths, training=True)
+        loss = tf.reduce_sum(logits[0] ** 2) + tf.reduce_sum(logits[1, : output_frames(9)] ** 2)
+    gradient = tape.gradient(loss, features).numpy()
+    assert np.isfinite(gradient).all()
+    assert (gradient[1, 9:] == 0).all()
+    assert np.abs(gradient[1, :9]).max() > 0
+
+
+@pytest.mark.parametrize("frames", [1, 23, 24])
+def test_operations_are_those_of_the_products_in_the_graph(frames):
+    config = DeepSpeech2Config(
+        units=5, num_recurrent_layers=2, conv_filters=3, recurrent_kernel="generic"
+    )
+    model = config.make(20, 7)
+    model.build((None, None, 20))
+    for layer in model.recurrent:
+        layer.forwards.unroll = layer.backwards.unroll = True
+    forward = tf.function(lambda x: model(x), input_signature=[tf.TensorSpec((2, frames, 20))])
+    total = 0
+    for operation in forward.get_concrete_function().graph.get_operations():
+        if operation.type in ("MatMul", "BatchMatMulV2", "Conv2D"):
+            *_, outputs = operation.outputs[0].shape
+            rows = operation.outputs[0].shape.num_elements() // outputs
+            total += 2 * rows * operation.inputs[1].shape.num_elements()
+    assert 2 * config.flops(20, 7, frames, training=False) == total
+
+
+def test_bins_and_classes_that_the_run_does_not_have_are_refused():
+    with pytest.raises(UsageError, match=r"num_bins must be 20.*Received: 161"):
+        DeepSpeech2Config(num_bins=161).make(20, 7)
+    with pytest.raises(UsageError, match="two kernels of 5"):
+        DeepSpeech2Config().make(12, 7)

@@ -13,17 +13,20 @@ class BatchNormalization(keras.layers.BatchNormalization):
     ``(batch, time, channels)`` and on Keras's JAX and PyTorch backends it is Keras's layer.
     """
 
-    def call(self, inputs, training=None, mask=None):
+    def call(self, inputs, training=None, mask=None, valid=None):
         """Normalises.
 
         Args:
             inputs: ``(batch, time, channels)``.
             training: whether to normalise with the batch's statistics, and to learn from them.
-            mask: booleans ``(batch, time)``: the frames that count for the statistics.
+            mask: booleans ``(batch, time)``: the frames that count for the statistics. Keras also
+                hands it on, with the outputs, to all layers behind.
+            valid: the same, for this layer alone.
 
         Returns:
             All frames normalised, the masked ones too, in the compute dtype.
         """
+        mask = mask if valid is None else valid
         if not self._is_masked_training(inputs, training, mask):
             return super().call(inputs, training=training, mask=mask)
         from tfasr.layers.batch_normalization_kernel import normalise_masked

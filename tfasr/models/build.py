@@ -35,7 +35,9 @@ def build_recogniser(
             ``config.output_lengths``; it names the file and line that registered it.
     """
     name = model_name(config)
-    place = MODELS.entry(name).place
+    entry = MODELS.entry(name)
+    # A built-in name is listed in a file that has nothing to do with what is wrong.
+    named = f"The model {name!r}" if entry.attribute else f"The model {name!r} ({entry.place})"
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
         if not isinstance(model, keras.layers.Layer):
@@ -44,12 +46,12 @@ def build_recogniser(
             model.build((None, None, num_features))
         _try(config, model, num_features, num_classes)
     except UsageError as error:
-        raise UsageError(f"The model {name!r} ({place}): {error}") from error
-    except Exception as error:
+        raise UsageError(f"{named}: {error}") from error
+    except (TypeError, ValueError, AttributeError, LookupError, NotImplementedError) as error:
         raise UsageError(
-            f"The model {name!r} ({place}) must be made by make(num_features, num_classes, *, "
+            f"{named} must be made by make(num_features, num_classes, *, "
             "seed, dtype) and be called as model(features, lengths, training=False). Received "
-            f"{type(error).__name__}{_raised_at(error, MODELS.entry(name).file)}: {error}"
+            f"{type(error).__name__}{_raised_at(error, entry.file)}: {error}"
         ) from error
     return model
 

@@ -1,13 +1,21 @@
 """The Deep Speech 2 network of the DeepMark benchmark, written against Keras 3 alone."""
 
+import dataclasses
+from typing import Literal
+
 import keras
 
 from tfasr.config import config_class, require
+from tfasr.errors import UsageError
+from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
+from tfasr.models.footprint import step_bytes
 
 # Frequency x time: kernels and strides of the two convolutions.
 CONVOLUTIONS = (((5, 20), (2, 2)), ((5, 10), (1, 2)))
+# DeepMark's spectrogram, and its characters with the blank.
+NUM_BINS, NUM_CLASSES = 161, 29
 
 
 @config_class
@@ -15,29 +23,93 @@ class DeepSpeech2Config:
     """Sizes of the network; the defaults are DeepMark's.
 
     Attributes:
-        num_bins: frequency bins of a frame of 10 ms.
+        num_bins: frequency bins of a frame of 10 ms; None for as many as the features have, or
+            DeepMark's 161.
         conv_filters: channels of both convolutions.
         num_recurrent_layers: bidirectional recurrent layers.
         units: width of each of them, and of the fully connected layer.
-        num_classes: outputs, the CTC blank among them, as the last.
+        num_classes: outputs, the CTC blank among them, as the last; None for as many as the
+            alphabet has, or DeepMark's 29.
         clip: the largest value that a rectifier lets through.
+        recurrent_kernel: "auto", or "generic" for Keras's loop.
 
     Source: github.com/DeepMark/deepmark, issue 1 and torch/audio.
     """
 
-    num_bins: int = 161
+    num_bins: int | None = None
     conv_filters: int = 32
     num_recurrent_layers: int = 7
     units: int = 1760
-    num_classes: int = 29
+    num_classes: int | None = None
     clip: float = 20.0
+    recurrent_kernel: Literal["auto", "generic"] = "auto"
 
     def check(self) -> None:
         """Raises ValueError for sizes that make no network."""
-        for field in ("conv_filters", "units", "num_classes", "clip"):
+        for field in ("conv_filters", "units", "clip"):
             require(getattr(self, field) > 0, self, field, "positive")
+        require(self.num_classes is None or self.num_classes > 0, self, "num_classes", "positive")
         require(self.num_recurrent_layers >= 0, self, "num_recurrent_layers", "at least 0")
-        require(frequency_bins(self.num_bins) > 0, self, "num_bins", "enough for two kernels of 5")
+        bins = NUM_BINS if self.num_bins is None else self.num_bins
+        require(frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5")
+
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
+    ) -> "DeepSpeech2":
+        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`.
+
+        Raises:
+            UsageError: if the config demands other bins or classes, or the bins are too few.
+        """
+        for field, given in (("num_bins", num_features), ("num_classes", num_classes)):
+            if getattr(self, field) not in (None, given):
+                raise UsageError(
+                    f"DeepSpeech2Config.{field} must be {given}, as the features and the alphabet "
+                    f"are, or be left out. Received: {getattr(self, field)}."
+                )
+        if frequency_bins(num_features) < 1:
+            raise UsageError(
+                "Deep Speech 2 convolves over the features of a frame: FeatureConfig must have "
+                f"enough for two kernels of 5. Received: {num_features} features a frame."
+            )
+        sized = dataclasses.replace(self, num_bins=num_features, num_classes=num_classes)
+        return DeepSpeech2(sized, seed, dtype=dtype)
+
+    def output_lengths(self, lengths):
+        """Returns the output frames of so many feature frames: the convolutions pad in time."""
+        return output_frames(lengths)
+
+    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+        """Returns the operations of an utterance's matrix products."""
+        bins, channels, of_convolutions = num_features, 1, []
+        for kernel, stride in CONVOLUTIONS:
+            bins = conv_output_frames(bins, kernel[0], stride[0])
+            frames = -(-frames // stride[1])
+            products = frames * bins * kernel[0] * kernel[1] * channels * self.conv_filters
+            of_convolutions.append(2 * products)
+            channels = self.conv_filters
+        width, weights = bins * channels, 0
+        for _ in range(self.num_recurrent_layers):
+            weights += self.units * (width + 2 * self.units)
+            width = self.units
+        weights += self.units * (width + num_classes)
+        forward = sum(of_convolutions) + 2 * frames * weights
+        # Backward twice as much, but for the features, which need no gradient.
+        return 3 * forward - of_convolutions[0] if training else forward
+
+    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+        """Returns an estimate of the peak memory of a process that trains on such batches."""
+        bins, values = num_features, 2 * frames * num_features
+        for (kernel, _), (stride, time_stride) in CONVOLUTIONS:
+            bins, frames = conv_output_frames(bins, kernel, stride), -(-frames // time_stride)
+            # Padded, convolved, normalised, rectified, and gradients of the last of these.
+            values += 8 * frames * bins * self.conv_filters
+        values += frames * self.units * (12 * self.num_recurrent_layers + 12)
+        return step_bytes(parameters, batch * values)
+
+    def portable(self) -> "DeepSpeech2Config":
+        """Returns the same model with Keras's own loop, which exporters know."""
+        return dataclasses.replace(self, recurrent_kernel="generic")
 
 
 def frequency_bins(num_bins: int) -> int:
@@ -57,7 +129,9 @@ def output_frames(frames):
 class DeepSpeech2(keras.Model):
     """Two convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
 
-    All utterances of a batch must be of one length.
+    Padding must stand on the right. Given the lengths, padded frames are zero before each
+    convolution, count for no statistics and pass the recurrence unchanged, so that an utterance's
+    logits depend neither on its padding nor, in inference, on its neighbours.
 
     Args:
         config: sizes.
@@ -68,6 +142,8 @@ class DeepSpeech2(keras.Model):
     def __init__(self, config: DeepSpeech2Config, seed: int = 0, dtype=None):
         super().__init__(name="deep_speech_2", dtype=dtype)
         self.config = config
+        self.num_bins = NUM_BINS if config.num_bins is None else config.num_bins
+        self.num_classes = NUM_CLASSES if config.num_classes is None else config.num_classes
         policy = self.dtype_policy
         self.convolutions = [
             keras.layers.Conv2D(
@@ -82,7 +158,7 @@ class DeepSpeech2(keras.Model):
             for number, (kernel, stride) in enumerate(CONVOLUTIONS)
         ]
         self.normalisations = [
-            keras.layers.BatchNormalization(dtype=policy, name=f"normalisation_{number}")
+            BatchNormalization(dtype=policy, name=f"normalisation_{number}")
             for number in range(len(CONVOLUTIONS))
         ]
         self.recurrent = [
@@ -90,66 +166,110 @@ class DeepSpeech2(keras.Model):
                 config.units,
                 config.clip,
                 seed=100 * seed + 10 + number,
+                kernel=config.recurrent_kernel,
                 dtype=policy,
                 name=f"recurrent_{number}",
             )
             for number in range(config.num_recurrent_layers)
         ]
-        self.fully_connected, self.classifier = (
-            keras.layers.Dense(
-                width,
-                kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 90 + number),
-                dtype=dtype_,
-                name=name,
-            )
-            for number, (width, dtype_, name) in enumerate(
-                [
-                    (config.units, policy, "fully_connected"),
-                    # float32 even under mixed precision: the loss is computed from these.
-                    (config.num_classes, "float32", "classifier"),
-                ]
-            )
+        self.fully_connected = keras.layers.Dense(
+            config.units,
+            use_bias=False,
+            kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 90),
+            dtype=policy,
+            name="fully_connected",
         )
+        # Its offset is the layer's bias; a scale would be one more factor before the next weights.
+        self.last_normalisation = BatchNormalization(
+            scale=False, dtype=policy, name="last_normalisation"
+        )
+        # float32 even under mixed precision: the loss is computed from these.
+        self.classifier = keras.layers.Dense(
+            self.num_classes,
+            kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 91),
+            dtype="float32",
+            name="classifier",
+        )
+
+    @property
+    def kernels(self) -> set[str]:
+        """What computes the recurrence, see `ClippedRNN`; empty before any call."""
+        used = (layer.forwards.last_kernel for layer in self.recurrent)
+        return {kernel for kernel in used if kernel}
 
     def build(self, input_shape=None):
         """Makes all weights for spectrograms of the shape ``(batch, frames, num_bins)``."""
         config = self.config
-        shape = (None, None, config.num_bins, 1)
+        shape = (None, None, self.num_bins, 1)
         for layer, normalisation in zip(self.convolutions, self.normalisations, strict=True):
             layer.build(shape)
             shape = (None, None, None, config.conv_filters)
             normalisation.build(shape)
-        shape = (None, None, config.conv_filters * frequency_bins(config.num_bins))
+        shape = (None, None, config.conv_filters * frequency_bins(self.num_bins))
         for layer in self.recurrent:
             layer.build(shape)
             shape = (None, None, config.units)
         self.fully_connected.build(shape)
-        self.classifier.build((None, None, config.units))
+        for layer in (self.last_normalisation, self.classifier):
+            layer.build((None, None, config.units))
         self.built = True
 
-    def call(self, spectrograms, training=False):
+    def call(self, spectrograms, lengths=None, training=False):
         """Computes class scores.
 
         Args:
-            spectrograms: float ``(batch, frames, num_bins)``.
+            spectrograms: float ``(batch, frames, num_bins)``, right-padded.
+            lengths: int32 ``(batch,)``: valid frames; None if all utterances are of one length.
             training: whether batches are normalised by their own statistics.
 
         Returns:
             float32 logits ``(batch, output frames, num_classes)``; see `output_frames`.
         """
+        hidden, valid = self._convolved(spectrograms, lengths, training)
+        for layer in self.recurrent:
+            hidden = layer(hidden, valid=valid, training=training)
+        hidden = self.fully_connected(hidden)
+        given = {} if valid is None else {"valid": valid}
+        hidden = self.last_normalisation(hidden, training=training, **given)
+        return self.classifier(self._rectified(hidden))
+
+    def _convolved(self, spectrograms, lengths, training):
+        """Returns the convolutions' features ``(batch, frames, width)`` and which are valid."""
         hidden = keras.ops.expand_dims(spectrograms, -1)
+        valid = None if lengths is None else _valid(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
-        for layer, normalisation, ((_, kernel), _) in layers:
+        for layer, normalisation, ((_, kernel), (_, stride)) in layers:
+            if valid is not None:
+                hidden = keras.ops.where(valid[:, :, None, None], hidden, 0.0)
             # With stride 2 this is Keras's "same" in time, for odd and even lengths.
             around = ((0, 0), ((kernel - 1) // 2, kernel // 2), (0, 0), (0, 0))
-            hidden = normalisation(layer(keras.ops.pad(hidden, around)), training=training)
+            hidden = layer(keras.ops.pad(hidden, around))
+            if valid is None:
+                hidden = normalisation(hidden, training=training)
+            else:
+                lengths = -(-lengths // stride)
+                valid = _valid(hidden, lengths)
+                hidden = _normalised(normalisation, hidden, valid, training)
             hidden = self._rectified(hidden)
         _, _, bins, channels = hidden.shape
         batch, frames = keras.ops.shape(hidden)[:2]
-        hidden = keras.ops.reshape(hidden, (batch, frames, bins * channels))
-        for layer in self.recurrent:
-            hidden = layer(hidden, training=training)
-        return self.classifier(self._rectified(self.fully_connected(hidden)))
+        return keras.ops.reshape(hidden, (batch, frames, bins * channels)), valid
 
     def _rectified(self, hidden):
         return keras.ops.clip(hidden, 0.0, self.config.clip)
+
+
+def _valid(hidden, lengths):
+    """Returns booleans ``(batch, time)``: whether a frame belongs to its utterance."""
+    steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
+    return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
+
+
+def _normalised(normalisation, hidden, valid, training):
+    """Normalises ``(batch, time, bins, channels)`` by the statistics of its valid frames."""
+    _, _, bins, channels = hidden.shape
+    batch, frames = keras.ops.shape(hidden)[:2]
+    # Bins count as frames: all share a channel's mean and variance.
+    rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
+    rows = normalisation(rows, training=training, valid=keras.ops.repeat(valid, bins, axis=1))
+    return keras.ops.reshape(rows, (batch, frames, bins, channels))

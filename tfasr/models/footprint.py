@@ -1,4 +1,4 @@
-"""How much memory a training step of the acoustic model takes, about, without trying it."""
+"""How much memory a training step takes, about, without trying it."""
 
 from typing import Any
 
@@ -34,7 +34,17 @@ def estimated_step_bytes(
     per_output += 8 * config.conv_filters + config.conv_kernel * num_features
     outputs = max(conv_output_frames(frames, config.conv_kernel, config.conv_stride), 1)
     per_utterance = outputs * per_output + 2 * frames * num_features
-    return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + batch * per_utterance)
+    return step_bytes(parameters, batch * per_utterance)
+
+
+def step_bytes(parameters: int, values: int) -> int:
+    """Estimates the peak memory of a process that trains.
+
+    Args:
+        parameters: of the model.
+        values: numbers that a step keeps for its gradients and needs at its widest.
+    """
+    return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)
 
 
 def least_parameters(config: Any, num_features: int, num_classes: int) -> int:

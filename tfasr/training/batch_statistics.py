@@ -40,11 +40,10 @@ def set_moving_momentum(model: keras.Model, momentum: float | None) -> None:
     """
     if momentum is None:
         return
-    for layer in model.layers:
+    # Keras has no public way to the layers within layers.
+    for layer in model._flatten_layers():  # noqa: SLF001
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = momentum
-        elif isinstance(layer, keras.Model):
-            set_moving_momentum(layer, momentum)
 
 
 def statistics_rule(training: TrainingConfig) -> str:

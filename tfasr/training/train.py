@@ -240,7 +240,7 @@ class _Run:
         self._ledger.event("model_creation")
         model = build_model(self._experiment, self._alphabet, compiled=True)
         utterances = len(self._splits["train"].utterances)
-        set_moving_momentum(model.acoustic_model, moving_momentum(self._experiment, utterances))
+        set_moving_momentum(model.recogniser, moving_momentum(self._experiment, utterances))
         state = restore(checkpoint, model) if checkpoint else TrainingState()
         return model, RunProgress(state)
 

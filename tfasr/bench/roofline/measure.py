@@ -15,8 +15,8 @@ from tfasr.bench.roofline.bandwidth import cpu_bandwidth, gpu_bandwidth
 from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.kernels import profile
 from tfasr.data.features import FeatureConfig
-from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models import recogniser
+from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 

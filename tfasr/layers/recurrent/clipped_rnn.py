@@ -2,7 +2,11 @@
 
 import keras
 
+from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.recurrent.fused_call import value_of
+
+# Within float16, and beyond what recurrent weights can make up for.
+_FAR_BELOW_ZERO = -3e4
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
@@ -57,9 +61,11 @@ class ClippedRNN(keras.layers.RNN):
 
     Attributes:
         last_kernel: what the latest call really used: "fused CPU" or "generic loop"; None before.
+        requested_kernel: "auto", or "generic" for Keras's loop, the one that exporters know.
     """
 
     last_kernel: str | None = None
+    requested_kernel: str = "auto"
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
         """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
@@ -78,7 +84,7 @@ class ClippedRNN(keras.layers.RNN):
         return last, outputs, [last]
 
     def _fused(self) -> bool:
-        if keras.backend.backend() != "tensorflow":
+        if keras.backend.backend() != "tensorflow" or self.requested_kernel == "generic":
             return False
         from tfasr.layers.recurrent.recurrent_kernel import runs_here
 
@@ -89,28 +95,30 @@ class ClippedRNN(keras.layers.RNN):
 class BidirectionalClippedRNN(keras.layers.Layer):
     """A projection, batch-normalised and shared by both directions, whose outputs are summed.
 
-    All utterances of a batch must be of one length: there is no mask.
-
     Args:
         units: width of each direction and of the output.
         clip: the largest output of a direction; a sum reaches twice that.
         seed: of the initial weights.
+        kernel: "auto", or "generic" for Keras's loop.
 
     Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
         sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
     """
 
-    def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
+    def __init__(
+        self, units: int, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
+    ):
         super().__init__(**kwargs)
         self.units = units
         self.clip = clip
         self.seed = seed
+        self.kernel = kernel
         glorot = keras.initializers.GlorotUniform(3 * seed)
         policy = self.dtype_policy
         self.projection = keras.layers.Dense(
             units, use_bias=False, kernel_initializer=glorot, dtype=policy, name="projection"
         )
-        self.normalisation = keras.layers.BatchNormalization(dtype=policy, name="normalisation")
+        self.normalisation = BatchNormalization(dtype=policy, name="normalisation")
         self.forwards, self.backwards = (
             ClippedRNN(
                 ClippedReLUCell(units, clip, 3 * seed + 1 + reverse, dtype=policy),
@@ -121,6 +129,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             )
             for reverse in (0, 1)
         )
+        for direction in (self.forwards, self.backwards):
+            direction.requested_kernel = kernel
 
     def build(self, input_shape):
         """Makes the weights for inputs of the shape ``(batch, time, channels)``."""
@@ -130,9 +140,23 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             layer.build(shape)
         self.built = True
 
-    def call(self, inputs, training=False):
-        """Returns ``(batch, time, units)``."""
-        projected = self.normalisation(self.projection(inputs), training=training)
+    def call(self, inputs, valid=None, training=False):
+        """Returns ``(batch, time, units)``, zeros in padded frames.
+
+        Args:
+            inputs: ``(batch, time, channels)``.
+            valid: booleans ``(batch, time)``: False for padded frames, on the right; they count
+                for no statistics and no other frame depends on them. None if there are none.
+            training: whether to normalise with the batch's statistics.
+        """
+        projected = self.projection(inputs)
+        if valid is None:
+            projected = self.normalisation(projected, training=training)
+        else:
+            projected = self.normalisation(projected, training=training, valid=valid)
+            # Far below zero, rectified to zero, which is the state that the direction backwards
+            # begins with: it passes the padding unchanged, and the steps need no mask.
+            projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
         return self.forwards(projected, training=training) + backwards
 
@@ -142,4 +166,5 @@ class BidirectionalClippedRNN(keras.layers.Layer):
 
     def get_config(self):
         """Returns the layer's arguments."""
-        return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}
+        config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
+        return {**super().get_config(), **config}
