@@ -11,6 +11,9 @@ from tfasr.bench.probes import backend
 from tfasr.bench.workload import WORKLOADS, Workload, purpose
 from tfasr.errors import UsageError
 from tfasr.gin_files.preset import presets_folder
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.deep_speech_2 import DeepSpeech2Config
+from tfasr.models.recogniser import ModelConfig
 from tfasr.training.from_gin import load_config
 
 FOLDER = presets_folder() / "bench"
@@ -21,7 +24,15 @@ PRESETS = sorted(path.name for path in FOLDER.glob("*.gin"))
 def test_every_preset_can_be_read_and_its_workload_imported(name):
     loaded = load_bench(f"bench/{name}")
     workload = WORKLOADS[loaded.bench.workload]
-    assert tuple(type(config) for config in loaded.configs) == workload.config_types
+    wanted = (AcousticModelConfig if t is ModelConfig else t for t in workload.config_types)
+    assert [type(config) for config in loaded.configs] == list(wanted)
+
+
+@pytest.mark.parametrize("name", ["scaling", "roofline", "hardware_sweep", "backends"])
+def test_a_workload_takes_the_model_that_is_named(name):
+    bindings = ["ModelConfig.name = 'deep_speech_2'", "DeepSpeech2Config.units = 8"]
+    configs = load_bench(f"bench/{name}_small.gin", bindings).configs
+    assert DeepSpeech2Config(units=8) in configs
 
 
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))

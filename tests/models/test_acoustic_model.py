@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfasr.layers.recurrent.lstm import LSTM
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
@@ -160,6 +161,26 @@ def test_forwards_no_frame_depends_on_later_ones_and_bidirectional_all_do():
         equal = np.allclose(before[0, :frames_before], after[0, :frames_before], atol=1e-7)
         assert equal is not bidirectional
         assert before.shape == (1, 14, 7)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_mask_reaches_the_lstms_only_where_they_run_backwards(
+    monkeypatch, bidirectional, training
+):
+    masks = []
+    inner_loop = LSTM.inner_loop
+
+    def listening(self, sequences, initial_state, mask, training=False):
+        masks.append(keras.tree.flatten(mask)[0])
+        return inner_loop(self, sequences, initial_state, mask, training)
+
+    monkeypatch.setattr(LSTM, "inner_loop", listening)
+    model = make(bidirectional=bidirectional)
+    logits = model(*make_batch(), training=training)
+    assert len(masks) == (4 if bidirectional else 2)
+    assert all((mask is not None) is bidirectional for mask in masks)
+    assert bidirectional or getattr(logits, "_keras_mask", None) is None
 
 
 def test_bidirectional_outputs_are_of_both_directions():

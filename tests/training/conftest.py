@@ -17,8 +17,8 @@ TINY = Path(__file__).parent / "tiny.gin"
 class TrainingProcess:
     """`tfasr train` in a process of its own."""
 
-    def __init__(self, shard_dir: Path, run_dir: Path, *more: str):
-        command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(TINY)]
+    def __init__(self, shard_dir: Path, run_dir: Path, *more: str, gin_file: Path = TINY):
+        command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", str(gin_file)]
         command += ["--shard_dir", str(shard_dir), "--run_dir", str(run_dir), *more]
         self.run_dir = run_dir
         self._process = subprocess.Popen(

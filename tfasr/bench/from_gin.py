@@ -7,6 +7,8 @@ from typing import Any
 from tfasr.bench.workload import BenchConfig, find_workload
 from tfasr.gin_files.bindings import fill, make, peek
 from tfasr.gin_files.preset import read_gin
+from tfasr.models.from_gin import know_models, model_class
+from tfasr.models.recogniser import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -32,5 +34,11 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     # Which other names gin must know depends on the workload, whose modules come with it.
     workload = find_workload(peek(BenchConfig, lines).workload)
     classes = (BenchConfig, *workload.config_types)
-    bench, *configs = fill(lines, lambda: [make(cls, lines) for cls in classes]).configs
+    know_models()
+
+    def build() -> list[Any]:
+        chosen = (model_class(lines) if cls is ModelConfig else cls for cls in classes)
+        return [make(cls, lines) for cls in chosen]
+
+    bench, *configs = fill(lines, build).configs
     return LoadedBench(bench, configs)

@@ -93,7 +93,8 @@ class Workload:
     Attributes:
         run: is given a config of each type in their order, then the `Context`; returns the
             `Result`, or yields one that grows with each measurement, so that none is lost.
-        config_types: config classes that its presets may bind.
+        config_types: config classes that its presets may bind. In the place of `ModelConfig` it is
+            given the config of the model that this names, with its sizes.
         backends: Keras's backends that it can run on, in a process of its own. Empty for a
             workload that starts processes itself, each on the backend that it wants.
         flat: whether its values stand in ``results.json`` beside the description of the machine

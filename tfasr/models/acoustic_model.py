@@ -10,8 +10,10 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.dropout import Dropout
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.recurrent.lstm import LSTM
+from tfasr.models.costs import ModuleCost, model_costs
 from tfasr.models.flops import forward_flops, training_flops
 from tfasr.models.footprint import estimated_step_bytes, least_parameters
+from tfasr.models.stages import Stage
 
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -84,6 +86,14 @@ class AcousticModelConfig:
     def can_stream(self) -> bool:
         """Whether logits never depend on later frames than the convolution's."""
         return not self.bidirectional
+
+    def step_costs(self, **sizes: int) -> list[ModuleCost]:
+        """Returns what each stage, the loss and the update compute and move in a step."""
+        return model_costs(self, **sizes)
+
+    def smaller(self, units: int) -> "AcousticModelConfig":
+        """Returns a small model of the same kind, to see what does not grow with the size."""
+        return dataclasses.replace(self, conv_filters=units, num_lstm_layers=2, lstm_units=units)
 
     def portable(self) -> "AcousticModelConfig":
         """Returns the same model with Keras's own LSTM loop, which exporters know."""
@@ -198,14 +208,53 @@ class AcousticModel(keras.Model):
             float32 logits ``(batch, output frames, classes)``; see `output_lengths`.
         """
         hidden = self.convolution(features)
-        steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
-        mask = steps[None, :] < self.output_lengths(feature_lengths)[:, None]
-        for block, dropout in enumerate(self.dropouts):
-            if self.normalisations:
-                hidden = self.normalisations[block](hidden, training=training, mask=mask)
-            hidden = dropout(hidden, training=training)
-            if block < len(self.recurrent):
-                # Run backwards, a layer would begin in the padding: there it needs the mask.
-                masked = {"mask": mask} if self.config.bidirectional else {}
-                hidden = self.recurrent[block](hidden, training=training, **masked)
+        valid = self._valid(hidden, feature_lengths)
+        hidden = self._finished(0, hidden, valid, training)
+        for number in range(len(self.recurrent)):
+            hidden = self._recurred(number, hidden, valid, training)
+            hidden = self._finished(number + 1, hidden, valid, training)
         return self.classifier(hidden)
+
+    def _valid(self, hidden, feature_lengths):
+        """Returns booleans ``(batch, output frames)``: whether a frame belongs to its utterance."""
+        steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
+        return steps[None, :] < self.output_lengths(feature_lengths)[:, None]
+
+    def _finished(self, block, hidden, valid, training):
+        """Normalises and drops out what comes out of the convolution or a recurrent layer."""
+        if self.normalisations:
+            # Not as a mask: Keras would hand it on to every layer behind, the LSTMs too.
+            hidden = self.normalisations[block](hidden, training=training, valid=valid)
+        return self.dropouts[block](hidden, training=training)
+
+    def _recurred(self, number, hidden, valid, training):
+        # Run backwards, a layer would begin in the padding: there it needs the mask.
+        masked = {"mask": valid} if self.config.bidirectional else {}
+        return self.recurrent[number](hidden, training=training, **masked)
+
+    def stages(self) -> list[Stage]:
+        """Returns the front end, the recurrent blocks and the head, see `tfasr.models.stages`."""
+
+        def behind(block: int) -> list:
+            return [*self.normalisations[block : block + 1], self.dropouts[block]]
+
+        def front_end(features, lengths):
+            hidden = self.convolution(features)
+            return self._finished(0, hidden, self._valid(hidden, lengths), training=True)
+
+        def recurrent(number: int):
+            def forward(hidden, lengths):
+                valid = self._valid(hidden, lengths)
+                hidden = self._recurred(number, hidden, valid, training=True)
+                return self._finished(number + 1, hidden, valid, training=True)
+
+            return forward
+
+        stages = [Stage("front end", front_end, [self.convolution, *behind(0)])]
+        width = self.config.conv_filters
+        for number, layer in enumerate(self.recurrent):
+            layers = [layer, *behind(number + 1)]
+            stages.append(Stage(f"recurrent {number + 1}", recurrent(number), layers, width))
+            width = self.config.lstm_units * (2 if self.config.bidirectional else 1)
+        head = Stage("head", lambda hidden, _: self.classifier(hidden), [self.classifier], width)
+        return [*stages, head]

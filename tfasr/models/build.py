@@ -37,7 +37,7 @@ def build_recogniser(
     name = model_name(config)
     entry = MODELS.entry(name)
     # A built-in name is listed in a file that has nothing to do with what is wrong.
-    named = f"The model {name!r}" if entry.attribute else f"The model {name!r} ({entry.place})"
+    named = f"The model {name!r}" + ("" if entry.attribute else f" ({entry.place})")
     try:
         model = config.make(num_features, num_classes, seed=seed, dtype=dtype)
         if not isinstance(model, keras.layers.Layer):

@@ -11,6 +11,7 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
 from tfasr.models.footprint import step_bytes
+from tfasr.models.stages import Stage
 
 # Frequency x time: kernels and strides of the two convolutions.
 CONVOLUTIONS = (((5, 20), (2, 2)), ((5, 10), (1, 2)))
@@ -204,7 +205,7 @@ class DeepSpeech2(keras.Model):
         for layer, normalisation in zip(self.convolutions, self.normalisations, strict=True):
             layer.build(shape)
             shape = (None, None, None, config.conv_filters)
-            normalisation.build(shape)
+            normalisation.build((None, None, config.conv_filters))
         shape = (None, None, config.conv_filters * frequency_bins(self.num_bins))
         for layer in self.recurrent:
             layer.build(shape)
@@ -228,10 +229,36 @@ class DeepSpeech2(keras.Model):
         hidden, valid = self._convolved(spectrograms, lengths, training)
         for layer in self.recurrent:
             hidden = layer(hidden, valid=valid, training=training)
+        return self._head(hidden, valid, training)
+
+    def _head(self, hidden, valid, training):
         hidden = self.fully_connected(hidden)
         given = {} if valid is None else {"valid": valid}
         hidden = self.last_normalisation(hidden, training=training, **given)
         return self.classifier(self._rectified(hidden))
+
+    def stages(self) -> list[Stage]:
+        """Returns the front end, the recurrent layers and the head, see `tfasr.models.stages`."""
+
+        def front_end(features, lengths):
+            return self._convolved(features, lengths, training=True)[0]
+
+        def recurrent(layer):
+            def forward(hidden, lengths):
+                return layer(hidden, valid=_valid(hidden, output_frames(lengths)), training=True)
+
+            return forward
+
+        def head(hidden, lengths):
+            return self._head(hidden, _valid(hidden, output_frames(lengths)), training=True)
+
+        stages = [Stage("front end", front_end, [*self.convolutions, *self.normalisations])]
+        width = self.config.conv_filters * frequency_bins(self.num_bins)
+        for number, layer in enumerate(self.recurrent, start=1):
+            stages.append(Stage(f"recurrent {number}", recurrent(layer), [layer], width))
+            width = self.config.units
+        layers = [self.fully_connected, self.last_normalisation, self.classifier]
+        return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
         """Returns the convolutions' features ``(batch, frames, width)`` and which are valid."""
@@ -244,13 +271,10 @@ class DeepSpeech2(keras.Model):
             # With stride 2 this is Keras's "same" in time, for odd and even lengths.
             around = ((0, 0), ((kernel - 1) // 2, kernel // 2), (0, 0), (0, 0))
             hidden = layer(keras.ops.pad(hidden, around))
-            if valid is None:
-                hidden = normalisation(hidden, training=training)
-            else:
+            if valid is not None:
                 lengths = -(-lengths // stride)
                 valid = _valid(hidden, lengths)
-                hidden = _normalised(normalisation, hidden, valid, training)
-            hidden = self._rectified(hidden)
+            hidden = self._rectified(_normalised(normalisation, hidden, valid, training))
         _, _, bins, channels = hidden.shape
         batch, frames = keras.ops.shape(hidden)[:2]
         return keras.ops.reshape(hidden, (batch, frames, bins * channels)), valid
@@ -266,10 +290,11 @@ def _valid(hidden, lengths):
 
 
 def _normalised(normalisation, hidden, valid, training):
-    """Normalises ``(batch, time, bins, channels)`` by the statistics of its valid frames."""
+    """Normalises ``(batch, time, bins, channels)``, in training by its valid frames."""
     _, _, bins, channels = hidden.shape
     batch, frames = keras.ops.shape(hidden)[:2]
     # Bins count as frames: all share a channel's mean and variance.
     rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
-    rows = normalisation(rows, training=training, valid=keras.ops.repeat(valid, bins, axis=1))
+    given = {} if valid is None else {"valid": keras.ops.repeat(valid, bins, axis=1)}
+    rows = normalisation(rows, training=training, **given)
     return keras.ops.reshape(rows, (batch, frames, bins, channels))

@@ -33,6 +33,9 @@ class RecogniserConfig(Protocol):
       a process that trains on such batches.
     - ``least_parameters(num_features, num_classes) -> int``: about how many weights, never more.
     - ``can_stream -> bool``: whether logits never depend on later frames than their own.
+    - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number)``: a
+      `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss and the update.
+    - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
     - ``portable() -> RecogniserConfig``: the same model, with the same variables, of operations
       that exporters know.
     """
@@ -44,7 +47,8 @@ class RecogniserConfig(Protocol):
         num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
         logits ``(batch, output frames, num_classes)``, as many output frames as `output_lengths`
         says for all the frames; those of padded frames are never looked at. It may have a property
-        ``kernels``: a set of what computed its recurrence.
+        ``kernels``, a set of what computed its recurrence, and a method ``stages``, see
+        `tfasr.models.stages`.
 
         Args:
             num_features: features per frame.
@@ -215,9 +219,7 @@ def estimated_step_bytes(
     return config.step_bytes(num_features, parameters, batch, frames)
 
 
-def least_parameters(
-    config: RecogniserConfig, num_features: int, num_classes: int
-) -> int | None:
+def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
     """Returns about how many weights a model has, never more; None if it does not tell unbuilt."""
     if not hasattr(config, "least_parameters"):
         return None

@@ -10,6 +10,7 @@ from tfasr.decoding.choice import check_beam
 from tfasr.errors import UsageError
 from tfasr.models.build import build_recogniser
 from tfasr.models.recogniser import (
+    MODELS,
     RecogniserConfig,
     least_parameters,
     model_name,
@@ -122,6 +123,16 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
     return model
+
+
+def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
+    """Tries a model of the user's own before a run begins; tfasr's own have been tested.
+
+    Raises:
+        UsageError: if the model is not what it must be, see `tfasr.models.build`.
+    """
+    if MODELS.entry(model_name(experiment.model)).attribute is None:  # not built in
+        build_model(experiment, alphabet, compiled=False)
 
 
 def check_batch_size(experiment: Experiment) -> None:

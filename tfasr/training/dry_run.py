@@ -9,6 +9,7 @@ import psutil
 
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedUtterance, open_split
+from tfasr.models.recogniser import model_name
 from tfasr.training.build import (
     build_model,
     check_batch_size,
@@ -88,6 +89,7 @@ def _describe(
     memory_bytes = psutil.Process().memory_info().rss
     return "\n".join(
         [
+            f"model: {model_name(experiment.model)}",
             f"parameters: {parameters:,}",
             f"training utterances: {len(utterances):,}",
             f"steps an epoch: about {steps:,} of "

@@ -11,7 +11,7 @@ from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
 from tfasr.gin_files.bindings import binding_place, binds, fill, make
 from tfasr.gin_files.preset import Line, read_gin
-from tfasr.models.recogniser import MODELS, ModelConfig
+from tfasr.models.from_gin import know_models, model_class
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer.registry import register_in_gin
 from tfasr.tta.costs.hardware import HardwareConfig
@@ -65,12 +65,11 @@ def load_config(
     """
     files = [gin_file] if isinstance(gin_file, str) else gin_file or []
     lines = read_gin(files, bindings)
-    for name in MODELS:  # gin must know the names of all models' configs, bound or not
-        MODELS[name]
+    know_models()
 
     def build() -> tuple[Experiment, ShardConfig, HardwareConfig | None]:
         classes = {f.name: f.default_factory for f in fields(Experiment)}
-        classes["model"] = _model_class(lines)
+        classes["model"] = model_class(lines)
         configs = {name: make(cls, lines) for name, cls in classes.items()}
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
@@ -80,19 +79,6 @@ def load_config(
     filled = fill(lines, build)
     experiment, shards, hardware = filled.configs
     return LoadedConfig(experiment, shards, filled.given, filled.operative, hardware)
-
-
-def _model_class(lines: list[Line]) -> type:
-    """Returns the config class of the model that the bindings name."""
-    name = make(ModelConfig, lines).name
-    if name not in MODELS:
-        place = binding_place(lines, "ModelConfig", "name")
-        raise UsageError(
-            f"{place}ModelConfig.name must be a known model: {MODELS.listed()}. Received: "
-            f"{name!r}. One of a module of your own is known once it is imported, as by "
-            "--import my_lab.models."
-        )
-    return MODELS[name]
 
 
 def _with_own_optimizer(training: TrainingConfig, lines: list[Line]) -> TrainingConfig:

@@ -30,6 +30,7 @@ from tfasr.training.build import (
     build_model,
     check_batch_size,
     check_decoder,
+    check_model,
     check_splits,
     make_strategy,
 )
@@ -116,6 +117,7 @@ def train(
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
     check_decoder(experiment, splits["validation"], alphabet)
+    check_model(experiment, alphabet)
     with own_run_folder(run_dir, experiment, content_hashes(splits), resume=resume) as claim:
         if claim.history is not None:
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)

@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from tfasr.bench.roofline.bandwidth import cache_bytes, cpu_bandwidth
 from tfasr.bench.roofline.config import RooflineConfig
-from tfasr.bench.roofline.costs import model_costs
 from tfasr.bench.roofline.figure import roofline_figure
 from tfasr.bench.roofline.kernels import PROGRAM_NAME, kernels_of
 from tfasr.bench.roofline.measure import measure_model
 from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
 from tfasr.bench.roofline.tables import roofline_tables
 from tfasr.data.features import FeatureConfig
+from tfasr.display.style import write_png
 from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.costs import model_costs, unknown_costs
 
 SIZES = {"batch": 8, "frames": 300, "labels": 30}
 LOOP = "CpuExecutable::ExecuteAsyncOnStream"
@@ -94,6 +95,18 @@ def test_without_a_compiled_loop_its_matmuls_are_among_the_others():
     assert most_used.flops == pytest.approx(wanted)
 
 
+def test_a_model_that_tells_no_costs_is_timed_and_stands_nowhere_in_the_figure(tmp_path):
+    known = measured("model", 256)
+    names = [module["module"] for module in known["modules"]]
+    found = [{**known, "costs": unknown_costs(names)}]
+    roof = RooflineAnalysis.of([ceiling(1), ceiling(2)], found, RooflineConfig(**SIZES))
+    table = roofline_tables(roof)[1]
+    assert table.rows[0] == [names[0], *["n/a"] * 3, "20.0", *["n/a"] * 4]
+    write_png(roofline_figure(roof), tmp_path / "roofline.png")
+    with_known = RooflineAnalysis.of(roof.ceilings, [*found, known], RooflineConfig(**SIZES))
+    write_png(roofline_figure(with_known), tmp_path / "both.png")
+
+
 def test_tables_say_why_there_are_no_kernels():
     tables = roofline_tables(analysis(kernels=[]))
     assert tables[2].rows == [["n/a"] * 5]
@@ -126,8 +139,6 @@ def test_no_label_of_the_figure_lies_over_another():
 
 
 def test_a_figure_without_kernels_or_with_one_ceiling_can_be_drawn(tmp_path):
-    from tfasr.display.style import write_png
-
     found = [measured("model", 64, kernels=[])]
     alone = RooflineAnalysis.of([ceiling(8, "GPU")], found, RooflineConfig(**SIZES))
     write_png(roofline_figure(alone), tmp_path / "roofline.png")

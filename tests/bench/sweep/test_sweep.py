@@ -9,7 +9,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.sweep.accuracy import measure_errors
 from tfasr.bench.sweep.config import SweepConfig, SweepTask
 from tfasr.bench.sweep.figure import sweep_figure
-from tfasr.bench.sweep.litert import convert, convertible, runner
+from tfasr.bench.sweep.litert import convert, runner
 from tfasr.bench.sweep.measure import measure_inference, measure_training
 from tfasr.bench.sweep.rows import SweepRow, expected_bytes, flag_cliffs, speedup
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
@@ -132,7 +132,7 @@ def test_the_figure_has_a_curve_a_precision_and_rings_around_cliffs():
 
 
 def test_litert_answers_as_keras_does_and_8_bits_nearly():
-    model = AcousticModel(convertible(TINY), 30, seed=1)
+    model = AcousticModel(TINY.portable(), 30, seed=1)
     model.build((None, None, 93))
     features = np.random.default_rng(1).standard_normal((2, 40, 93), dtype=np.float32)
     lengths = np.array([40, 30], np.int32)

@@ -11,8 +11,9 @@ from tfasr.bench.probes.backend import describe_backend
 from tfasr.bench.probes.ctc import ctc_losses
 from tfasr.bench.probes.make_stepper import make_stepper
 from tfasr.bench.probes.step import Batch, Stepper, seconds_of
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.models.build import build_recogniser
 from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
+from tfasr.models.recogniser import RecogniserConfig
 
 NUM_CLASSES = 29
 FRAMES_PER_LABEL = 8
@@ -21,7 +22,7 @@ FRAMES_PER_LABEL = 8
 def measure(
     config: BackendsConfig,
     keyword: KeywordSpotterConfig,
-    acoustic: AcousticModelConfig,
+    acoustic: RecogniserConfig,
     num_features: int,
 ) -> dict[str, Any]:
     """Measures each model's step on the running backend.
@@ -60,17 +61,16 @@ def _keyword_spotter(
 
 
 def _acoustic_model(
-    config: BackendsConfig, network: AcousticModelConfig, num_features: int
+    config: BackendsConfig, network: RecogniserConfig, num_features: int
 ) -> tuple[Stepper, Batch]:
-    model = AcousticModel(network, NUM_CLASSES)
-    model.build((None, None, num_features))
+    model = build_recogniser(network, num_features, NUM_CLASSES)
     random = np.random.default_rng(0)
     size, frames = config.acoustic_batch_size, config.acoustic_frames
     features = random.standard_normal((size, frames, num_features), np.float32)
     lengths = np.full(size, frames, np.int32)
     num_labels = max(1, frames // FRAMES_PER_LABEL)
     targets = (
-        np.asarray(model.output_lengths(lengths), np.int32),
+        np.asarray(network.output_lengths(lengths), np.int32),
         random.integers(0, NUM_CLASSES - 1, (size, num_labels), np.int32),
         np.full(size, num_labels, np.int32),
     )

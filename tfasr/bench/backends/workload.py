@@ -13,8 +13,8 @@ from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
+from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 def run(
     config: BackendsConfig,
     keyword: KeywordSpotterConfig,
-    acoustic: AcousticModelConfig,
+    acoustic: RecogniserConfig,
     features: FeatureConfig,
     context: Context,
 ) -> Result:
@@ -64,5 +64,5 @@ def run(
 
 
 BACKENDS_WORKLOAD = Workload(
-    run, (BackendsConfig, KeywordSpotterConfig, AcousticModelConfig, FeatureConfig), backends=()
+    run, (BackendsConfig, KeywordSpotterConfig, ModelConfig, FeatureConfig), backends=()
 )

@@ -39,7 +39,7 @@ def measure_epoch(
     stepper = make_stepper(model, ctc_losses, strategy=strategy)
     longest = max(s for s, count in zip(LENGTHS_S, counts, strict=True) if count)
     block = RandomBlock(
-        bench.batch_size, network.num_bins, network.num_classes - 1, longest, bench.seed
+        bench.batch_size, model.num_bins, model.num_classes - 1, longest, bench.seed
     )
     lengths, warmups = [], 0
     for length_s, count in zip(LENGTHS_S, counts, strict=True):

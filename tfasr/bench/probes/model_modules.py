@@ -1,4 +1,4 @@
-"""The acoustic model cut into the modules that benchmarks time: alone, and with those before."""
+"""A recogniser cut into the modules that benchmarks time: alone, and with those before."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import keras
 import tensorflow as tf
 
+from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import Batch
 from tfasr.losses import ctc_loss
+from tfasr.models.stages import Stage, stages_of
 from tfasr.training.ctc_model import CtcModel
 
 UPDATE = "update"
@@ -18,10 +20,10 @@ class Module:
     """A part of the model.
 
     Attributes:
-        name: "front end", "recurrent 1" and so on, "head" or "loss".
+        name: of a stage of the model, such as "front end", or "loss".
         forward: from what the module before returned and the batch to what this one returns.
         variables: its trainable variables.
-        input_channels: last dimension of what it takes.
+        input_channels: last dimension of what it takes; 0 for the first.
     """
 
     name: str
@@ -33,22 +35,14 @@ class Module:
 def modules_of(model: CtcModel) -> list[Module]:
     """Returns the modules of a built model in order, the update of the weights left out.
 
-    The front end is the convolution, a recurrent block an LSTM, each with the normalisation and
-    dropout behind it; together they compute what `CtcModel.utterance_losses` does in training.
+    They are the stages of the recogniser, see `tfasr.models.stages`, and the loss; together they
+    compute what `CtcModel.utterance_losses` does in training.
     """
-    acoustic = model.recogniser
-    features, width = acoustic.convolution.kernel.shape[1], acoustic.config.conv_filters
-    layers = [acoustic.convolution, *_after(acoustic, 0)]
-    modules = [Module("front end", _front_end(acoustic), _variables(layers), features)]
-    for number, recurrent in enumerate(acoustic.recurrent):
-        layers = [recurrent, *_after(acoustic, number + 1)]
-        forward = _recurrent(acoustic, number)
-        modules.append(Module(f"recurrent {number + 1}", forward, _variables(layers), width))
-        width = acoustic.config.lstm_units * (2 if acoustic.config.bidirectional else 1)
-    classifier = acoustic.classifier
-    head = Module("head", lambda hidden, _: classifier(hidden), _variables([classifier]), width)
-    loss = Module("loss", _loss(acoustic), [], classifier.kernel.shape[1])
-    return [*modules, head, loss]
+    modules = [
+        Module(stage.name, _of_batch(stage), stage.variables, stage.input_width)
+        for stage in stages_of(model.recogniser)
+    ]
+    return [*modules, Module("loss", _loss(model), [], Alphabet().num_classes)]
 
 
 def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None) -> list:
@@ -71,46 +65,13 @@ def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None =
     return tape.gradient(hidden, values)
 
 
-def _variables(layers: list) -> list:
-    return [variable for layer in layers for variable in layer.trainable_variables]
+def _of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
+    return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
 
 
-def _after(acoustic, block: int) -> list:
-    return [*acoustic.normalisations[block : block + 1], acoustic.dropouts[block]]
-
-
-def _mask(acoustic, hidden: tf.Tensor, batch: Batch) -> tf.Tensor:
-    lengths = acoustic.output_lengths(batch["feature_lengths"])
-    return tf.sequence_mask(lengths, tf.shape(hidden)[1])
-
-
-def _finish(acoustic, block: int, hidden: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    if acoustic.normalisations:
-        hidden = acoustic.normalisations[block](hidden, training=True, mask=mask)
-    return acoustic.dropouts[block](hidden, training=True)
-
-
-def _front_end(acoustic):
-    def forward(features: tf.Tensor, batch: Batch) -> tf.Tensor:
-        hidden = acoustic.convolution(features)
-        return _finish(acoustic, 0, hidden, _mask(acoustic, hidden, batch))
-
-    return forward
-
-
-def _recurrent(acoustic, number: int):
-    def forward(hidden: tf.Tensor, batch: Batch) -> tf.Tensor:
-        mask = _mask(acoustic, hidden, batch)
-        masked = {"mask": mask} if acoustic.config.bidirectional else {}
-        hidden = acoustic.recurrent[number](hidden, training=True, **masked)
-        return _finish(acoustic, number + 1, hidden, mask)
-
-    return forward
-
-
-def _loss(acoustic):
+def _loss(model: CtcModel) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
     def forward(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
-        lengths = acoustic.output_lengths(batch["feature_lengths"])
+        lengths = model.output_lengths(batch["feature_lengths"])
         losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
         return tf.reduce_mean(losses)
 

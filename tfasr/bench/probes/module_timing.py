@@ -11,7 +11,6 @@ import tensorflow as tf
 from tfasr.bench.probes.computed import after
 from tfasr.bench.probes.model_modules import UPDATE, Module, modules_of, step_through
 from tfasr.data.pipeline import Batch
-from tfasr.layers.geometry import conv_output_frames
 from tfasr.training.ctc_model import CtcModel
 
 WARMUP_CALLS = 2
@@ -112,8 +111,8 @@ def module_seconds(
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     if number == 0:
         return replicas.compiled(lambda batch: step_through([module], batch), placed)
-    config, size = model.recogniser.config, batch["features"].shape
-    steps = conv_output_frames(size[1], config.conv_kernel, config.conv_stride)
+    size = batch["features"].shape
+    steps = int(model.output_lengths(size[1]))
     # What comes out of a normalised layer is about standard normal, as these are.
     shape = (size[0], steps, module.input_channels)
     dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype

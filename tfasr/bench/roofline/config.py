@@ -22,7 +22,7 @@ class RooflineConfig:
         precision: Keras's dtype policy of the model.
         rounds: repetitions of each module's time.
         profiled_steps: steps under TensorFlow's profiler; 0 for no kernels.
-        small_units: of a second, small model, as many filters and 2 layers; 0 for none.
+        small_units: of a second, small model, where the config can tell one; 0 for none.
     """
 
     thread_counts: tuple[int, ...] = ()

@@ -23,26 +23,31 @@ def roofline_figure(analysis: RooflineAnalysis) -> Figure:
     figure, (axes,) = new_slide(panels=1)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    left, right = _limits(analysis, axes)
+    # A model that does not tell its operations and bytes has no place in the figure.
+    models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
+    left, right = _limits(analysis, models, axes)
     handles, names = _roofs(axes, analysis, left, right)
-    for number, model in enumerate(analysis.models):
+    for number, model in enumerate(models):
         _scatter(axes, [model.step], number, "s")
         handles.append(_scatter(axes, model.modules, number, "oD"[number % 2]))
         names.append(f"{model.name}: modules, {'■□'[number % 2]} step")
-    _kernel_marks(axes, analysis.models, handles, names)
+    _kernel_marks(axes, models, handles, names)
     label_axes(axes, x="operations per byte moved", y="GFLOP/s")
     add_legend(figure, handles, names, columns=4)
     figure.canvas.draw()  # labels are placed in the final axes
-    _label(axes, analysis.models)
+    _label(axes, models)
     return figure
 
 
-def _limits(analysis: RooflineAnalysis, axes: Axes) -> tuple[float, float]:
-    points = [point for model in analysis.models for point in [*model.modules, model.step]]
-    points += [p for model in analysis.models for p in (model.most_used, model.average) if p]
+def _limits(
+    analysis: RooflineAnalysis, models: Sequence[ModelPoints], axes: Axes
+) -> tuple[float, float]:
+    points = [point for model in models for point in [*model.modules, model.step]]
+    points += [p for model in models for p in (model.most_used, model.average) if p]
     ridge = analysis.peak / analysis.memory
-    left = 10 ** math.floor(math.log10(min(point.intensity for point in points) / 1.2))
-    right = 10 ** math.ceil(math.log10(3 * max(ridge, *(p.intensity for p in points))))
+    intensities = [ridge, *(point.intensity for point in points)]
+    left = 10 ** math.floor(math.log10(min(intensities) / 1.2))
+    right = 10 ** math.ceil(math.log10(3 * max(intensities)))
     top = max(analysis.highest["flops_per_s"].values())
     bottom = min([point.flops_per_s for point in points] + [analysis.attainable(left)])
     axes.set_xlim(left, right)

@@ -36,7 +36,7 @@ class Kernel:
 
     @property
     def kind(self) -> str:
-        """Which of `tfasr.bench.roofline.costs.KINDS` it computes, as far as its name tells."""
+        """Which of `tfasr.models.costs.KINDS` it computes, as far as its name tells."""
         return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
 
 

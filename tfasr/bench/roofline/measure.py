@@ -16,7 +16,6 @@ from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.kernels import profile
 from tfasr.data.features import FeatureConfig
 from tfasr.models import recogniser
-from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -54,7 +53,7 @@ def measure_ceilings(
 
 
 def measure_model(
-    config: RooflineConfig, model_config: AcousticModelConfig, features: FeatureConfig
+    config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
 ) -> dict[str, Any]:
     """Times a model's modules, and asks the profiler for the kernels of whole steps.
 

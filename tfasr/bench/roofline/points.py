@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfasr.bench.roofline.costs import KINDS, ModuleCost, total_cost
+from tfasr.models.costs import KINDS, ModuleCost, total_cost
 
 if TYPE_CHECKING:
     from tfasr.bench.roofline.config import RooflineConfig

@@ -1,5 +1,7 @@
 """The roofline as tables: ceilings, points, kernels."""
 
+import math
+
 from tfasr.bench.roofline.points import ModelPoints, Point, RooflineAnalysis
 from tfasr.display.table import UNKNOWN, Table, milliseconds
 
@@ -57,10 +59,11 @@ def _points(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         rows.append([name, *_cells(analysis, point)[1:]])
     notes = [
         f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
-        f"{precision_name(analysis.precision)}, recurrence by {', '.join(model.lstm_kernels)}. "
+        f"{precision_name(analysis.precision)}, recurrence by "
+        f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
         "Modules alone, forward and backward; operations and bytes are counted, not measured: "
         "every tensor read and written once wherever it is used, so that a part whose data stays "
-        "in a cache can exceed its roof.",
+        f"in a cache can exceed its roof. {UNKNOWN}: the model does not tell them.",
     ]
     if marked:
         notes.append(
@@ -71,6 +74,9 @@ def _points(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
 
 
 def _cells(analysis: RooflineAnalysis, point: Point) -> list[str]:
+    if math.isnan(point.intensity):
+        unknown = [UNKNOWN] * 3
+        return [point.name, *unknown, milliseconds(point.seconds), *unknown, UNKNOWN]
     roof = analysis.attainable(point.intensity)
     return [
         point.name,

@@ -5,7 +5,6 @@ from typing import Any
 from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.devices import num_gpus, usable_cores
 from tfasr.bench.roofline.config import RooflineConfig
-from tfasr.bench.roofline.costs import model_costs
 from tfasr.bench.roofline.measure import measure_ceilings, measure_model
 from tfasr.bench.roofline.points import RooflineAnalysis
 from tfasr.bench.workload import Context, Result, Workload
@@ -13,13 +12,14 @@ from tfasr.child import call
 from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.costs import unknown_costs
+from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 
 _NUM_CLASSES = Alphabet().num_classes
 
 
 def run(
-    config: RooflineConfig, model: AcousticModelConfig, features: FeatureConfig, context: Context
+    config: RooflineConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
     """Runs the workload: a process for each number of threads, one for each model.
 
@@ -40,8 +40,8 @@ def run(
         for threads in _thread_counts(config)
     ]
     models = [("model", model)]
-    if config.small_units:
-        models.append(("small model", _small(model, config.small_units)))
+    if config.small_units and hasattr(model, "smaller"):
+        models.append(("small model", model.smaller(config.small_units)))
     found = [_measure(name, one, config, features) for name, one in models]
     analysis = RooflineAnalysis.of(ceilings, found, config)
     return Result(
@@ -77,24 +77,21 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     return arrays
 
 
-def _small(model: AcousticModelConfig, units: int) -> AcousticModelConfig:
-    sizes = {"conv_filters": units, "num_lstm_layers": 2, "lstm_units": units}
-    return AcousticModelConfig(**{**to_json(model), **sizes})
-
-
 def _measure(
-    name: str, model: AcousticModelConfig, config: RooflineConfig, features: FeatureConfig
+    name: str, model: RecogniserConfig, config: RooflineConfig, features: FeatureConfig
 ) -> dict[str, Any]:
     sizes = {"batch": config.batch, "frames": config.frames, "labels": config.labels}
     answer = call(measure_model, config, model, features, backend="tensorflow")
-    costs = model_costs(
-        model,
-        num_features=features.num_features,
-        num_classes=_NUM_CLASSES,
-        bytes_per_number=4 if config.precision == "float32" else 2,
-        **sizes,
-    )
+    if hasattr(model, "step_costs"):
+        costs = model.step_costs(
+            num_features=features.num_features,
+            num_classes=_NUM_CLASSES,
+            bytes_per_number=4 if config.precision == "float32" else 2,
+            **sizes,
+        )
+    else:
+        costs = unknown_costs([module["module"] for module in answer["modules"]])
     return {"name": name, "model": to_json(model), "costs": costs, **answer}
 
 
-ROOFLINE = Workload(run, (RooflineConfig, AcousticModelConfig, FeatureConfig), backends=())
+ROOFLINE = Workload(run, (RooflineConfig, ModelConfig, FeatureConfig), backends=())

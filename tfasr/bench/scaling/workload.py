@@ -7,12 +7,12 @@ from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 
 
 def run(
     config: ScalingConfig,
-    model: AcousticModelConfig,
+    model: RecogniserConfig,
     features: FeatureConfig,
     context: Context,
 ) -> Result:
@@ -83,4 +83,4 @@ def _task(
     )
 
 
-SCALING = Workload(run, (ScalingConfig, AcousticModelConfig, FeatureConfig), backends=())
+SCALING = Workload(run, (ScalingConfig, ModelConfig, FeatureConfig), backends=())

@@ -77,12 +77,14 @@ def measure_configured(config: StepConfig, batch: int, frames: int, precision: s
 
 def _log_timing(timing: StepTiming) -> None:
     _log.info(
-        "%d x %d, %s: %.0f ms a step, %.0f %% of the matmul ceiling",
+        "%d x %d, %s: %.0f ms a step%s",
         timing.batch,
         timing.frames,
         timing.precision,
         1000 * timing.step_s,
-        100 * timing.model_flops_utilisation,
+        ""
+        if timing.flops is None
+        else f", {timing.model_flops_utilisation:.0%} of the matmul ceiling",
     )
 
 

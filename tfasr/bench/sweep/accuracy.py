@@ -7,11 +7,12 @@ import numpy as np
 
 from tfasr.bench.decoder.log_probs import log_softmax
 from tfasr.bench.probes.devices import usable_cores
-from tfasr.bench.sweep.litert import convert, convertible, runner
+from tfasr.bench.sweep.litert import convert, runner
 from tfasr.bench.sweep.measure import LITERT
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.metrics import ErrorCounts, count_errors
-from tfasr.models.acoustic_model import AcousticModel
+from tfasr.models.build import build_recogniser
+from tfasr.models.recogniser import portable
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.trained import TrainedModel, open_trained
@@ -47,13 +48,11 @@ def _by_keras(trained: TrainedModel, precision: str) -> ErrorCounts:
 
 
 def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
-    config = convertible(trained.experiment.model)
-    model = AcousticModel(config, trained.alphabet.num_classes, dtype="float32")
-    model.build((None, None, trained.experiment.features.num_features))
+    config, num_features = trained.experiment.model, trained.experiment.features.num_features
+    model = build_recogniser(portable(config), num_features, trained.alphabet.num_classes)
     model.set_weights(trained.model.recogniser.get_weights())
     utterances = trained.source.split.utterances
     frames = max(utterance.frames for utterance in utterances)
-    num_features = trained.experiment.features.num_features
     # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
     logits = runner(
         convert(model, 1, frames, num_features, quantised=LITERT[precision]), usable_cores()
@@ -66,7 +65,7 @@ def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
             padded[0, :length] = features[:length]
             lengths = np.array([length], np.int32)
             found = logits(padded, lengths)
-            outputs = np.asarray(model.output_lengths(lengths))
+            outputs = np.asarray(config.output_lengths(lengths))
             texts[int(position)] = decoder.decode(log_softmax(found[0])[None], outputs)[0].text
     ordered = [texts[utterance.position] for utterance in utterances]
     return count_errors([utterance.text for utterance in utterances], ordered)

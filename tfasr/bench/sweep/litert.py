@@ -1,29 +1,23 @@
-"""The acoustic model in LiteRT (once TensorFlow Lite): converted, weights in 8 bits, run."""
+"""A recogniser in LiteRT (once TensorFlow Lite): converted, weights in 8 bits, run."""
 
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfasr.config import to_json
 from tfasr.errors import RunError
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
-
-
-def convertible(config: AcousticModelConfig) -> AcousticModelConfig:
-    """Returns the same model with Keras's own LSTM loop, the one that LiteRT can convert."""
-    return AcousticModelConfig(**{**to_json(config), "lstm_kernel": "generic"})
 
 
 def convert(
-    model: AcousticModel, batch: int, frames: int, num_features: int, *, quantised: bool
+    model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
     """Converts a model for batches of one size.
 
     Args:
-        model: built in float32, its config made by `convertible`.
+        model: built in float32, of a config that `tfasr.models.recogniser.portable` returned.
         batch: utterances.
         frames: padded feature frames.
         num_features: features per frame.
@@ -46,11 +40,14 @@ def convert(
     try:
         return converter.convert()
     except Exception as error:  # the converter's own class is no public name
-        raise RunError(f"The model must convert to LiteRT. Received: {str(error)[:500]}") from error
+        raise RunError(
+            "The model must convert to LiteRT; leave litert_float32 and int8 out of "
+            f"SweepConfig.precisions otherwise. Received: {str(error)[:500]}"
+        ) from error
 
 
 def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function from features and lengths to logits, see `AcousticModel.call`."""
+    """Returns a function from features and lengths to logits, as the model does."""
     interpreter = _interpreter(content, num_threads)
     interpreter.allocate_tensors()
     features, lengths = sorted(

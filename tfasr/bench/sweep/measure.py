@@ -13,10 +13,11 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.devices import usable_cores
 from tfasr.bench.probes.noise import noise_batch
 from tfasr.bench.sweep.config import SweepTask
-from tfasr.bench.sweep.litert import convert, convertible, runner
+from tfasr.bench.sweep.litert import convert, runner
 from tfasr.bench.sweep.rows import expected_bytes
 from tfasr.data.features import FeatureConfig
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.models.build import build_recogniser
+from tfasr.models.recogniser import RecogniserConfig, portable
 from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -102,18 +103,16 @@ def _noise(task: SweepTask, size: int) -> dict[str, np.ndarray]:
 
 
 def _inference_function(
-    config: AcousticModelConfig, precision: str, frames: int, num_features: int
+    config: RecogniserConfig, precision: str, frames: int, num_features: int
 ) -> Callable[[int], Logits]:
     """Returns what makes the function from features and lengths to logits for a batch size."""
     classes = Alphabet().num_classes
     if precision in LITERT:
-        model = AcousticModel(convertible(config), classes, SEED, dtype="float32")
-        model.build((None, None, num_features))
+        model = build_recogniser(portable(config), num_features, classes, seed=SEED)
         return lambda batch: runner(
             convert(model, batch, frames, num_features, quantised=LITERT[precision]), usable_cores()
         )
-    model = AcousticModel(config, classes, SEED, dtype=precision)
-    model.build((None, None, num_features))
+    model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
     forward = tf.function(lambda features, lengths: model(features, lengths))
     # Read, a result has come back from wherever it was computed.
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()

@@ -11,12 +11,12 @@ from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 from tfasr.training.experiment import Experiment
 
 
 def run(
-    config: SweepConfig, model: AcousticModelConfig, features: FeatureConfig, context: Context
+    config: SweepConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
     """Runs the workload: a process for each precision, in inference and in training.
 
@@ -89,4 +89,4 @@ def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] 
     }
 
 
-HARDWARE_SWEEP = Workload(run, (SweepConfig, AcousticModelConfig, FeatureConfig), backends=())
+HARDWARE_SWEEP = Workload(run, (SweepConfig, ModelConfig, FeatureConfig), backends=())

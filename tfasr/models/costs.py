@@ -1,9 +1,10 @@
-"""Arithmetic and memory traffic of each module of the acoustic model in a training step."""
+"""Arithmetic and memory traffic of each module of a model in a training step."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tfasr.layers.geometry import conv_output_frames
-from tfasr.models.acoustic_model import AcousticModelConfig
 
 # Operations and elements moved for an element of an activation, forward and backward together:
 # batch normalisation reads its input twice and writes once, backwards it reads input and gradient
@@ -51,7 +52,7 @@ class ModuleCost:
 
 
 def model_costs(
-    config: AcousticModelConfig,
+    config: Any,
     *,
     num_features: int,
     num_classes: int,
@@ -60,13 +61,13 @@ def model_costs(
     labels: int,
     bytes_per_number: int = 4,
 ) -> list[ModuleCost]:
-    """Returns the cost of every module in the order of `tfasr.bench.probes.model_modules`.
+    """Returns the cost of every module of the acoustic model: its stages, loss and update.
 
     Multiplications and additions of convolutions and matmuls are exact; the element-wise rest is
     counted by round numbers of operations per element.
 
     Args:
-        config: sizes of the model.
+        config: an `AcousticModelConfig`.
         num_features: features per frame.
         num_classes: classes, blank included.
         batch: utterances.
@@ -91,7 +92,7 @@ def model_costs(
     return [*costs, _elementwise("update", _UPDATE_FLOPS * weights, _UPDATE_MOVES * weights)]
 
 
-def num_weights(config: AcousticModelConfig, num_features: int, num_classes: int) -> int:
+def num_weights(config: Any, num_features: int, num_classes: int) -> int:
     """Returns the trainable weights of the model."""
     directions = 2 if config.bidirectional else 1
     width, units = config.conv_filters, config.lstm_units
@@ -103,6 +104,12 @@ def num_weights(config: AcousticModelConfig, num_features: int, num_classes: int
         normalised.append(width)
     total += width * num_classes + num_classes
     return total + (2 * sum(normalised) if config.batch_normalisation else 0)
+
+
+def unknown_costs(names: Iterable[str]) -> list[ModuleCost]:
+    """Returns modules of which nothing is known: operations and bytes are no numbers."""
+    nan = float("nan")
+    return [ModuleCost(name, {"matmul": nan}, {"matmul": nan}) for name in names]
 
 
 def total_cost(name: str, costs: list[ModuleCost]) -> ModuleCost:

@@ -1,0 +1,33 @@
+"""The model that gin files choose by ``ModelConfig.name``."""
+
+from collections.abc import Sequence
+
+from tfasr.errors import UsageError
+from tfasr.gin_files.bindings import binding_place, make
+from tfasr.gin_files.preset import Line
+from tfasr.models.recogniser import MODELS, ModelConfig
+
+
+def know_models() -> None:
+    """Makes the configs of all models gin names; bindings of any may stand in a file."""
+    for name in MODELS:
+        MODELS[name]
+
+
+def model_class(lines: Sequence[Line]) -> type:
+    """Returns the config class of the model that the bindings in force name.
+
+    Args:
+        lines: of `tfasr.gin_files.preset.read_gin`, for messages.
+
+    Raises:
+        UsageError: if no such model is registered; it names file and line.
+    """
+    name = make(ModelConfig, lines).name
+    if name not in MODELS:
+        raise UsageError(
+            f"{binding_place(lines, 'ModelConfig', 'name')}ModelConfig.name must be a known model: "
+            f"{MODELS.listed()}. Received: {name!r}. One of a module of your own is known once it "
+            "is imported, as by --import my_lab.models."
+        )
+    return MODELS[name]
