@@ -120,7 +120,7 @@ def evaluate(
         )
     trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
     longest = max((utterance.frames for utterance in trained.source.split.utterances), default=0)
-    frames = int(trained.model.acoustic_model.output_lengths(longest))
+    frames = int(trained.model.output_lengths(longest))
     check_beam(chosen, trained.alphabet.num_classes, frames, available_bytes())
     lexicon = load_lexicon(run_dir) if needs_lexicon(chosen) else []
     try:
