@@ -70,11 +70,15 @@ def analyse(task: Task) -> Analysed:
         UsageError: if the log cannot be read and is not optional.
     """
     try:
-        run = task.loaded or load_log(task.path, task.name)
+        return _analysed(task)
     except UsageError as error:
         if not task.optional:
             raise
         return Analysed(None, error=str(error))
+
+
+def _analysed(task: Task) -> Analysed:
+    run = task.loaded or load_log(task.path, task.name)
     found = analyse_run(run, task.question)
     charges = None
     if task.machines is not None:

@@ -5,14 +5,17 @@ from pathlib import Path
 from tfasr.errors import UsageError
 from tfasr.ledger import ends_cut, last_value, read_events
 from tfasr.run_files import EVENTS_FILE
+from tfasr.tta.ledger_types import wrong_value
 from tfasr.tta.run import Run
 from tfasr.tta.writers import second_writer
 
 
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
     """Returns the targets that a run's ledger states last, without reading the rest of it."""
-    stated = last_value(path, "targets")
-    return [(str(metric), float(value)) for metric, value in stated or []]
+    try:
+        return [(str(metric), float(value)) for metric, value in last_value(path, "targets") or []]
+    except (OSError, TypeError, ValueError, OverflowError, RecursionError):
+        return []  # reading the rest will say what is wrong
 
 
 def load_run(path: str | Path, name: str | None = None) -> Run:
@@ -39,6 +42,13 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 "begun."
             )
         run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
+        wrong = wrong_value(run.timeline)
+        if wrong is not None:
+            index, kind = wrong
+            raise ValueError(
+                f"The values of a ledger must be of their kind. In line {_line_of(path, index)} of "
+                f"{path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
+            )
         # An event without a usable time makes itself known here, not in the midst of a report.
         _ = run.timeline.clock_us
         twice = second_writer(run.timeline)
@@ -47,6 +57,20 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "
                 f"{twice}: its times say nothing of either. Train again into an empty folder."
             )
-    except (FileNotFoundError, ValueError) as error:
-        raise UsageError(str(error)) from error
+    except RecursionError as error:
+        raise UsageError(
+            f"Every line of {path / EVENTS_FILE} must be an event. One is nested too deeply."
+        ) from error
+    except UsageError:
+        raise
+    except (OSError, ValueError) as error:
+        said = str(error)
+        where = "" if str(path) in said else f"{path / EVENTS_FILE}: "
+        raise UsageError(f"{where}{said}") from error
     return run
+
+
+def _line_of(path: Path, index: int) -> int:
+    """Returns the line of an event: empty lines hold none."""
+    lines = (path / EVENTS_FILE).read_bytes().split(b"\n")
+    return [number for number, line in enumerate(lines, start=1) if line.strip()][index]

@@ -1,7 +1,6 @@
 """A finished or growing run: its folder, read."""
 
 import csv
-import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfasr.checked_files import read_object
 from tfasr.display.notebook import dataframe, html_table
 from tfasr.errors import UsageError
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
@@ -28,6 +28,9 @@ _STEP_FIELDS = (
     "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
     "train_s",
 )  # fmt: skip
+
+
+_REMEDY = "Delete the file to report without the machine's facts."
 
 
 @dataclass(frozen=True)
@@ -177,8 +180,15 @@ class Run:
     @property
     def system(self) -> dict[str, Any]:
         """Facts about the machine from ``run.json``; {} where they were not saved."""
-        text = _text(self.path / RUN_FILE)
-        return {} if text is None else json.loads(text)
+        path = self.path / RUN_FILE
+        if not path.is_file():
+            return {}
+        facts = read_object(path, _REMEDY)
+        system = facts.get("system")
+        packages = system.get("packages") if isinstance(system, dict) else None
+        if not isinstance(system, dict | None) or not isinstance(packages, dict | None):
+            raise UsageError(f"{path} must hold objects as system and its packages. {_REMEDY}")
+        return facts
 
     @property
     def hypotheses(self) -> list[Path]:

@@ -185,4 +185,6 @@ def medians(values: Sequence[float], window: int) -> Iterator[float]:
 
 
 def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan
+    # A whole number beyond all floats is no error rate either.
+    usable = isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e300)
+    return float(value) if usable else math.nan

@@ -1,0 +1,99 @@
+"""Ledgers that nobody vouches for: a clear error that names file and line, never a traceback."""
+
+import copy
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.report.conftest import ledger_of
+from tfasr.commands.report import report
+from tfasr.errors import UsageError
+from tfasr.tta.load import load_run
+
+
+def forged(run_dir, key, /, **changes):
+    """Writes a run of which the first event of a key is changed; returns the event's line."""
+    ledger = ledger_of([0.5, 0.1, 0.1])
+    index = [event["key"] for event in ledger.events].index(key)
+    ledger.events[index] |= changes
+    ledger.write(run_dir)
+    return index + 1
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("init_start", {"metadata": [1]}),
+        ("init_start", {"metadata": "x"}),
+        ("init_start", {"key": 7}),
+        ("init_start", {"key": ["init_start"]}),
+        ("epoch_start", {"metadata": {"epoch_num": {}, "session": 0, "mono_s": 52.0}}),
+        ("epoch_start", {"metadata": {"session": "a", "mono_s": 52.0}}),
+        ("targets", {"value": [["cer"]]}),
+        ("targets", {"value": "cer"}),
+        ("targets", {"value": ["cer", ["cer", "low"]]}),
+    ],
+)
+def test_a_value_of_a_wrong_kind_is_refused_by_file_and_line(tmp_path, key, changes):
+    line = forged(tmp_path / "bad", key, **changes)
+    with pytest.raises(UsageError, match=rf"In line {line} of .*bad/events\.jsonl .* must be"):
+        load_run(tmp_path / "bad")
+    with pytest.raises(UsageError, match="must be"):
+        report([tmp_path / "bad"])
+    ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "good")
+    shown = report([tmp_path])
+    assert "bad is left out" in " ".join(shown.split())
+    assert "good" in shown
+
+
+def test_lines_nested_too_deeply_are_refused(tmp_path):
+    ledger_of([0.5, 0.1, 0.1]).write(tmp_path)
+    deep = '{"key": "targets", "time_ms": 1, "value": ' + "[" * 100_000 + "]" * 100_000 + "}\n"
+    path = tmp_path / "events.jsonl"
+    path.write_text(deep + path.read_text())
+    with pytest.raises(UsageError, match=r"events\.jsonl must be an event"):
+        report([tmp_path])
+
+
+@pytest.mark.parametrize("text", ['{"system": ', "[]", "\x00", '{"system": {"packages": "x"}}'])
+def test_a_damaged_run_json_is_named(tmp_path, text):
+    ledger_of([0.5, 0.1, 0.1]).write(tmp_path)
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(UsageError, match=r"run\.json must"):
+        report([tmp_path])
+
+
+@pytest.mark.parametrize("target", [{"cer": 10}, {"cer": -0.1}, {"foo": 0.1}, {"cer": "low"}])
+def test_a_target_that_cannot_be_reached_is_refused_as_on_the_command_line(tmp_path, target):
+    run = load_run(ledger_of([0.5, 0.1, 0.1]).write(tmp_path))
+    with pytest.raises(UsageError, match="fraction between 0 and 1|metric must be one of"):
+        run.time_to_accuracy(**target)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_no_forged_ledger_ends_in_a_traceback(tmp_path_factory, data):
+    ledger = ledger_of([0.5, 0.1, 0.1])
+    ledger.events = copy.deepcopy(ledger.events)
+    for _ in range(data.draw(st.integers(1, 3))):
+        event = data.draw(st.sampled_from(ledger.events))
+        inner = [one for one in (event["value"], event["metadata"]) if isinstance(one, dict)]
+        place = data.draw(st.sampled_from([event, *inner]))
+        if place:
+            place[data.draw(st.sampled_from(sorted(place)))] = data.draw(values)
+    folder = tmp_path_factory.mktemp("forged")
+    lines = "".join(json.dumps(event) + "\n" for event in ledger.events)
+    (folder / "events.jsonl").write_text(lines)
+    try:
+        assert report([folder], policy="paper")
+    except UsageError as error:
+        assert str(error)
