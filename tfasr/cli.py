@@ -1,6 +1,7 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0 done, 1 the work failed, 2 wrong use.
+Exit codes: 0 done, 1 the work failed, 2 wrong use; 130 and 143: SIGINT and SIGTERM ended a
+training, whose checkpoint was saved.
 """
 
 import argparse
@@ -93,7 +94,7 @@ def run(arguments) -> int:
     except UsageError as error:
         return _failed(f" {arguments.command}", error, 2)
     except RunError as error:
-        return _failed(f" {arguments.command}", error, 1)
+        return _failed(f" {arguments.command}", error, error.exit_code)
     except OSError as error:
         return _failed(f" {arguments.command}", *explained(error))
     except Exception as error:

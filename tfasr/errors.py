@@ -10,7 +10,13 @@ class UsageError(ValueError):
 
 
 class RunError(RuntimeError):
-    """The work was well asked for and failed on the way; what was done before is kept."""
+    """The work was well asked for and failed on the way; what was done before is kept.
+
+    Attributes:
+        exit_code: of the command line.
+    """
+
+    exit_code = 1
 
 
 @contextlib.contextmanager

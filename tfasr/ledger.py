@@ -29,7 +29,8 @@ Written by a training run, in order:
   ``eval_start`` and ``eval_stop`` that may lie in a later epoch.
 - ``traces``, before the end of a run that comes to it: ``{"training": {"traces", "shapes",
   "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
-- ``run_stop`` with metadata ``status``: "success", "aborted" (with ``reason``).
+- ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,
+  "interrupted" (both with ``reason``).
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
 "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``; the last three are

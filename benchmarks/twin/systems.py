@@ -38,16 +38,16 @@ def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
     from tfasr.data.pipeline import PipelineConfig
     from tfasr.training.build import build_model
     from tfasr.training.experiment import Experiment, TrainingConfig
+    from tfasr.training.step import TimedStep
 
     experiment = Experiment(
         model=size.model_config(),
         pipeline=PipelineConfig(global_batch_size=size.batch),
         training=TrainingConfig(precision=_keras_policy(precision)),
     )
-    model = build_model(experiment, Alphabet(), compiled=True)
-    model.make_train_function()
+    step = TimedStep(build_model(experiment, Alphabet(), compiled=True))
     iterator = iter(repeated(batch))
-    return lambda: float(model.train_function(iterator)["loss"])
+    return lambda: step(iterator).loss
 
 
 def stock_keras_step(size: Size, batch: Batch, precision: str) -> Step:

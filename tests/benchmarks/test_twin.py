@@ -101,10 +101,12 @@ def _tfasr_step(model, size):
     from twin.sizes import made_batch
     from twin.systems import repeated
 
+    from tfasr.training.step import TimedStep
+
     batch = made_batch(size)
     iterator = iter(repeated(batch))
-    model.make_train_function()
-    return lambda: model.train_function(iterator)["loss"], batch
+    step = TimedStep(model)
+    return lambda: step(iterator).loss, batch
 
 
 def test_the_initial_weights_follow_tfasrs_scheme():

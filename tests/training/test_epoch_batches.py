@@ -2,8 +2,6 @@
 
 import threading
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -11,9 +9,8 @@ from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.data.shards import open_split
 from tfasr.training.build import make_strategy
-from tfasr.training.callbacks import RunProgress
 from tfasr.training.checkpoint import TrainingState
-from tfasr.training.epoch_batches import EpochBatches, begun
+from tfasr.training.epoch_batches import EpochBatches
 from tfasr.training.experiment import TrainingConfig
 
 
@@ -30,56 +27,54 @@ def source(shard_dir):
 
 @pytest.fixture
 def batches(source):
-    training = TrainingConfig(epochs=3, seed=7)
-    progress = RunProgress(TrainingState())
-    return EpochBatches(source, training, make_strategy(1), progress), progress
+    return EpochBatches(source, TrainingConfig(epochs=3, seed=7), make_strategy(1))
 
 
 def test_the_next_epoch_is_begun_at_the_end_of_one(batches, source):
-    epochs, progress = batches
     for epoch in (1, 2, 3):
-        made = epochs.of(TrainingState(epoch=epoch))
-        assert positions(made) == positions(source.training(7, epoch))
-        # What was begun is gone on with once; a second pass is a whole epoch again.
-        assert positions(made) == positions(source.training(7, epoch))
-        progress.advance(epoch=epoch)
-        epochs.on_epoch_end(epoch - 1)
+        state = TrainingState(epoch=epoch)
+        assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
+        # What was begun is gone on with once; asked for again, it is a whole epoch.
+        assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
+        batches.on_epoch_trained(epoch)
 
 
 def test_an_epoch_that_is_not_the_one_begun_is_made(batches, source):
-    epochs, _ = batches
-    epochs.on_epoch_end(0)  # begins epoch 2
-    resumed = epochs.of(TrainingState(epoch=2, step_in_epoch=1))
+    batches.on_epoch_trained(1)  # begins epoch 2
+    resumed = batches.iterator(TrainingState(epoch=2, step_in_epoch=1))
     assert positions(resumed) == positions(source.training(7, 2))[1:]
-    assert positions(epochs.of(TrainingState(epoch=3))) == positions(source.training(7, 3))
+    third = batches.iterator(TrainingState(epoch=3))
+    assert positions(third) == positions(source.training(7, 3))
 
 
-def test_reading_begins_before_the_first_batch_is_asked_for():
-    seen = threading.Event()
+class SlowSource:
+    """Stands for a source whose one batch says when it is read."""
 
-    def element():
-        seen.set()
-        yield 1.0
+    def __init__(self):
+        self.read = threading.Event()
 
-    dataset = tf.data.Dataset.from_generator(element, output_signature=tf.TensorSpec([]))
-    options = tf.data.Options()
-    options.experimental_warm_start = True
-    ready = begun(dataset.prefetch(1).with_options(options))
-    assert seen.wait(timeout=30)
-    assert [x.numpy() for x in ready] == [1.0]
+    def training(self, seed, epoch, skip, replicas):
+        def element():
+            self.read.set()
+            yield float(epoch)
 
-
-def test_keras_trains_on_begun_batches():
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    data = tf.data.Dataset.from_tensor_slices((np.ones((6, 1)), np.ones((6, 1)))).batch(2)
-    history = model.fit(begun(data), epochs=2, shuffle=False, verbose=0)
-    assert len(history.history["loss"]) == 2
-    assert model.optimizer.iterations.numpy() == 6
+        dataset = tf.data.Dataset.from_generator(element, output_signature=tf.TensorSpec([]))
+        options = tf.data.Options()
+        options.experimental_warm_start = True
+        return dataset.prefetch(1).with_options(options)
 
 
-def test_distributed_batches_are_begun_too(source):
-    strategy = make_strategy(1)
-    distributed = strategy.distribute_datasets_from_function(lambda _: source.training(7, 1))
-    expected = positions(source.training(7, 1))
-    assert positions(begun(distributed)) == expected
+def test_reading_begins_with_the_iterator_and_not_with_the_dataset():
+    source = SlowSource()
+    batches = EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1))
+    assert batches.dataset(TrainingState()).element_spec == tf.TensorSpec([])
+    assert not source.read.wait(timeout=0.5)
+    batches.on_epoch_trained(1)
+    assert source.read.wait(timeout=30)
+    assert [x.numpy() for x in batches.iterator(TrainingState(epoch=2))] == [2.0]
+
+
+def test_nothing_is_begun_after_the_last_epoch():
+    source = SlowSource()
+    EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1)).on_epoch_trained(3)
+    assert not source.read.wait(timeout=0.5)

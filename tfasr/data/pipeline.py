@@ -130,6 +130,12 @@ class BatchSource:
             .with_options(_options())
         )
 
+    def first(self, count: int) -> Batch:
+        """Returns the first utterances of the shards as one batch, without augmentation."""
+        records = tf.data.TFRecordDataset(self.split.files, self._compression).take(count)
+        batches = records.map(self._parse).padded_batch(count).with_options(_options())
+        return next(iter(batches))
+
     def training(self, seed: int, epoch: int, skip: int = 0, replicas: int = 1) -> tf.data.Dataset:
         """Returns one epoch's batches.
 

@@ -1,36 +1,28 @@
-"""A Keras model that trains a recogniser with CTC and times every step."""
+"""A Keras model that trains a recogniser with CTC."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfasr.data.pipeline import Batch
 from tfasr.losses import ctc_loss
 from tfasr.training.optimizer.accumulation import accumulate
 from tfasr.training.optimizer.make import summed_gradients
-from tfasr.training.traces import StepTraces
 
 
 class CtcModel(keras.Model):
-    """Wraps a recogniser for `fit` on the batches of `tfasr.data.pipeline.BatchSource`.
+    """Wraps a recogniser for training on `tfasr.data.pipeline.BatchSource`'s batches.
 
-    Make and build it in the scope of the strategy it trains under. `fit` calls `train_function`
-    once a step; its logs hold ``loss`` (mean over the global batch), ``utterance_loss`` and
-    ``positions`` ``(batch,)``, ``utterances``, ``audio_s``, ``frames``, ``padded_frames`` (sums),
-    and the seconds ``input_wait_s``, ``compile_s`` and ``train_s``.
+    Make and build it in the scope of the strategy it trains under. It is a Keras model so that
+    ordinary Keras callbacks can work on it; the steps come from `tfasr.training.step.TimedStep`.
 
     Args:
         recogniser: what is trained, built: see `tfasr.models.recogniser`.
         output_lengths: from valid feature frames to valid output frames.
         accumulation_steps: parts of a device's share of a batch that go through the model one
             after the other; their gradients are added up, and clipped and applied once.
-
-    Attributes:
-        traces: counts what `train_function` traced and compiled.
     """
 
     def __init__(
@@ -43,12 +35,8 @@ class CtcModel(keras.Model):
         self.recogniser = recogniser
         self.output_lengths = output_lengths
         self.accumulation_steps = accumulation_steps
-        self.traces = StepTraces()
         self._step: Callable | None = None
         self.built = True
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        """Everything is built already; Keras's way would use up a batch of every epoch."""
 
     def call(self, batch: Batch, training: bool = False) -> tf.Tensor:
         """Returns logits, see `tfasr.models.recogniser.RecogniserConfig.make`."""
@@ -108,40 +96,6 @@ class CtcModel(keras.Model):
             # One signature with open dimensions: no shape of a batch is ever traced again.
             self._step = tf.function(self._global_step, input_signature=[element_spec])
         return self._step
-
-    def make_train_function(self, force: bool = False) -> None:
-        """Sets ``train_function``, which fetches a batch, trains on it and times both."""
-        if self.train_function is not None and not force:
-            return
-
-        def train_function(iterator: Iterator[Batch]) -> dict[str, Any]:
-            step = self.global_step(iterator.element_spec)
-            began = time.perf_counter()
-            batch = next(iterator)
-            fetched = time.perf_counter()
-            traced = step.experimental_get_tracing_count()
-            # Reading the values waits for the device: a step's time is then its own.
-            outputs = {name: value.numpy() for name, value in step(batch).items()}
-            utterances = len(outputs["positions"])
-            traces = step.experimental_get_tracing_count()
-            step_s = time.perf_counter() - fetched
-            padded_frames = int(outputs["padded_frames"].sum())
-            compile_s = step_s if traces > traced else 0.0
-            self.traces.record(utterances, padded_frames // utterances, traces, compile_s)
-            return {
-                "loss": float(np.mean(outputs["utterance_loss"], dtype=np.float64)),
-                "utterance_loss": outputs["utterance_loss"],
-                "positions": outputs["positions"],
-                "utterances": utterances,
-                "audio_s": float(outputs["duration_s"].sum(dtype=np.float64)),
-                "frames": int(outputs["feature_lengths"].sum()),
-                "padded_frames": padded_frames,
-                "input_wait_s": fetched - began,
-                "compile_s": compile_s,
-                "train_s": step_s - compile_s,
-            }
-
-        self.train_function = train_function
 
     def _global_step(self, batch: Batch) -> dict[str, tf.Tensor]:
         strategy = self.distribute_strategy

@@ -19,6 +19,7 @@ from tfasr.training.build import (
 )
 from tfasr.training.experiment import Experiment
 from tfasr.training.memory.probe import MemoryNeed, check_memory
+from tfasr.training.step import TimedStep
 
 _STEPS = 3
 
@@ -60,18 +61,17 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
     need = None
     if memory_probe:
         need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
-    model.make_train_function()
+    step = TimedStep(model)
     frames, seconds = 0, 0.0
     iterator = iter(dataset)
     began = time.perf_counter()
     for number in range(_STEPS):
-        try:
-            logs = model.train_function(iterator)
-        except StopIteration:
+        result = step(iterator)
+        if result is None:
             break
-        if number or not logs["compile_s"]:
-            frames += logs["frames"]
-            seconds += logs["train_s"] + logs["compile_s"]
+        if number or not result.compile_s:
+            frames += result.frames
+            seconds += result.train_s + result.compile_s
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
     return _describe(experiment, splits["train"].utterances, model.count_params(), rate, need)
 

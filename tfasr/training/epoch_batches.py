@@ -1,18 +1,18 @@
 """Each epoch's batches, the next epoch's begun while this one's weights are evaluated."""
 
+from collections.abc import Iterator
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from tfasr.data.pipeline import BatchSource
-from tfasr.training.callbacks import RunProgress
+from tfasr.data.pipeline import Batch, BatchSource
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import TrainingConfig
+from tfasr.training.loop import Hook
 
 
-class EpochBatches(keras.callbacks.Callback):
-    """Makes each epoch's dataset, and as a callback before the evaluation begins the next one's.
+class EpochBatches(Hook):
+    """Makes each epoch's iterator, and as a hook before the evaluation begins the next one's.
 
     An epoch's first batch needs a shuffle buffer's worth of records read: 0.24 s of AN4. Begun
     before an evaluation they are there after it.
@@ -21,57 +21,37 @@ class EpochBatches(keras.callbacks.Callback):
         source: of the training split.
         training: tells the seed, the replicas and the last epoch.
         strategy: what the batches are distributed by where there are replicas.
-        progress: says which epoch it is.
     """
 
     def __init__(
-        self,
-        source: BatchSource,
-        training: TrainingConfig,
-        strategy: tf.distribute.Strategy,
-        progress: RunProgress,
+        self, source: BatchSource, training: TrainingConfig, strategy: tf.distribute.Strategy
     ):
-        super().__init__()
         self._source = source
         self._training = training
         self._strategy = strategy
-        self._progress = progress
-        self._begun: tuple[tuple[int, int], Any] | None = None
+        self._begun: tuple[tuple[int, int], Iterator[Batch]] | None = None
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_trained(self, epoch: int) -> None:
         """Begins the next epoch."""
-        following = self._progress.state.epoch + 1
-        if following <= self._training.epochs:
-            self._begun = (following, 0), begun(self._made(following, 0))
+        if epoch < self._training.epochs:
+            following = TrainingState(epoch=epoch + 1)
+            self._begun = _position(following), iter(self.dataset(following))
 
-    def of(self, state: TrainingState) -> Any:
-        """Returns the batches that remain of a state's epoch, distributed over replicas."""
-        ready, self._begun = self._begun, None
-        wanted = state.epoch, state.step_in_epoch
-        return ready[1] if ready and ready[0] == wanted else self._made(*wanted)
+    def iterator(self, state: TrainingState) -> Iterator[Batch]:
+        """Returns the batches that remain of a state's epoch; they are being read from now on."""
+        begun, self._begun = self._begun, None
+        if begun and begun[0] == _position(state):
+            return begun[1]
+        return iter(self.dataset(state))
 
-    def _made(self, epoch: int, skip: int) -> Any:
-        training = self._training
-        replicas = training.num_replicas
-        batches = self._source.training(training.seed, epoch, skip, replicas)
+    def dataset(self, state: TrainingState) -> Any:
+        """Returns what remains of a state's epoch, distributed over replicas; nothing is read."""
+        replicas = self._training.num_replicas
+        batches = self._source.training(self._training.seed, *_position(state), replicas)
         if replicas == 1:
             return batches
         return self._strategy.distribute_datasets_from_function(lambda _: batches)
 
 
-def begun(dataset: Any) -> Any:
-    """Starts reading a dataset whose options warm it up, distributed or not.
-
-    Returns:
-        The dataset: the first ``iter`` of it goes on with what was begun, others begin anew.
-    """
-    ready = [iter(dataset)]
-    kind = type(dataset)
-
-    class Begun(kind):
-        def __iter__(self):
-            return ready.pop() if ready else kind.__iter__(self)
-
-    # An instance of its own class, because iter() asks the class. Keras's fit takes datasets only.
-    dataset.__class__ = Begun
-    return dataset
+def _position(state: TrainingState) -> tuple[int, int]:
+    return state.epoch, state.step_in_epoch

@@ -35,6 +35,7 @@ from tfasr.run_files import (
 )
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
+from tfasr.training.interruption import RunInterruptedError
 
 # What may be there before the first step; a start that comes to none takes it away again.
 _WRITTEN_AT_START = (
@@ -256,10 +257,9 @@ def booked(ledger: Ledger) -> Iterator[None]:
         yield
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
+        status = "interrupted" if isinstance(error, RunInterruptedError) else "aborted"
         with contextlib.suppress(OSError):
-            ledger.event(
-                "run_stop", event_type="INTERVAL_END", status="aborted", reason=reason[:500]
-            )
+            ledger.event("run_stop", event_type="INTERVAL_END", status=status, reason=reason[:500])
         raise
     ledger.event("run_stop", event_type="INTERVAL_END", status="success")
 

@@ -2,9 +2,8 @@
 
 import contextlib
 import logging
-import os
-import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,14 @@ import keras
 
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
-from tfasr.data.overlap import overlap, warn_of_overlap
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, content_hashes, open_split
-from tfasr.decoding.choice import make_decoder, save_lexicon
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.choice import DecoderConfig, make_decoder, save_lexicon
 from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.durable import write_whole
-from tfasr.ledger import Ledger
+from tfasr.ledger import Ledger, read_events
 from tfasr.plugins import record_plugins, require_plugins
-from tfasr.telemetry.compiled import warn_of_missing_parts
 from tfasr.telemetry.energy import EnergySampler
-from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum
 from tfasr.training.build import (
@@ -34,36 +29,35 @@ from tfasr.training.build import (
     check_splits,
     make_strategy,
 )
-from tfasr.training.callbacks import (
-    BookSteps,
-    EvaluateEpoch,
-    PrintSentences,
-    RunProgress,
-    SaveCheckpoints,
-)
-from tfasr.training.checkpoint import (
-    TrainingState,
-    newest_checkpoint,
-    plain_array,
-    read_state,
-    restore,
-)
-from tfasr.training.comparability import comparability
+from tfasr.training.checkpoint import TrainingState, restore
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.epoch_batches import EpochBatches
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
-from tfasr.training.logs.registry import check_logs
+from tfasr.training.hooks.checkpoints import SaveCheckpoints
+from tfasr.training.hooks.evaluation import EvaluateEpoch
+from tfasr.training.hooks.keras_callbacks import KerasCallbacks
+from tfasr.training.hooks.progress_file import WriteProgress
+from tfasr.training.hooks.sentences import PrintSentences
+from tfasr.training.hooks.steps import BookSteps
+from tfasr.training.hooks.stop_on_signal import StopOnSignal
+from tfasr.training.hooks.targets import AnnounceTargets
+from tfasr.training.hooks.traces import BookTraces
+from tfasr.training.interruption import Interruption
+from tfasr.training.logs.registry import check_logs, open_logs
 from tfasr.training.logs.scalar import ScalarLog
+from tfasr.training.loop import Hook, RunProgress, train_epochs
 from tfasr.training.memory.probe import check_memory
-from tfasr.training.optimizer.make import inner_optimizer
-from tfasr.training.run_folder import booked, own_run_folder, record_sources, say_resumption
-from tfasr.training.sentences import SentenceSampler
-from tfasr.training.traces import book_traces
+from tfasr.training.run_clock import RunClock
+from tfasr.training.run_folder import booked, own_run_folder, record_sources
+from tfasr.training.session import begin_session, book_facts
+from tfasr.training.step import TimedStep
 from tfasr.tta.costs.hardware import HardwareConfig
-from tfasr.tta.time_to_accuracy import rule_met
 
 log = logging.getLogger("tfasr")
+
+# The paper, Figure 6: sentences are generated with a beam width of one.
+_SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
 
 
 def train(
@@ -76,9 +70,13 @@ def train(
     hardware: HardwareConfig | None = None,
     memory_probe: bool = True,
     log_to: Sequence[str] = (),
+    callbacks: Sequence[keras.callbacks.Callback] = (),
     own_process: bool = False,
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
+
+    A first SIGTERM or SIGINT lets the current step end, saves a checkpoint and ends the run; a
+    second one works at once, as without tfasr.
 
     Args:
         experiment: what is measured.
@@ -93,6 +91,9 @@ def train(
             `tfasr.training.memory.probe.check_memory`.
         log_to: of `tfasr.training.logs.registry.LOGS`, such as "tensorboard": also write scalars
             there as they come.
+        callbacks: ordinary Keras callbacks, called as `fit` calls them; what they are told, and
+            what a resumed run keeps of them, says
+            `tfasr.training.hooks.keras_callbacks.KerasCallbacks`.
         own_process: whether this process was started for this training alone, as the command line
             does: what its start took, such as imports, is then booked too.
 
@@ -104,20 +105,19 @@ def train(
             is not installed.
         RunError: if the longest batch does not fit into memory, the loss is no number or the disk
             is full; checkpoints are kept.
+        RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
     """
     run_dir = Path(run_dir)
     if resume:
         require_plugins(run_dir)
         experiment = experiment.continued(run_dir)
     check_logs(log_to)
-    splits = {
-        name: open_split(shard_dir, name, content=name == "validation")
-        for name in ("train", "validation")
-    }
+    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
     check_decoder(experiment, splits["validation"], alphabet)
     check_model(experiment, alphabet)
+    sources = _sources(experiment, splits)
     with own_run_folder(run_dir, experiment, content_hashes(splits), resume=resume) as claim:
         if claim.history is not None:
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
@@ -132,193 +132,150 @@ def train(
             save_lexicon(run_dir, lexicon)
             record_plugins(run_dir)
             record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
+            run = _Run(experiment, run_dir, ledger, splits, sources, alphabet, lexicon)
             facts = {} if hardware is None else {"hardware": to_json(hardware)}
             with (
+                Interruption() as interruption,
                 UtilisationSampler(run_dir),
                 EnergySampler(run_dir, claim.session),
                 booked(ledger),
             ):
-                run = _Run(experiment, run_dir, ledger, splits, alphabet, lexicon, facts, log_to)
-                return run.train(memory_probe, own_process=own_process)
+                checkpoint = begin_session(run_dir, ledger, splits, own_process=own_process)
+                extras = _Extras(callbacks, log_to, interruption)
+                return _train(run, checkpoint, extras, facts, memory_probe=memory_probe)
 
 
+def _sources(experiment: Experiment, splits: dict[str, ShardedSplit]) -> dict[str, BatchSource]:
+    statistics = splits["train"].feature_statistics()
+    return {
+        name: BatchSource(
+            split, experiment.features, experiment.pipeline, experiment.augmentation, statistics
+        )
+        for name, split in splits.items()
+    }
+
+
+@dataclass(frozen=True)
 class _Run:
-    """One process's part of a run."""
+    """What a run is made of before it is built."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        run_dir: Path,
-        ledger: Ledger,
-        splits: dict[str, ShardedSplit],
-        alphabet: Alphabet,
-        lexicon: list[str],
-        facts: dict[str, Any],
-        log_to: Sequence[str],
-    ):
-        self._log_to = log_to
-        self._experiment = experiment
-        self._given_facts = facts
-        self._training = experiment.training
-        self._run_dir = run_dir
-        self._ledger = ledger
-        self._splits = splits
-        self._alphabet = alphabet
-        self._lexicon = lexicon
-        statistics_ = splits["train"].feature_statistics()
-        self._sources = {
-            name: BatchSource(
-                split,
-                experiment.features,
-                experiment.pipeline,
-                experiment.augmentation,
-                statistics_,
-            )
-            for name, split in splits.items()
-        }
+    experiment: Experiment
+    run_dir: Path
+    ledger: Ledger
+    splits: dict[str, ShardedSplit]
+    sources: dict[str, BatchSource]
+    alphabet: Alphabet
+    lexicon: list[str]
 
-    def train(self, memory_probe: bool, *, own_process: bool) -> list[dict[str, float]]:
-        """Trains from where the run stands to its end."""
-        ledger = self._ledger
-        checkpoint = self._begin_session(own_process)
-        ledger.start("init")
-        self._strategy = make_strategy(self._training.num_replicas)
-        with self._strategy.scope():
-            model, progress = self._build(checkpoint)
-        self._batches = EpochBatches(
-            self._sources["train"], self._training, self._strategy, progress
-        )
-        callbacks = self._callbacks(model, progress, checkpoint)
-        if memory_probe:
-            check_memory(
-                self._experiment,
-                model,
-                self._sources["train"],
-                self._alphabet,
-                lambda: self._batches.of(progress.state).element_spec,
-            )
-        ledger.stop("init")
+
+@dataclass(frozen=True)
+class _Extras:
+    """What a caller wants to be done beside the training."""
+
+    callbacks: Sequence[keras.callbacks.Callback]
+    log_to: Sequence[str]
+    interruption: Interruption
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is built of a run in a process."""
+
+    model: CtcModel
+    progress: RunProgress
+    batches: EpochBatches
+    step: TimedStep
+
+
+def _train(
+    run: _Run,
+    checkpoint: Path | None,
+    extras: _Extras,
+    facts: dict[str, Any],
+    *,
+    memory_probe: bool,
+) -> list[dict[str, float]]:
+    ledger, experiment = run.ledger, run.experiment
+    with contextlib.ExitStack() as opened:
+        with ledger.interval("init"):
+            parts = _build(run, checkpoint)
+            hooks = _hooks(run, parts, checkpoint, extras)
+            for hook in hooks:
+                opened.callback(hook.close)
+            if memory_probe:
+                _check_memory(run, parts)
+        # Nothing has read a shard's records before this event, as MLPerf's rules want.
         ledger.event("run_start", event_type="INTERVAL_START")
-        self._book_facts(model)
-        evaluation, scalars = callbacks[-2:]
-        with contextlib.closing(scalars):
-            epochs = self._training.epochs
-            while progress.state.epoch <= epochs and not self._reached(progress.state):
-                epoch = progress.state.epoch
-                ledger.start("epoch", epoch_num=epoch)
-                self._train_epoch(model, progress, callbacks)
-                ledger.stop("epoch", epoch_num=epoch)
-            evaluation.finish()
-            scalars.write_evaluations()
-            book_traces(ledger, model.traces, evaluation.traces)
-        return progress.state.history
+        book_facts(ledger, experiment, parts.model, run.splits, run.alphabet, run.lexicon, facts)
+        epochs = experiment.training.epochs
+        train_epochs(parts.step, parts.batches.iterator, parts.progress, hooks, ledger, epochs)
+    return parts.progress.state.history
 
-    def _begin_session(self, own_process: bool) -> Path | None:
-        """Books the session's beginning and returns the checkpoint it goes on from."""
-        ledger, session = self._ledger, self._ledger.session
-        checkpoint = newest_checkpoint(self._run_dir, set_aside=True) if session else None
-        step = read_state(checkpoint).step if checkpoint else None
-        age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
-        ledger.event(
-            "session_start",
-            {
-                "session": session,
-                "resumed_from_step": step,
-                "alive_until_ms": ledger.alive_until_ms if session else None,
-            },
-            pid=os.getpid(),
-            **age,
-        )
-        ledger.event("shards", content_hashes(self._splits))
-        shared = overlap(*(self._splits[name].utterances for name in ("train", "validation")))
-        warn_of_overlap(shared, "validation")
-        ledger.event("shared_with_training", shared.to_json())
-        ledger.event("missing_compiled_parts", warn_of_missing_parts())
-        if session:
-            say_resumption(self._run_dir, step)
-        return checkpoint
 
-    def _build(self, checkpoint: Path | None) -> tuple[CtcModel, RunProgress]:
-        self._ledger.event("model_creation")
-        model = build_model(self._experiment, self._alphabet, compiled=True)
-        utterances = len(self._splits["train"].utterances)
-        set_moving_momentum(model.recogniser, moving_momentum(self._experiment, utterances))
+def _build(run: _Run, checkpoint: Path | None) -> _Parts:
+    training = run.experiment.training
+    strategy = make_strategy(training.num_replicas)
+    with strategy.scope():
+        run.ledger.event("model_creation")
+        model = build_model(run.experiment, run.alphabet, compiled=True)
+        utterances = len(run.splits["train"].utterances)
+        set_moving_momentum(model.recogniser, moving_momentum(run.experiment, utterances))
         state = restore(checkpoint, model) if checkpoint else TrainingState()
-        return model, RunProgress(state)
+    batches = EpochBatches(run.sources["train"], training, strategy)
+    return _Parts(model, RunProgress(state), batches, TimedStep(model))
 
-    def _train_epoch(
-        self, model: CtcModel, progress: RunProgress, callbacks: list[keras.callbacks.Callback]
-    ) -> None:
-        state = progress.state
-        if state.epoch_trained:  # a crash came between training and evaluation
-            for callback in callbacks:
-                callback.set_model(model)
-                callback.on_epoch_end(state.epoch - 1, {})
-            return
-        with warnings.catch_warnings():
-            # How many batches bucketing makes is only known at the end: no reason to warn.
-            warnings.filterwarnings("ignore", "Your input ran out of data")
-            model.fit(
-                self._batches.of(state),
-                initial_epoch=state.epoch - 1,
-                epochs=state.epoch,
-                callbacks=callbacks,
-                shuffle=False,  # the dataset is, already
-                verbose=0,
-            )
 
-    def _callbacks(
-        self, model: CtcModel, progress: RunProgress, checkpoint: Path | None
-    ) -> list[keras.callbacks.Callback]:
-        training, ledger = self._training, self._ledger
-        validation = self._sources["validation"]
-        greedy = GreedyDecoder(self._alphabet)
-        sampler = SentenceSampler(model, validation, greedy, training.num_sentences)
-        decoder = make_decoder(self._experiment.decoder, self._alphabet, self._lexicon)
-        evaluator = Evaluator(model, validation, decoder)
-        checkpoints = SaveCheckpoints(
-            self._run_dir,
-            training.checkpoint_every_steps,
-            training.keep_checkpoints,
-            ledger,
-            progress,
-        )
-        checkpoints.newest = checkpoint
-        evaluation = EvaluateEpoch(
-            evaluator, self._run_dir, checkpoints, ledger, progress, training.overlap_evaluation
-        )
-        return [
-            BookSteps(ledger, progress, self._splits["train"]),
-            PrintSentences(sampler, training.sentences_every_steps, ledger, progress),
-            checkpoints,
-            self._batches,  # before the evaluation
-            evaluation,
-            ScalarLog(self._log_to, self._run_dir, ledger, progress),
-        ]
+def _check_memory(run: _Run, parts: _Parts) -> None:
+    check_memory(
+        run.experiment,
+        parts.model,
+        run.sources["train"],
+        run.alphabet,
+        lambda: parts.batches.dataset(parts.progress.state).element_spec,
+    )
 
-    def _reached(self, state: TrainingState) -> bool:
-        training = self._training
-        if not training.stop_at_targets:
-            return False
-        return rule_met(state.history, training.targets, training.target_window)
 
-    def _book_facts(self, model: CtcModel) -> None:
-        experiment = self._experiment
-        optimizer = model.optimizer
-        facts: dict[str, Any] = {
-            "global_batch_size": experiment.pipeline.global_batch_size,
-            "num_replicas": self._training.num_replicas,
-            "seed": self._training.seed,
-            "train_samples": len(self._splits["train"].utterances),
-            "eval_samples": len(self._splits["validation"].utterances),
-            "opt_name": inner_optimizer(optimizer).name,
-            "opt_base_learning_rate": float(plain_array(optimizer.learning_rate)),
-            "targets": [list(target) for target in self._training.targets],
-            "parameters": int(model.count_params()),
-            "comparability": comparability(
-                experiment, self._splits["validation"], self._alphabet, self._lexicon
-            ),
-            **self._given_facts,
-        }
-        for key, value in facts.items():
-            self._ledger.event(key, value)
+def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, extras: _Extras) -> list[Hook]:
+    """Returns what is done beside the steps, in the order in which it is done."""
+    training, ledger, run_dir = run.experiment.training, run.ledger, run.run_dir
+    model, progress = parts.model, parts.progress
+    events = read_events(run_dir)
+    clock = RunClock(events)
+    sentences = PrintSentences(
+        model,
+        run.sources["train"],
+        make_decoder(_SENTENCE_DECODER, run.alphabet),
+        count=training.num_sentences,
+        every_steps=training.sentences_every_steps,
+        ledger=ledger,
+        progress=progress,
+    )
+    checkpoints = SaveCheckpoints(
+        model,
+        run_dir,
+        training.checkpoint_every_steps,
+        training.keep_checkpoints,
+        ledger,
+        progress,
+        checkpoint,
+    )
+    decoder = make_decoder(run.experiment.decoder, run.alphabet, run.lexicon)
+    evaluator = Evaluator(model, run.sources["validation"], decoder)
+    evaluation = EvaluateEpoch(
+        evaluator, run_dir, checkpoints, ledger, progress, training.overlap_evaluation
+    )
+    targets = AnnounceTargets(training, progress, clock, events)
+    users = [KerasCallbacks(extras.callbacks, model, progress, evaluation, training.epochs)]
+    return [
+        BookSteps(model, ledger, progress, run.splits["train"]),
+        sentences,
+        *(users if extras.callbacks else []),  # before the checkpoint, which keeps what they change
+        checkpoints,
+        parts.batches,  # before the evaluation, during which the next epoch's are read
+        evaluation,
+        targets,
+        ScalarLog(open_logs(extras.log_to, run_dir, events), model, ledger, progress, clock),
+        WriteProgress(run_dir, training.epochs, progress, targets, clock),
+        StopOnSignal(extras.interruption, checkpoints, progress),
+        BookTraces(ledger, parts.step, evaluator),
+    ]

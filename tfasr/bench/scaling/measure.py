@@ -18,6 +18,7 @@ from tfasr.data.pipeline import Batch, BatchSource, PipelineConfig
 from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.step import TimedStep
 
 _LITTLE_BYTES = 4096
 
@@ -66,7 +67,7 @@ class _Process:
         self.strategy = make_strategy(self._replicas)
         with self.strategy.scope():
             self.model = build_model(self._experiment, Alphabet(), compiled=True)
-        self.model.make_train_function()
+        self._step = TimedStep(self.model)
 
     @property
     def gradient_bytes(self) -> int:
@@ -83,9 +84,9 @@ class _Process:
                 dataset = self.strategy.distribute_datasets_from_function(lambda _: dataset)
             iterator, step_s, wait_s = iter(dataset), [], []
             for _ in range(steps):
-                logs = self.model.train_function(iterator)
-                step_s.append(logs["train_s"] + logs["compile_s"])
-                wait_s.append(logs["input_wait_s"])
+                result = self._step(iterator)
+                step_s.append(result.train_s + result.compile_s)
+                wait_s.append(result.input_wait_s)
         return {"step_s": step_s, "input_wait_s": wait_s}
 
     def modules(self, batch: int, rounds: int) -> list[dict[str, Any]]:

@@ -1,20 +1,17 @@
 """Scalars for tools that plot them while a run trains: TensorBoard, MLflow, W&B."""
 
-import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
-import keras
-
-from tfasr.ledger import Ledger, read_events
-from tfasr.training.callbacks import RunProgress
+from tfasr.ledger import Ledger
 from tfasr.training.checkpoint import plain_array
-from tfasr.training.logs.registry import Log, open_logs
-from tfasr.tta.timeline import Timeline
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.logs.registry import Log
+from tfasr.training.loop import Hook, RunProgress
+from tfasr.training.run_clock import RunClock
+from tfasr.training.step import StepResult
 
 
-class ScalarLog(keras.callbacks.Callback):
+class ScalarLog(Hook):
     """Gives logs the training's scalars after every step and the accuracies once they are known.
 
     Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
@@ -25,44 +22,51 @@ class ScalarLog(keras.callbacks.Callback):
     booked as ``logging``.
 
     Args:
-        names: of `tfasr.training.logs.registry.LOGS`.
-        run_dir: the run's folder; its ledger must have the session's beginning.
+        logs: see `tfasr.training.logs.registry.open_logs`; closed here.
+        model: tells the learning rate.
         ledger: books the time.
         progress: says which step it is and holds the accuracies.
+        clock: the run's.
     """
 
-    def __init__(self, names: Sequence[str], run_dir: Path, ledger: Ledger, progress: RunProgress):
-        super().__init__()
+    def __init__(
+        self,
+        logs: Sequence[Log],
+        model: CtcModel,
+        ledger: Ledger,
+        progress: RunProgress,
+        clock: RunClock,
+    ):
+        self._logs = logs
+        self._model = model
         self._ledger = ledger
         self._progress = progress
+        self._clock = clock
         self._written = len(progress.state.history)
         self._last_steps: dict[int, int] = {}
-        self._logs: list[Log] = []
-        if names:
-            events = read_events(run_dir)
-            self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
-            self._logs = open_logs(names, run_dir, events)
 
-    def on_train_batch_end(self, batch: int, logs: dict[str, Any]) -> None:
+    def on_step(self, step: StepResult) -> None:
         """Writes the step, and an overlapped evaluation that is known by now."""
         if not self._logs:
             return
-        seconds = logs["input_wait_s"] + logs["compile_s"] + logs["train_s"]
+        seconds = step.input_wait_s + step.compile_s + step.train_s
         scalars = {
-            "train/loss": float(logs["loss"]),
-            "train/learning_rate": float(plain_array(self.model.optimizer.learning_rate)),
-            "train/utterances_per_s": logs["utterances"] / seconds,
-            "train/audio_s_per_s": logs["audio_s"] / seconds,
+            "train/loss": step.loss,
+            "train/learning_rate": float(plain_array(self._model.optimizer.learning_rate)),
+            "train/utterances_per_s": step.utterances / seconds,
+            "train/audio_s_per_s": step.audio_s / seconds,
         }
         with self._ledger.interval("logging", step=self._progress.state.step):
             self._write(scalars, self._progress.state.step)
         self.write_evaluations()
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+    def on_epoch_end(self, epoch: int) -> None:
         """Writes the evaluation, where it is known at the epoch's end."""
-        state = self._progress.state
-        # The evaluation has moved on to the next epoch.
-        self._last_steps[state.epoch - 1] = state.step
+        self._last_steps[epoch] = self._progress.state.step
+        self.write_evaluations()
+
+    def on_train_end(self) -> None:
+        """Writes the last evaluation."""
         self.write_evaluations()
 
     def write_evaluations(self) -> None:
@@ -84,6 +88,6 @@ class ScalarLog(keras.callbacks.Callback):
             log.close()
 
     def _write(self, scalars: dict[str, float], step: int) -> None:
-        useful_s = time.monotonic() - self._zero_s
+        useful_s = self._clock.elapsed_s()
         for log in self._logs:
             log.write(scalars, step, useful_s)

@@ -1,0 +1,43 @@
+"""The end of a run that a signal has asked for."""
+
+from tfasr.training.hooks.checkpoints import SaveCheckpoints
+from tfasr.training.interruption import Interruption, RunInterruptedError
+from tfasr.training.loop import Hook, RunProgress
+from tfasr.training.step import StepResult
+
+
+class StopOnSignal(Hook):
+    """Saves a checkpoint and ends the run after the step, or the epoch, in which a signal came.
+
+    Args:
+        interruption: tells of the signal.
+        checkpoints: saves.
+        progress: says where the run stands.
+    """
+
+    def __init__(
+        self, interruption: Interruption, checkpoints: SaveCheckpoints, progress: RunProgress
+    ):
+        self._interruption = interruption
+        self._checkpoints = checkpoints
+        self._progress = progress
+
+    def on_step(self, step: StepResult) -> None:
+        """Ends the run; raises RunInterruptedError."""
+        if self._interruption.received is not None:
+            self._end()
+
+    def on_epoch_begin(self, epoch: int) -> None:
+        """Ends the run, the evaluation before kept; raises RunInterruptedError."""
+        if self._interruption.received is not None:
+            self._end()
+
+    def _end(self) -> None:
+        step = self._progress.state.step
+        if step:
+            self._checkpoints.save()
+        received = self._interruption.received
+        where = f"after step {step}, whose checkpoint is saved" if step else "before its first step"
+        raise RunInterruptedError(
+            f"{received.name} ended the run {where}. Continue it with --resume.", received
+        )

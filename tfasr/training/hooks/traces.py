@@ -1,0 +1,26 @@
+"""The traces of a run's functions, booked at its end."""
+
+from tfasr.ledger import Ledger
+from tfasr.training.evaluation import Evaluator
+from tfasr.training.loop import Hook
+from tfasr.training.step import TimedStep
+from tfasr.training.traces import book_traces
+
+
+class BookTraces(Hook):
+    """Books how often the training step and the evaluation were traced.
+
+    Args:
+        ledger: gets the counts.
+        step: counts its own.
+        evaluator: counts those of its forward pass.
+    """
+
+    def __init__(self, ledger: Ledger, step: TimedStep, evaluator: Evaluator):
+        self._ledger = ledger
+        self._step = step
+        self._evaluator = evaluator
+
+    def on_train_end(self) -> None:
+        """Books them."""
+        book_traces(self._ledger, self._step.traces, self._evaluator.traces)

@@ -1,0 +1,91 @@
+"""How a process's part of a run begins in the ledger, and the facts that it books."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.overlap import overlap, warn_of_overlap
+from tfasr.data.shards import ShardedSplit, content_hashes
+from tfasr.ledger import Ledger
+from tfasr.telemetry.compiled import warn_of_missing_parts
+from tfasr.telemetry.process import process_age_s
+from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
+from tfasr.training.comparability import comparability
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.experiment import Experiment
+from tfasr.training.optimizer.make import inner_optimizer
+from tfasr.training.run_folder import say_resumption
+
+
+def begin_session(
+    run_dir: Path, ledger: Ledger, splits: dict[str, ShardedSplit], *, own_process: bool
+) -> Path | None:
+    """Books the session's beginning and returns the checkpoint that it goes on from.
+
+    Args:
+        run_dir: the run's folder.
+        ledger: the run's, at its session's first event.
+        splits: "train" and "validation"; their contents' hashes are booked.
+        own_process: whether the process's age is booked, see `tfasr.training.train.train`.
+    """
+    session = ledger.session
+    checkpoint = newest_checkpoint(run_dir, set_aside=True) if session else None
+    step = read_state(checkpoint).step if checkpoint else None
+    age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
+    ledger.event(
+        "session_start",
+        {
+            "session": session,
+            "resumed_from_step": step,
+            "alive_until_ms": ledger.alive_until_ms if session else None,
+        },
+        pid=os.getpid(),
+        **age,
+    )
+    ledger.event("shards", content_hashes(splits))
+    shared = overlap(splits["train"].utterances, splits["validation"].utterances)
+    warn_of_overlap(shared, "validation")
+    ledger.event("shared_with_training", shared.to_json())
+    ledger.event("missing_compiled_parts", warn_of_missing_parts())
+    if session:
+        say_resumption(run_dir, step)
+    return checkpoint
+
+
+def book_facts(
+    ledger: Ledger,
+    experiment: Experiment,
+    model: CtcModel,
+    splits: dict[str, ShardedSplit],
+    alphabet: Alphabet,
+    lexicon: list[str],
+    more: dict[str, Any],
+) -> None:
+    """Writes what describes a run and decides with which others it may be compared.
+
+    Args:
+        ledger: gets an event for each fact.
+        experiment: what is measured.
+        model: built and compiled.
+        splits: "train" and "validation".
+        alphabet: of the transcripts.
+        lexicon: the words of the training transcripts.
+        more: facts that the caller was given.
+    """
+    training = experiment.training
+    facts = {
+        "global_batch_size": experiment.pipeline.global_batch_size,
+        "num_replicas": training.num_replicas,
+        "seed": training.seed,
+        "train_samples": len(splits["train"].utterances),
+        "eval_samples": len(splits["validation"].utterances),
+        "opt_name": inner_optimizer(model.optimizer).name,
+        "opt_base_learning_rate": float(plain_array(model.optimizer.learning_rate)),
+        "targets": [list(target) for target in training.targets],
+        "parameters": int(model.count_params()),
+        "comparability": comparability(experiment, splits["validation"], alphabet, lexicon),
+        **more,
+    }
+    for key, value in facts.items():
+        ledger.event(key, value)
