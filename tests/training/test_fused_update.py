@@ -13,7 +13,7 @@ from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory.synthetic_batch import batch_spec
-from tfasr.training.optimizer.fused_update import fuse_update
+from tfasr.training.optimizer.fused_update import FusedAdam, fused
 
 Adadelta, Adam, AdamW = keras.optimizers.Adadelta, keras.optimizers.Adam, keras.optimizers.AdamW
 SHAPES = [(3, 5), (7,), (1, 1)]
@@ -46,18 +46,20 @@ def after_updates(optimizer, dtype="float32"):
     ],
 )
 def test_the_fused_update_is_keras_update(make):
-    fused, stock = make(), make()
-    config = fused.get_config()
-    assert fuse_update(fused)
-    assert fused.get_config() == config
-    for ours, theirs in zip(after_updates(fused), after_updates(stock), strict=True):
+    stock = make()
+    ours_fused = fused(make())
+    assert type(ours_fused) is not type(stock)
+    assert isinstance(ours_fused, type(stock))
+    own, keras_ = ours_fused.get_config(), stock.get_config()
+    assert {**own, "name": ""} == {**keras_, "name": ""}
+    for ours, theirs in zip(after_updates(ours_fused), after_updates(stock), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=1e-7)
 
 
 def test_float64_is_not_rounded_on_the_way():
-    fused, stock = Adadelta(0.3, rho=0.91), Adadelta(0.3, rho=0.91)
-    fuse_update(fused)
-    ours, theirs = after_updates(fused, "float64"), after_updates(stock, "float64")
+    stock = Adadelta(0.3, rho=0.91)
+    ours = after_updates(fused(Adadelta(0.3, rho=0.91)), "float64")
+    theirs = after_updates(stock, "float64")
     for our, their in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(our, their, rtol=1e-12)
 
@@ -67,19 +69,50 @@ def test_other_steps_are_kept():
         def update_step(self, gradient, variable, learning_rate):
             self.assign(variable, variable - learning_rate)
 
-    for optimizer in (keras.optimizers.SGD(0.1), Adam(0.1, amsgrad=True), OwnStep(0.25)):
-        assert not fuse_update(optimizer)
+    for optimizer in (keras.optimizers.SGD(0.1), OwnStep(0.25)):
+        assert fused(optimizer) is optimizer
     weights = [keras.Variable([1.0])]
-    own = OwnStep(0.25)
-    fuse_update(own)
-    own.apply([tf.constant([5.0])], weights)
+    fused(OwnStep(0.25)).apply([tf.constant([5.0])], weights)
     assert np.asarray(weights[0]) == pytest.approx([0.75])
+    stock = after_updates(Adam(0.1, amsgrad=True))
+    for ours, theirs in zip(after_updates(fused(Adam(0.1, amsgrad=True))), stock, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_what_a_config_does_not_say_is_not_lost():
+    class OwnSchedule(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.1
+
+    def rate():
+        return 0.1
+
+    without_biases = AdamW(0.1)
+    without_biases.exclude_from_weight_decay(var_names=["bias"])
+    for optimizer in (Adam(OwnSchedule()), Adam(rate), without_biases):
+        assert fused(optimizer) is optimizer
+
+
+def test_configs_and_states_are_exchanged_with_keras():
+    weights = [keras.Variable(np.ones((2, 2), "float32"))]
+    ours = fused(Adam(decay(), clipnorm=1.0, name="mine"))
+    ours.apply([tf.ones((2, 2))], weights)
+    theirs = Adam.from_config(ours.get_config())
+    theirs.build(weights)
+    store = {}
+    ours.save_own_variables(store)
+    theirs.load_own_variables(store)
+    names = [v.path for v in ours.variables]
+    assert names == [v.path for v in theirs.variables]
+    back = FusedAdam.from_config(theirs.get_config())
+    back.build(weights)
+    for ours_, theirs_ in zip(ours.variables, theirs.variables, strict=True):
+        np.testing.assert_array_equal(np.asarray(ours_), np.asarray(theirs_))
 
 
 def test_gradients_of_some_rows_update_those_rows():
     weights = [keras.Variable(np.ones((4, 2), "float32"))]
-    optimizer = Adam(0.1)
-    fuse_update(optimizer)
+    optimizer = fused(Adam(0.1))
     rows = tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 3]), dense_shape=tf.constant([4, 2]))
     optimizer.apply([rows], weights)
     np.testing.assert_allclose(np.asarray(weights[0])[:, 0], [1.0, 0.9, 1.0, 0.9], atol=1e-5)
@@ -108,7 +141,7 @@ def test_training_updates_each_weight_by_one_operation(precision, optimizer, ope
 
 REPLICAS = """
 import keras, numpy as np, tensorflow as tf
-from tfasr.training.optimizer.fused_update import fuse_update
+from tfasr.training.optimizer.fused_update import fused
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -121,8 +154,8 @@ for make in (lambda: keras.optimizers.Adadelta(1.0), lambda: keras.optimizers.Ad
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
         shared = keras.Variable(np.ones((2, 3), "float32"))
-        optimizer = make()
-        assert fuse_update(optimizer)
+        optimizer = fused(make())
+        assert type(optimizer).__name__.startswith("Fused")
         optimizer.build([shared])
 
     @tf.function

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfasr.errors import UsageError
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.optimizer.fused_update import fuse_update
+from tfasr.training.optimizer.fused_update import fused
 
 _THRESHOLDS = ("clipnorm", "global_clipnorm", "clipvalue")
 
@@ -20,7 +20,7 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     Raises:
         UsageError: if it accumulates gradients by itself, or its learning rate is no rate.
     """
-    optimizer = training.optimizer()
+    optimizer = fused(training.optimizer())
     if optimizer.gradient_accumulation_steps:
         # Keras counts a part as a step: schedules, epochs and the ledger would count other things.
         raise UsageError(
@@ -40,7 +40,6 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     for name in _THRESHOLDS:
         if getattr(optimizer, name):
             setattr(optimizer, name, getattr(optimizer, name) / replicas)
-    fuse_update(optimizer)
     if training.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer

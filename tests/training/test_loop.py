@@ -1,0 +1,261 @@
+"""The training loop and what users hang into it: Keras callbacks, targets, progress, sentences."""
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import struct
+import sys
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
+from tests.training.test_scalar_log import scalars
+from tfasr.data.shards import open_split
+from tfasr.ledger import Ledger, read_events
+from tfasr.training.checkpoint import find_checkpoint, read_state
+from tfasr.training.train import train
+from tfasr.tta.load import load_run
+
+STEPS = TRAIN_UTTERANCES // 4
+
+
+def of(run_dir, key):
+    return [event for event in read_events(run_dir) if event["key"] == key]
+
+
+class Calls(keras.callbacks.Callback):
+    """Writes down how it is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def on_train_begin(self, logs=None):
+        self.calls.append("train begin")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(f"epoch {epoch} begin")
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.calls.append(f"batch {batch} begin")
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.calls.append(f"batch {batch} end")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append(f"epoch {epoch} end")
+
+    def on_train_end(self, logs=None):
+        self.calls.append("train end")
+
+
+@pytest.fixture(scope="module")
+def with_callbacks(tmp_path_factory):
+    """A run of two epochs with several callbacks; its folder, history and what they saw."""
+    folder = tmp_path_factory.mktemp("callbacks")
+    seen = {"batches": [], "epochs": [], "rates": [], "calls": Calls()}
+
+    def epoch_end(epoch, logs):
+        seen["epochs"].append((epoch, dict(logs)))
+        seen["rates"].append(float(reduce.model.optimizer.learning_rate.numpy()))
+
+    reduce = keras.callbacks.ReduceLROnPlateau(
+        monitor="val_loss", factor=0.5, patience=0, min_delta=1e9, cooldown=0
+    )
+    callbacks = [
+        reduce,
+        keras.callbacks.TensorBoard(folder / "tensorboard", update_freq="batch"),
+        keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: seen["batches"].append((batch, logs["loss"])),
+            on_epoch_end=epoch_end,
+        ),
+        seen["calls"],
+    ]
+    with warnings.catch_warnings():
+        # Keras's ReduceLROnPlateau converts Keras's variable in a way that NumPy 2 warns of.
+        warnings.filterwarnings("ignore", "__array__ implementation doesn't accept a copy")
+        history = train(
+            tones_experiment(epochs=2, overlap_evaluation=True),
+            shard_dir=SHARDS,
+            run_dir=folder / "run",
+            callbacks=callbacks,
+        )
+    return folder, history, seen
+
+
+def test_a_lambda_callback_sees_every_step_and_every_evaluation(with_callbacks):
+    folder, history, seen = with_callbacks
+    steps = of(folder / "run", "train_step")
+    assert [batch for batch, _ in seen["batches"]] == [*range(STEPS), *range(STEPS)]
+    losses = [event["value"]["loss"] for event in steps]
+    np.testing.assert_allclose([loss for _, loss in seen["batches"]], losses, atol=1e-6)
+    for epoch, (number, logs) in enumerate(seen["epochs"], start=1):
+        assert number == epoch - 1
+        of_epoch = [e["value"] for e in steps if e["metadata"]["epoch_num"] == epoch]
+        weights = [step["utterances"] for step in of_epoch]
+        mean = np.average([step["loss"] for step in of_epoch], weights=weights)
+        assert logs["loss"] == pytest.approx(mean, abs=1e-5)
+        metrics = {f"val_{name}": value for name, value in history[epoch - 1].items()}
+        assert {"val_loss", "val_cer", "val_wer"} <= metrics.keys()
+        assert {name: logs[name] for name in metrics} == metrics
+
+
+def test_callbacks_are_called_in_keras_order(with_callbacks):
+    batches = [f"batch {number} {edge}" for number in range(STEPS) for edge in ("begin", "end")]
+    # Keras announces a batch before it knows whether there is one.
+    batches.append(f"batch {STEPS} begin")
+    epochs = [[f"epoch {e} begin", *batches, f"epoch {e} end"] for e in range(2)]
+    assert with_callbacks[2]["calls"].calls == ["train begin", *sum(epochs, []), "train end"]
+
+
+def test_reduce_lr_on_plateau_lowers_the_rate_that_training_uses(with_callbacks):
+    # The first epoch is its best by definition; the second is no better by its min_delta.
+    _, _, seen = with_callbacks
+    assert seen["rates"] == pytest.approx([0.01, 0.005])
+
+
+def test_keras_tensorboard_writes_batches_and_epochs(with_callbacks):
+    folder, history, _ = with_callbacks
+    logged = folder / "tensorboard"
+    tags = {}
+    for name in ("train", "validation"):
+        tags[name] = set(scalars(logged / name))
+    assert {"epoch_loss"} <= tags["train"]
+    assert {"epoch_loss", "epoch_cer", "epoch_wer"} <= tags["validation"]
+    assert any(tag.startswith("batch_loss") for tag in tags["train"])
+
+
+def test_early_stopping_ends_the_run(tmp_path):
+    stopping = keras.callbacks.EarlyStopping("val_wer", mode="min", min_delta=1e9, patience=1)
+    history = train(
+        tones_experiment(epochs=5),
+        shard_dir=SHARDS,
+        run_dir=tmp_path / "run",
+        callbacks=[stopping],
+    )
+    assert len(history) == 2
+    assert len(of(tmp_path / "run", "epoch_stop")) == 2
+    assert load_run(tmp_path / "run").status == "success"
+
+
+def test_stopping_within_an_epoch_evaluates_and_saves_it(tmp_path):
+    def stop(batch, logs):
+        own.model.stop_training = batch == 2
+
+    own = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
+    history = train(
+        tones_experiment(epochs=5), shard_dir=SHARDS, run_dir=tmp_path / "run", callbacks=[own]
+    )
+    assert len(history) == 1
+    assert len(of(tmp_path / "run", "train_step")) == 3
+    assert read_state(find_checkpoint(tmp_path / "run", "last")).step == 3
+
+
+def test_a_callback_that_raises_ends_the_run(tmp_path):
+    def fail(batch, logs):
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        train(
+            tones_experiment(),
+            shard_dir=SHARDS,
+            run_dir=tmp_path / "run",
+            callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=fail)],
+        )
+    assert load_run(tmp_path / "run").status == "aborted"
+    assert json.loads((tmp_path / "run" / "progress.json").read_text())["status"] == "stopped"
+
+
+class OpenedFiles:
+    """The names of the files that are opened in some folders, by Linux's inotify."""
+
+    def __init__(self, *folders):
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._descriptor = libc.inotify_init1(os.O_NONBLOCK)
+        opened = 0x20
+        for folder in folders:
+            assert libc.inotify_add_watch(self._descriptor, os.fsencode(folder), opened) >= 0
+
+    def take(self):
+        """Returns the names since the last call."""
+        names, content = set(), b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                content += os.read(self._descriptor, 1 << 16)
+        while content:
+            (length,) = struct.unpack_from("12xI", content)
+            names.add(content[16 : 16 + length].rstrip(b"\0").decode())
+            content = content[16 + length :]
+        return names
+
+    def close(self):
+        os.close(self._descriptor)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
+def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
+    opened = OpenedFiles(SHARDS / "train", SHARDS / "validation")
+    before = None
+    event = Ledger.event
+
+    def watch(self, key, *args, **kwargs):
+        nonlocal before
+        if key == "run_start":
+            before = opened.take()
+        event(self, key, *args, **kwargs)
+
+    monkeypatch.setattr(Ledger, "event", watch)
+    texts = {u.text for u in open_split(SHARDS, "train").utterances}
+    with caplog.at_level(logging.INFO, "tfasr"):
+        train(
+            tones_experiment(epochs=1, sentences_every_steps=3, num_sentences=2),
+            shard_dir=SHARDS,
+            run_dir=tmp_path / "run",
+        )
+    assert not {name for name in before if name.endswith(".tfrecord")}
+    assert {name for name in opened.take() if name.endswith(".tfrecord")}
+    opened.close()
+    # The sentences are training utterances, the same ones at every look.
+    said = [r.args[0] for r in caplog.records if "said" in r.msg]
+    assert len(said) == 4
+    assert said[:2] == said[2:]
+    assert set(said) <= texts
+    assert len(of(tmp_path / "run", "sentences_stop")) == 2
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_targets_are_announced_when_their_rule_is_first_met(tmp_path, caplog, overlap):
+    experiment = tones_experiment(
+        epochs=3,
+        targets=(("cer", 1.0), ("wer", 1.0), ("cer", 0.0)),
+        target_window=2,
+        overlap_evaluation=overlap,
+    )
+    with caplog.at_level(logging.INFO, "tfasr"):
+        history = train(experiment, shard_dir=SHARDS, run_dir=tmp_path / "run")
+    announced = [message for message in caplog.messages if message.startswith("target met")]
+    run = load_run(tmp_path / "run")
+    progress = json.loads((tmp_path / "run" / "progress.json").read_text())
+    met = [(target["metric"], target["value"]) for target in progress["targets_met"]]
+    reported = {
+        (metric, value): run.time_to_accuracy(**{metric: value}, window=2)
+        for metric, value in experiment.training.targets
+    }
+    assert sorted(met) == sorted(target for target, found in reported.items() if found.reached)
+    assert len(announced) == len(met) >= 2
+    assert "median of the last 2 epochs" in announced[0]
+    for target in progress["targets_met"]:
+        found = reported[target["metric"], target["value"]]
+        assert target["epoch"] == found.epoch
+        # Announced with the evaluation; read at the end of the epoch or of the evaluation.
+        assert 0 < target["elapsed_s"] <= found.seconds
+    assert progress["status"] == "finished"
+    assert (progress["epoch"], progress["step"]) == (3, 3 * STEPS)
+    assert progress["evaluation"]["epoch"] == len(history) == 3
+    assert progress["evaluation"]["cer"] == history[-1]["cer"]
+    assert not list((tmp_path / "run").glob("*.partial"))
