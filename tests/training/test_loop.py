@@ -5,6 +5,7 @@ import ctypes
 import json
 import logging
 import os
+import shutil
 import struct
 import sys
 import warnings
@@ -199,7 +200,9 @@ class OpenedFiles:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
 def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
-    opened = OpenedFiles(SHARDS / "train", SHARDS / "validation")
+    shards = tmp_path / "shards"  # another process may be reading the ones that tests share
+    shutil.copytree(SHARDS, shards)
+    opened = OpenedFiles(shards / "train", shards / "validation")
     before = None
     event = Ledger.event
 
@@ -214,7 +217,7 @@ def test_no_shard_is_opened_before_run_start(tmp_path, monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "tfasr"):
         train(
             tones_experiment(epochs=1, sentences_every_steps=3, num_sentences=2),
-            shard_dir=SHARDS,
+            shard_dir=shards,
             run_dir=tmp_path / "run",
         )
     assert not {name for name in before if name.endswith(".tfrecord")}

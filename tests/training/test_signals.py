@@ -16,7 +16,6 @@ from tfasr.ledger import read_events
 from tfasr.training.checkpoint import find_checkpoint, read_state
 from tfasr.training.interruption import Interruption, RunInterruptedError
 from tfasr.training.train import train
-from tfasr.tta.intervals import interval_seconds
 from tfasr.tta.load import load_run
 
 STEPS = TRAIN_UTTERANCES // 4
@@ -81,7 +80,7 @@ def test_a_signal_within_an_epoch_saves_that_step(uninterrupted, tmp_path):
     train(experiment(), shard_dir=SHARDS, run_dir=run_dir, resume=True)
     steps = [e["metadata"]["step"] for e in of(run_dir, "train_step")]
     assert steps == list(range(1, EPOCHS * STEPS + 1))
-    assert interval_seconds(read_events(run_dir))["lost_work"] == pytest.approx(0, abs=0.1)
+    assert load_run(run_dir).intervals["lost_work"] == pytest.approx(0, abs=0.1)
     assert same_weights(run_dir, uninterrupted)
 
 

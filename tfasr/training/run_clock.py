@@ -3,7 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from tfasr.tta.timeline import Event, elapsed_s
+from tfasr.tta.clock import Event
+from tfasr.tta.timeline import Timeline
 
 
 class RunClock:
@@ -14,7 +15,7 @@ class RunClock:
     """
 
     def __init__(self, events: Sequence[Event]):
-        self._zero_s = events[-1]["metadata"]["mono_s"] - elapsed_s(events)[-1]
+        self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
 
     def elapsed_s(self) -> float:
         """Returns the seconds until now; lost work is counted."""

@@ -12,6 +12,7 @@ import keras
 from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.pipeline import BatchSource
+from tfasr.data.shard_index import check_shards
 from tfasr.data.shards import ShardedSplit, content_hashes, open_split
 from tfasr.decoding.choice import DecoderConfig, make_decoder, save_lexicon
 from tfasr.decoding.lexicon import lexicon_from_transcripts
@@ -207,6 +208,8 @@ def _train(
         # Nothing has read a shard's records before this event, as MLPerf's rules want.
         ledger.event("run_start", event_type="INTERVAL_START")
         book_facts(ledger, experiment, parts.model, run.splits, run.alphabet, run.lexicon, facts)
+        validation = run.splits["validation"]
+        check_shards(validation.folder, validation.index, content=True)
         epochs = experiment.training.epochs
         train_epochs(parts.step, parts.batches.iterator, parts.progress, hooks, ledger, epochs)
     return parts.progress.state.history
@@ -264,7 +267,7 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, extras: _Extras) -
     evaluation = EvaluateEpoch(
         evaluator, run_dir, checkpoints, ledger, progress, training.overlap_evaluation
     )
-    targets = AnnounceTargets(training, progress, clock, events)
+    targets = AnnounceTargets(training, progress, clock, run_dir)
     users = [KerasCallbacks(extras.callbacks, model, progress, evaluation, training.epochs)]
     return [
         BookSteps(model, ledger, progress, run.splits["train"]),

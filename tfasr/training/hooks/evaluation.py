@@ -69,11 +69,6 @@ class EvaluateEpoch(Hook):
         """Books the last evaluation."""
         self.finish()
 
-    @property
-    def traces(self) -> int:
-        """How often the evaluation's forward pass was traced."""
-        return self._evaluator.traces
-
     def finish(self) -> None:
         """Waits for the evaluation under way, if any, and books it."""
         if self._pending is None:

@@ -1,15 +1,15 @@
 """Targets: announced when they are met, and the end of a run that was to stop there."""
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook, RunProgress
 from tfasr.training.run_clock import RunClock
 from tfasr.training.step import StepResult
-from tfasr.tta.time_to_accuracy import rule_met, time_to_accuracy
-from tfasr.tta.timeline import Event
+from tfasr.tta.load import load_run
+from tfasr.tta.time_to_accuracy import rule_met
 
 log = logging.getLogger("tfasr")
 
@@ -40,7 +40,7 @@ class AnnounceTargets(Hook):
         training: names targets, their rule, and whether the run ends with them.
         progress: holds the accuracies.
         clock: the run's.
-        earlier: events of the ledger to the beginning of this session.
+        run_dir: the run's folder; its ledger tells when earlier sessions met a target.
 
     Attributes:
         met: the targets met so far, in the order of the announcements.
@@ -51,10 +51,10 @@ class AnnounceTargets(Hook):
         training: TrainingConfig,
         progress: RunProgress,
         clock: RunClock,
-        earlier: Sequence[Event],
+        run_dir: Path,
     ):
         self.met: list[MetTarget] = []
-        self._earlier = earlier
+        self._run_dir = run_dir
         self._training = training
         self._progress = progress
         self._clock = clock
@@ -62,12 +62,9 @@ class AnnounceTargets(Hook):
 
     def on_train_begin(self) -> None:
         """Finds what earlier sessions met."""
-        window = self._training.target_window
         self._seen = len(self._progress.state.history)
-        for metric, value in self._training.targets if self._seen else ():
-            found = time_to_accuracy(self._earlier, value, metric=metric, window=window)
-            if found.reached:
-                self.met.append(MetTarget(metric, value, found.epoch, found.seconds))
+        if self._seen:
+            self._look_back()
         self._stop_if_wanted()
 
     def on_step(self, step: StepResult) -> None:
@@ -83,6 +80,14 @@ class AnnounceTargets(Hook):
     def on_train_end(self) -> None:
         """Announces what the last evaluation has met."""
         self._look()
+
+    def _look_back(self) -> None:
+        run = load_run(self._run_dir)
+        for metric, value in self._training.targets:
+            window = self._training.target_window
+            found = run.time_to_accuracy(**{metric: value}, window=window)
+            if found.reached:
+                self.met.append(MetTarget(metric, value, found.epoch, found.seconds))
 
     def _look(self) -> None:
         history, window = self._progress.state.history, self._training.target_window
