@@ -171,8 +171,14 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     for module in [*sys.modules.values()]:
         if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
             return module  # known by another name
-    # A name that no other module has, and that is the same in every process.
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    # A name that no other module has, the same in every process and wherever the file lies: the
+    # configs of a run hold it.
+    name = f"tfasr_plugin_{path.stem}"
+    if name in sys.modules:
+        raise UsageError(
+            f"{asked_at}: the files of plug-ins must have different names. Received: {path} and "
+            f"{sys.modules[name].__file__}. Rename one."
+        )
     specification = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module

@@ -36,7 +36,12 @@ def _check(make: object) -> None:
         )
 
 
-def _tell_gin(name: str, make: Callable[..., Any]) -> None:
+def _make_known(name: str, make: Callable[..., Any]) -> None:
+    import keras
+
+    if inspect.isclass(make):
+        # Keras finds classes of other modules by this name alone when it reads a config back.
+        keras.saving.register_keras_serializable("own", name)(make)
     if name in _known_to_gin:  # a cell of a notebook that is run again
         return
     _known_to_gin.add(name)
@@ -44,7 +49,7 @@ def _tell_gin(name: str, make: Callable[..., Any]) -> None:
     register_in_gin(name, latest, "own")
 
 
-OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_tell_gin)
+OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_make_known)
 """Optimizers and schedules beside Keras's own, by their gin names.
 
 ``@OPTIMIZERS.register("Sgd2")`` above a class, and ``TrainingConfig.optimizer = @Sgd2`` trains with

@@ -1,0 +1,35 @@
+"""A corpus of one's own: a folder a split, and beside each recording a text file of its words.
+
+tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_dir DIR ...
+"""
+
+from pathlib import Path
+
+from tfasr.corpora.corpus import Corpus
+from tfasr.corpora.reading.assembly import Entry, assemble
+from tfasr.corpora.registry import CORPORA
+from tfasr.corpora.splits import SPLITS
+
+
+def splits(corpus_dir):
+    """Returns the splits that are there: folders named train, validation and test."""
+    return [split for split in SPLITS if Path(corpus_dir, split).is_dir()]
+
+
+def read(corpus_dir, split):
+    """Returns a split's utterances; `assemble` reads durations and rejects what is unusable."""
+    folder = Path(corpus_dir, split).resolve()
+    entries = [
+        Entry(
+            id=text.stem,
+            audio_path=text.with_suffix(".wav"),
+            text=text.read_text(encoding="utf-8"),
+            speaker=text.stem.partition("-")[0],
+            origin=str(text),
+        )
+        for text in sorted(folder.glob("*.txt"))
+    ]
+    return assemble(str(folder), entries)
+
+
+CORPORA.register("sound_and_text", Corpus(read, splits))

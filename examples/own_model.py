@@ -1,0 +1,58 @@
+"""A model of one's own: a strided convolution and a stack of GRUs, in Keras alone.
+
+tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'conv_gru'" ...
+"""
+
+import keras
+
+from tfasr.config import config_class, require
+from tfasr.models.recogniser import MODELS
+
+STRIDE = 3
+
+
+@MODELS.register("conv_gru")
+@config_class
+class ConvGruConfig:
+    """Sizes; gin binds them as ConvGruConfig.units = 64.
+
+    Attributes:
+        units: of the convolution and of each GRU.
+        num_layers: GRUs.
+    """
+
+    units: int = 128
+    num_layers: int = 2
+
+    def check(self) -> None:
+        """Raises ValueError for a model of nothing."""
+        require(self.units > 0, self, "units", "at least 1")
+
+    def make(self, num_features, num_classes, *, seed, dtype):
+        """Returns the model."""
+        return ConvGru(self, num_classes, dtype=dtype)
+
+    def output_lengths(self, lengths):
+        """Returns the frames that are left of so many: with "same" padding one a stride."""
+        return (lengths + STRIDE - 1) // STRIDE
+
+
+class ConvGru(keras.Model):
+    """Features (batch, frames, features) to float32 logits (batch, output frames, classes)."""
+
+    def __init__(self, config, num_classes, dtype):
+        super().__init__(dtype=dtype)
+        self.config, policy = config, self.dtype_policy
+        self.convolution = keras.layers.Conv1D(
+            config.units, 9, STRIDE, "same", activation="relu", dtype=policy
+        )
+        sizes = [config.units] * config.num_layers
+        self.recurrent = [keras.layers.GRU(n, return_sequences=True, dtype=policy) for n in sizes]
+        self.scores = keras.layers.Dense(num_classes, dtype="float32")
+
+    def call(self, features, lengths, training=False):
+        """Returns the logits; what GRUs make of padding comes after an utterance's own frames."""
+        hidden = self.convolution(features)
+        for layer in self.recurrent:
+            hidden = layer(hidden, training=training)
+        return self.scores(hidden)

@@ -1,0 +1,24 @@
+"""A clock policy of one's own: what the model waits for is not its fault.
+
+tfasr report RUN --import examples/own_policy.py --policy pure_training
+"""
+
+from tfasr.tta.intervals import INTERVALS
+from tfasr.tta.policies import POLICIES, Policy
+
+POLICIES.register(
+    "pure_training",
+    Policy(
+        "pure_training",
+        start="run_start",
+        excluded=frozenset(INTERVALS) - {"train"},  # the clock stands still during all others
+        counts_evaluation=False,
+        window=1,
+        at_epoch_end=True,
+        rule=(
+            "training steps alone, from run_start to the end of the first epoch whose evaluation "
+            "meets the target"
+        ),
+        source="examples/own_policy.py",
+    ),
+)
