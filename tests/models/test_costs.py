@@ -47,6 +47,20 @@ def test_the_papers_model_by_hand():
     assert whole.intensity == pytest.approx(whole.total_flops / whole.total_bytes)
 
 
+def test_recurrent_weights_beyond_the_cache_are_read_at_every_frame():
+    sizes = {"num_features": 93, "num_classes": 30, "batch": 16, "frames": 600, "labels": 80}
+    weights = 800 * 3200 * 4  # 10.24 MB
+    everywhere, just_too_small, resident = (
+        model_costs(AcousticModelConfig(), cache_bytes=cache, **sizes)[1].moved["recurrence"]
+        for cache in (0, weights - 1, weights)
+    )
+    # 22 numbers a unit and output frame, and the weights of both passes at 295 frames or once.
+    activations = 16 * 295 * 800 * 22 * 4
+    assert resident == activations + 2 * weights == pytest.approx(353e6, rel=0.01)
+    assert everywhere == just_too_small == activations + 2 * 295 * weights
+    assert everywhere == pytest.approx(6.4e9, rel=0.01)
+
+
 @settings(deadline=None, max_examples=60)
 @given(CONFIGS, st.integers(1, 8))
 def test_costs_grow_with_the_batch_as_they_should(config, batch):

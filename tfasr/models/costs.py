@@ -28,7 +28,8 @@ class ModuleCost:
         name: of the module.
         flops: floating-point operations by kind, see `KINDS`.
         moved: bytes by kind, if every tensor is read and written once wherever it is used, and
-            nothing stays in a cache from one use to the next.
+            nothing stays in a cache from one use to the next but recurrent weights, see
+            `model_costs`.
     """
 
     name: str
@@ -60,6 +61,7 @@ def model_costs(
     frames: int,
     labels: int,
     bytes_per_number: int = 4,
+    cache_bytes: int = 0,
 ) -> list[ModuleCost]:
     """Returns the cost of every module of the acoustic model: its stages, loss and update.
 
@@ -75,13 +77,16 @@ def model_costs(
         labels: labels of each.
         bytes_per_number: of activations and of weights as computed with; 4, or 2 in 16 bits. The
             loss and the update always count 4.
+        cache_bytes: recurrent weights of no more than this stay in a cache while their layer runs
+            through time and are read once a pass; larger ones are read at every output frame.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
     costs = [_front_end(config, num_features, batch * frames, positions, bytes_per_number)]
     width = config.conv_filters
     for number in range(config.num_lstm_layers):
-        costs.append(_recurrent(config, number, width, positions, bytes_per_number))
+        loop = _recurrent(config, number, width, positions, steps, bytes_per_number, cache_bytes)
+        costs.append(loop)
         width = config.lstm_units * (2 if config.bidirectional else 1)
     head_flops = 3 * 2 * positions * width * num_classes
     head_moves = 3 * (positions * (width + num_classes) + width * num_classes)
@@ -135,7 +140,9 @@ def _front_end(config, num_features: int, inputs: int, positions: int, size: int
     )
 
 
-def _recurrent(config, number: int, width: int, positions: int, size: int) -> ModuleCost:
+def _recurrent(
+    config, number: int, width: int, positions: int, steps: int, size: int, cache_bytes: int
+) -> ModuleCost:
     units, directions = config.lstm_units, 2 if config.bidirectional else 1
     kernel, recurrent = width * 4 * units, units * 4 * units
     outputs = positions * directions * units
@@ -147,7 +154,8 @@ def _recurrent(config, number: int, width: int, positions: int, size: int) -> Mo
     }
     matmul_moves = positions * (3 * width + units + 4 * 4 * units) + 3 * kernel + recurrent
     # Forward: projected inputs in, 6 saved numbers a unit and the output out; and back again.
-    loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * recurrent
+    reads = 1 if size * recurrent <= cache_bytes else steps
+    loop_moves = positions * units * (4 + 6 + 1 + 6 + 1 + 4) + 2 * reads * recurrent
     moved = {
         "matmul": directions * size * matmul_moves,
         "recurrence": directions * size * loop_moves,

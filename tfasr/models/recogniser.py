@@ -33,8 +33,9 @@ class RecogniserConfig(Protocol):
       a process that trains on such batches.
     - ``least_parameters(num_features, num_classes) -> int``: about how many weights, never more.
     - ``can_stream -> bool``: whether logits never depend on later frames than their own.
-    - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number)``: a
-      `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss and the update.
+    - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number,
+      cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss
+      and the update.
     - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
     - ``portable() -> RecogniserConfig``: the same model, with the same variables, of operations
       that exporters know.

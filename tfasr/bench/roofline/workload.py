@@ -4,6 +4,7 @@ from typing import Any
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.devices import num_gpus, usable_cores
+from tfasr.bench.roofline.bandwidth import cache_bytes
 from tfasr.bench.roofline.config import RooflineConfig
 from tfasr.bench.roofline.measure import measure_ceilings, measure_model
 from tfasr.bench.roofline.points import RooflineAnalysis
@@ -64,8 +65,6 @@ def _thread_counts(config: RooflineConfig) -> list[int]:
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     """Returns names and bytes of the arrays whose moving is measured."""
-    from tfasr.bench.roofline.bandwidth import cache_bytes
-
     caches = cache_bytes()
     last = max(caches.values(), default=0)
     memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
@@ -87,6 +86,8 @@ def _measure(
             num_features=features.num_features,
             num_classes=_NUM_CLASSES,
             bytes_per_number=4 if config.precision == "float32" else 2,
+            # Of a GPU's caches nothing is known here.
+            cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
             **sizes,
         )
     else:
