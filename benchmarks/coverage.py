@@ -189,7 +189,9 @@ def censoring_rows(design: Design, draws: int, rng: np.random.Generator) -> Iter
         for budget in (np.inf, np.floor(stopped * 15)):
             _, (low, high) = group(centre, variation, 1.0, n, rng)
             late = high > budget
-            ends.append((np.where(late, budget, low), np.where(late, np.inf, high)))
+            # A run is last seen at its last evaluation before it stops, not when it stops.
+            seen = np.floor(stopped * 15 / (high - low)) * (high - low)
+            ends.append((np.where(late, seen, low), np.where(late, np.inf, high)))
         low, high = (np.concatenate(pair, axis=1) for pair in zip(*ends, strict=True))
         yield {
             "n": n,
