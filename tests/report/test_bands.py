@@ -7,12 +7,12 @@ from tests.report.conftest import ledger_of
 from tests.report.test_groups import seeds
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
-from tfasr.analysis.groups import configuration, named_groups
+from tfasr.analysis.groups import configuration, group_results, named_groups
 from tfasr.analysis.names import merged_targets
 from tfasr.analysis.question import ask
 from tfasr.analysis.report import analyse_run, compare
-from tfasr.report.figures.chart import labelled_together
-from tfasr.report.figures.curves import curve_charts
+from tfasr.display.chart import Area, Line, Points, Rects, Rule
+from tfasr.report.figures.registry import report_charts
 from tfasr.tta.load import load_run
 
 
@@ -24,8 +24,20 @@ def analysed(*run_dirs):
     return compare(named_groups(runs, [configuration(log) for log in logs]), question)
 
 
+def charts(report):
+    return {one.name: one for one in report_charts(report, group_results(report))[0]}
+
+
 def chart(report, name):
-    return next(one for one in curve_charts(report)[0] if one.name == name)
+    return charts(report)[name]
+
+
+def marks(panels, kind):
+    return [one for panel in panels for one in panel.marks if isinstance(one, kind)]
+
+
+def rings(panels):
+    return [one for one in marks(panels, Points) if one.symbol == "ring"]
 
 
 def test_a_band_is_the_median_and_the_range_where_half_of_the_runs_go_on():
@@ -77,26 +89,31 @@ def test_a_band_is_numpys_quantiles(points):
 def test_seeds_are_one_line_on_every_axis(tmp_path):
     report = analysed(*seeds(tmp_path, "small", 1.0), *seeds(tmp_path, "large", 2.0))
     cer = chart(report, "cer")
-    assert set(cer.bands) == {"minutes", "epochs", "utterances"}
-    for bands in cer.bands.values():
-        assert [(one.name, one.runs) for one in bands] == [("small", 3), ("large", 3)]
-    small = cer.bands["epochs"][0]
-    assert small.x.tolist() == [1, 2, 3, 4, 5]
-    assert small.middle.tolist() == [50, 10, 10, 10, 10]
+    assert list(cer.views) == ["minutes", "epochs", "utterances"]
+    assert cer.panels is cer.views["minutes"]
+    for panels in cer.views.values():
+        names = ["small (n = 3)", "large (n = 3)"]
+        assert [line.series for line in marks(panels, Line)] == names
+        assert [area.series for area in marks(panels, Area)] == names
+    small = marks(cer.views["epochs"], Line)[0]
+    assert list(small.x) == [1, 2, 3, 4, 5]
+    assert list(small.y) == [50, 10, 10, 10, 10]
     # Two steps of four utterances an epoch.
-    assert cer.bands["utterances"][0].x.tolist() == [8, 16, 24, 32, 40]
-    mark = next(one for one in cer.marks if one.group == "small")
-    assert mark.at["epochs"] == (3, 10)
-    assert mark.at["minutes"] == (pytest.approx(8.06 / 60), 10)
+    assert list(marks(cer.views["utterances"], Line)[0].x) == [8, 16, 24, 32, 40]
+    by_epoch, by_time = (rings(cer.views[axis])[0] for axis in ("epochs", "minutes"))
+    assert (by_epoch.series, by_epoch.x, by_epoch.y) == ("small (n = 3)", [3], [10])
+    assert by_time.x == [pytest.approx(8.06 / 60)]
+    (rule,) = marks(cer.panels, Rule)
+    assert (rule.value, rule.label) == (10, "10")
 
 
 def test_the_median_time_stands_on_the_targets_line_where_the_groups_own_has_ended(tmp_path):
     for seed, train_s in enumerate((1.0, 3.0)):
         run_dir = ledger_of([0.5, 0.05, 0.05], train_s=train_s).write(tmp_path / f"run-{seed}")
         (run_dir / "config.gin").write_text(f"train.seed = {seed}\n")
-    (mark,) = chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").marks
+    (ring,) = rings(chart(analysed(tmp_path / "run-0", tmp_path / "run-1"), "cer").panels)
     # 8 s and 20 s.
-    assert mark.at["minutes"] == (pytest.approx(14 / 60), 10)
+    assert (ring.x, ring.y) == ([pytest.approx(14 / 60)], [10])
 
 
 def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
@@ -107,10 +124,11 @@ def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
         if event["key"] == "train_step":
             del event["value"]["utterances"], event["value"]["audio_s"]
     report = analysed(small, silent.write(tmp_path / "silent"))
-    assert set(chart(report, "cer").bands) == {"minutes", "epochs"}
-    charts, left_out = curve_charts(report)
-    assert "throughput" not in [one.name for one in charts]
-    assert left_out == ["Throughput over time: not every log says what a step had."]
+    found, left_out = report_charts(report, group_results(report))
+    by_name = {one.name: one for one in found}
+    assert set(by_name["cer"].views) == {"minutes", "epochs"}
+    assert not {"throughput", "throughput_wall"} & by_name.keys()
+    assert "Throughput over time: not every log says what a step had." in left_out
 
 
 def test_more_groups_than_lines_share_a_band(tmp_path):
@@ -130,27 +148,53 @@ def test_throughput_is_audio_over_steps_and_waiting(tmp_path):
     for _ in range(5):
         ledger.step(3.5, wait_s=0.5, epoch=2)
     report = analysed(ledger.end().write(tmp_path / "run"))
-    (line,) = chart(report, "throughput").bands["minutes"]
-    # Four utterances of 2.5 s in 2 s, then in 4 s; between them nothing is drawn.
-    assert line.middle.tolist() == pytest.approx([5] * 5 + [np.nan] + [2.5] * 5, nan_ok=True)
-    (rug,) = chart(report, "throughput").rugs
-    assert rug.evaluations[0].stop_min - rug.evaluations[0].start_min == pytest.approx(1)
+    steady, evaluations = chart(report, "throughput").panels
+    (line,) = marks([steady], Line)
+    assert steady.y.label == "throughput, utterances/s"
+    # Four utterances in 2 s, then in 4 s; between them nothing is drawn.
+    assert line.y.tolist() == pytest.approx([2] * 5 + [np.nan] + [1] * 5, nan_ok=True)
+    (rug,) = marks([evaluations], Rects)
+    assert rug.x1[0] - rug.x0[0] == pytest.approx(1)
+    assert rug.texts == ["run\nevaluation of epoch 1: 60 s"]
+
+
+def test_over_the_wall_clock_an_evaluation_is_a_dip(tmp_path):
+    ledger = LedgerBuilder().begin()
+    for epoch in range(1, 5):
+        for _ in range(30):
+            ledger.step(1.0, epoch=epoch)
+        ledger.evaluate(epoch, 0.5, forward_s=6, decode_s=4).event("epoch_stop", epoch_num=epoch)
+    report = analysed(ledger.end().write(tmp_path / "run"))
+    (line,) = marks(chart(report, "throughput_wall").panels, Line)
+    # 40 bins of 4 s; of each 40 s, the last 10 s evaluate.
+    assert line.y.size == 40
+    assert line.y.max() == pytest.approx(4, rel=0.01)
+    assert line.y.min() == 0
+    seconds = 60 * np.diff(line.x)[0]
+    assert seconds * line.y.sum() == pytest.approx(4 * 120, rel=0.01)
+    assert 60 * line.x[np.flatnonzero(line.y == 0)[0]] == pytest.approx(34, abs=0.5)
+    # The steady one does not see it.
+    (steady,) = marks(chart(report, "throughput").panels, Line)
+    assert np.nanmin(steady.y) == pytest.approx(4)
 
 
 def test_a_loss_of_lost_steps_is_not_drawn(tmp_path):
     ledger = LedgerBuilder().begin().step(loss=1.0).checkpoint().step(loss=9.0)
     ledger.resume(down_s=100, from_step=1).step(loss=1.0)
-    (line,) = chart(analysed(ledger.write(tmp_path / "run")), "train_loss").bands["minutes"]
-    assert line.middle.tolist() == pytest.approx([1, 1])
+    (line,) = marks(chart(analysed(ledger.write(tmp_path / "run")), "train_loss").panels, Line)
+    assert line.y.tolist() == pytest.approx([1, 1])
 
 
 @pytest.mark.parametrize(("values", "log"), [([0.5, 0.1, 0.1], True), ([0.5, 0.0, 0.0], False)])
 def test_zero_errors_are_not_hidden_by_a_logarithm(values, log, tmp_path):
     report = analysed(ledger_of(values).write(tmp_path / "run"))
-    assert chart(report, "cer").log_y is log
+    (panel,) = chart(report, "cer").panels
+    assert (panel.y.log, panel.y.choose) == (log, log)
+    assert panel.y.limits[0] > 0 or not log
 
 
 def test_targets_too_close_for_two_labels_share_one(tmp_path):
     targets = [["cer", 0.1], ["cer", 0.099], ["cer", 0.4]]
     report = analysed(ledger_of([0.5, 0.05, 0.05], targets=targets).write(tmp_path / "run"))
-    assert labelled_together(chart(report, "cer")) == [[40], [10, pytest.approx(9.9)]]
+    rules = marks(chart(report, "cer").panels, Rule)
+    assert [rule.label for rule in rules] == ["40", "", "10, 9.9"]

@@ -1,4 +1,6 @@
+import json
 import re
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -13,18 +15,25 @@ pytestmark = [
 ]
 
 DRAWN = "'drawn' in document.documentElement.dataset"
+AREAS = "document.querySelectorAll('#cer .plot .mark-area path').length"
+# Labels are centred in boxes that are a little higher than their letters.
 OVERLAPS = """(() => {
-  const boxes = [...document.querySelectorAll('.legendtext, .xtick text, .ytick text')]
+  const boxes = [...document.querySelectorAll('.plot svg text, .legend button')]
     .map((text) => [text.closest('figure').id, text.textContent, text.getBoundingClientRect()])
-    .filter(([, , box]) => box.width);
+    .filter(([, text, box]) => box.width && text);
   const found = [];
   boxes.forEach(([figure, text, a], i) => boxes.slice(i + 1).forEach(([other, second, b]) => {
     const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
     const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-    if (figure === other && wide > 1 && high > 3) found.push([figure, text, second]);
+    if (figure === other && wide > 1 && high > 5) found.push([figure, text, second]);
   }));
   return found;
 })()"""
+OUTSIDE = """[...document.querySelectorAll('.plot svg text')]
+  .filter((text) => text.textContent && text.getBoundingClientRect().right > innerWidth)
+  .map((text) => text.textContent)"""
+TEXTS = "[...document.querySelectorAll('%s .plot svg text')].map((one) => one.textContent)"
+TICK = "document.querySelector('#cer .plot .role-axis-label text')"
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +64,12 @@ def test_it_draws_everything_fetches_nothing_and_has_nothing_to_say(page, browse
     browser.open(page)
     browser.wait_for(DRAWN)
     figures = browser.run("document.querySelectorAll('figure').length")
-    assert figures == 8
-    assert browser.run("document.querySelectorAll('figure.live .main-svg').length") >= figures
+    assert figures == 9
+    assert browser.run("document.querySelectorAll('figure.live').length") == figures
+    assert browser.run("document.querySelectorAll('figure.live .plot svg').length") >= figures
     # Still figures have made room.
     assert browser.run("[...document.querySelectorAll('.still')].every((s) => !s.clientHeight)")
-    assert browser.run("document.querySelectorAll('#cer .js-fill').length") == 2
+    assert browser.run(AREAS) == 2
     asked = {url for url in browser.requests if not url.startswith("data:")}
     assert asked == {page.as_uri()}
     assert browser.console == []
@@ -76,7 +86,9 @@ def test_the_browser_would_have_noticed(tmp_path, browser):
 def test_the_policy_stops_what_would_fetch(page, tmp_path, browser):
     injected = '<img src="http://example.invalid/x.png"><script>window.ran = 1</script></body>'
     altered = tmp_path / "altered.html"
-    altered.write_text(page.read_text().replace("</body>", injected))
+    # The library knows the tag's name, too.
+    whole, end = page.read_text().rsplit("</body>", 1)
+    altered.write_text(whole + injected + end)
     browser.open(altered)
     browser.wait_for(DRAWN)
     assert browser.run("window.ran") is None
@@ -87,46 +99,92 @@ def test_the_policy_stops_what_would_fetch(page, tmp_path, browser):
 def test_axes_can_be_chosen(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
-    title = "document.querySelector('#cer .xtitle').textContent"
-    scales = (
-        "['x', 'y'].map((n) => document.querySelector('#cer .plot')._fullLayout[n + 'axis'].type)"
-    )
-    assert browser.run(title) == "minutes since the creation of the model"
-    assert browser.run(scales) == ["linear", "log"]
+    assert "minutes since the creation of the model" in browser.run(TEXTS % "#cer")
+    before = browser.run(TEXTS % "#cer")
     for value in ("epochs", "utterances"):
         browser.run(f"document.querySelector('[name=x][value={value}]').click()")
         browser.wait_for(f"document.documentElement.dataset.drawn == '{value}'")
-    assert browser.run(title) == "utterances trained on"
+    assert "utterances trained on" in browser.run(TEXTS % "#cer")
+    assert before.count("0") == 1
     browser.run("document.querySelector('[name=y-scale][value=linear]').click()")
-    browser.wait_for(f"{scales}[1] == 'linear'")
+    browser.wait_for(DRAWN)
+    # A linear axis of error rates begins at zero.
+    assert browser.run(TEXTS % "#cer").count("0") == 2
     assert browser.console == []
 
 
 def test_a_legend_entry_hides_the_whole_group(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
-    fills = "document.querySelectorAll('#cer .js-fill').length"
-    assert browser.run(fills) == 2
-    browser.click("#cer .legendtoggle")
-    browser.wait_for(f"{fills} == 1")
+    assert browser.run(AREAS) == 2
+    browser.click("#cer .legend button")
+    browser.wait_for(f"{AREAS} == 1")
+    pressed = "document.querySelector('#cer .legend button').getAttribute('aria-pressed')"
+    assert browser.run(pressed) == "false"
+    browser.click("#cer .legend button")
+    browser.wait_for(f"{AREAS} == 2")
+    assert browser.console == []
 
 
 def test_who_points_at_an_evaluation_is_told_whose_it_is(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
-    browser.run("Plotly.Fx.hover(document.querySelector('#cer .plot'), "
-                "[{curveNumber: document.querySelector('#cer .plot').data"
-                ".findIndex((t) => t.text), pointNumber: 4}]); 1")  # fmt: skip
-    browser.wait_for("document.querySelector('#cer .hovertext')")
-    said = browser.run("document.querySelector('#cer .hovertext').textContent")
-    assert said == "small-seed0epoch 5, 0.2 min10 %"
+    x, y = browser.run(
+        "(() => { const found = [...document.querySelectorAll('#cer .plot svg path')]"
+        ".filter((one) => one.__data__ && (one.__data__.datum || {}).t);"
+        "found[4].scrollIntoView({block: 'center'}); const box = found[4].getBoundingClientRect();"
+        "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    browser.wait_for("!document.getElementById('tip').hidden")
+    said = browser.run("document.getElementById('tip').textContent")
+    assert said == "small-seed0\nepoch 5, 0.2 min\n10 %"
+    assert browser.console == []
+
+
+def test_a_mouse_chooses_the_part_to_show_and_two_clicks_show_all(page, browser):
+    browser.open(page)
+    browser.wait_for(DRAWN)
+    before = browser.run(TEXTS % "#cer")
+    left, top, width, height = browser.run(
+        "(() => { const found = document.querySelector('#cer .plot .background');"
+        "found.scrollIntoView({block: 'center'}); const box = found.getBoundingClientRect();"
+        "return [box.x, box.y, box.width, box.height]; })()"
+    )
+
+    def mouse(kind, x, y, **more):
+        place = {"x": left + x * width, "y": top + y * height, "button": "left"}
+        browser.call("Input.dispatchMouseEvent", type=kind, **place, **more)
+
+    mouse("mousePressed", 0.5, 0.2, clickCount=1, buttons=1)
+    mouse("mouseMoved", 0.6, 0.4, buttons=1)
+    mouse("mouseMoved", 0.9, 0.6, buttons=1)
+    assert browser.run("document.querySelectorAll('#cer .brush').length") == 1
+    mouse("mouseReleased", 0.9, 0.6, clickCount=1)
+    browser.wait_for(f"{TEXTS % '#cer'}.join() != {json.dumps(','.join(before))}")
+    assert "0" not in browser.run(TEXTS % "#cer")
+    # The target at 10 % is out of sight, and so is its label.
+    assert browser.run(TEXTS % "#cer").count("10") == before.count("10") - 2
+    for clicks in (1, 2):
+        mouse("mousePressed", 0.5, 0.5, clickCount=clicks, buttons=1)
+        mouse("mouseReleased", 0.5, 0.5, clickCount=clicks)
+    browser.wait_for(f"{TEXTS % '#cer'}.join() == {json.dumps(','.join(before))}")
+    assert browser.console == []
 
 
 def test_the_policy_lets_a_reader_save_a_figure(page, browser):
     browser.open(page)
     browser.wait_for(DRAWN)
-    picture = browser.run("Plotly.toImage(document.querySelector('#cer .plot'))")
-    assert picture.startswith("data:image/png;base64,")
+    browser.run(
+        "URL.createObjectURL = (made) => { window.made = made; return 'data:,'; };"
+        "HTMLAnchorElement.prototype.click = function () { window.named = this.download; }; 1"
+    )
+    browser.click("#cer .save")
+    browser.wait_for("window.named")
+    assert browser.run("window.named") == "cer.svg"
+    saved = browser.run("window.made.text()")
+    assert "small (n = 3)" in saved
+    assert ElementTree.fromstring(saved).tag.endswith("svg")
     assert browser.console == []
 
 
@@ -138,20 +196,21 @@ def test_it_is_legible(page, width, dark, browser):
     browser.wait_for(DRAWN)
     # What is too wide scrolls in its own box.
     assert browser.run("document.documentElement.scrollWidth") == width
-    text = browser.run("getComputedStyle(document.querySelector('#cer .xtick text')).fill")
+    text = browser.run(f"getComputedStyle({TICK}).fill")
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     assert contrast(text, paper) > 7
     assert browser.run(OVERLAPS) == []
+    assert browser.run(OUTSIDE) == []
 
 
 def test_it_follows_when_the_light_goes_out(page, browser):
-    fill = "getComputedStyle(document.querySelector('#cer .xtick text')).fill"
+    fill = f"getComputedStyle({TICK}).fill"
     browser.look_like(dark=False)
     browser.open(page)
     browser.wait_for(DRAWN)
     before = browser.run(fill)
     browser.look_like(dark=True)
-    browser.wait_for(f"{fill} != {before!r}")
+    browser.wait_for(f"{TICK} && {fill} != {before!r}")
     paper = browser.run("getComputedStyle(document.body).backgroundColor")
     assert contrast(browser.run(fill), paper) > 7
 
@@ -160,7 +219,7 @@ def test_without_scripts_still_figures_stand_in(page, tmp_path):
     with Browser(tmp_path, scripts=False) as browser:
         browser.open(page)
         shown = "[...document.querySelectorAll('.still svg')].filter((s) => s.clientHeight > 99)"
-        assert browser.run(f"{shown}.length") == 8
+        assert browser.run(f"{shown}.length") == 9
         assert browser.run("document.getElementById('controls').clientHeight") == 0
         assert browser.console == []
 

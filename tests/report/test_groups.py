@@ -91,8 +91,8 @@ def test_text_says_what_the_groups_allow_to_say(tmp_path):
     page = (tmp_path / "out" / "report.html").read_text()
     assert "large: median 0.237 min (5 of 5 runs reached it)." in page
     assert "large takes 1.75 times as long as small (95 % interval" in page
-    # A group has one colour and one entry in a legend: error rates, loss and throughput.
-    assert page.count(">small (n = 5)</text>") == 4
+    # A group has one colour and one entry in a legend: error rates, loss, throughput of both kinds.
+    assert page.count(">small (n = 5)</text>") == 5
 
 
 def test_all_policies_are_shown_beside_the_one_that_was_asked_for(small):

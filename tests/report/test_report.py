@@ -157,7 +157,7 @@ COMMAND = """
 import argparse, sys
 from tfasr.commands import report
 import tfasr.tta.run
-plotting = [name for name in ("matplotlib", "plotly") if name in sys.modules]
+plotting = [name for name in ("matplotlib", "vl_convert") if name in sys.modules]
 parser = argparse.ArgumentParser()
 report.add_arguments(parser)
 status = report.run(parser.parse_args())

@@ -2,8 +2,11 @@ import numpy as np
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.analysis.load import load_report
+from tfasr.analysis.question import ask
 from tfasr.analysis.utilisation import steady_window
 from tfasr.commands.report import report
+from tfasr.report.figures.utilisation import utilisation_chart
 from tfasr.tta.load import load_run
 
 
@@ -57,12 +60,30 @@ def test_a_window_without_evaluation_begins_after_the_warm_up(tmp_path):
     assert (window.start_s, window.length_s) == (13, 10)
 
 
-def test_several_gpus_are_one_line(tmp_path):
+def test_each_gpu_is_a_line_as_it_was_sampled(tmp_path):
     run_dir = long_run().write(tmp_path / "run")
     sample(run_dir, lambda now: 60, device="gpu", every_ms=100)
     window = steady_window(load_run(run_dir))
-    _, percent = window.devices["GPUs, mean of 2"]
-    assert set(percent.round(6)) == {60.5}
+    assert set(window.devices) == {"GPU 0", "GPU 1"}
+    for number, name in enumerate(window.devices):
+        seconds, percent = window.devices[name]
+        assert set(percent) == {60 + number}
+        np.testing.assert_allclose(np.diff(seconds), 0.1, atol=1e-6)
+
+
+def test_the_training_process_stands_beside_the_machine_where_it_was_sampled(tmp_path):
+    run_dir = long_run().write(tmp_path / "run")
+    sample(run_dir, lambda now: 50)
+    header, *rows = (run_dir / "cpu.csv").read_text().splitlines()
+    both = [f"{header},process_percent", *(f"{row},30" for row in rows)]
+    (run_dir / "cpu.csv").write_text("\n".join(both) + "\n")
+    window = steady_window(load_run(run_dir))
+    assert set(window.devices["CPU"][1]) == {50}
+    seconds, percent = window.devices["CPU, training process"]
+    assert set(percent) == {30}
+    # 25 s, a sample every 0.03 s, none averaged away.
+    assert percent.size == pytest.approx(25 / 0.03, abs=2)
+    assert np.diff(seconds).max() == pytest.approx(0.03, abs=1e-6)
 
 
 def test_samples_of_a_resumed_run_are_put_beside_their_own_session(tmp_path):
@@ -108,3 +129,28 @@ def test_the_figure_is_drawn_where_there_are_samples(tmp_path):
     svg = (tmp_path / "out" / "utilisation.svg").read_text()
     for label in ("CPU", "input wait", "train", "eval forward", "decode"):
         assert f">{label}</text>" in svg
+
+
+def test_the_chart_has_processors_above_the_phases(tmp_path):
+    run_dir = long_run().write(tmp_path / "run")
+    sample(run_dir, lambda now: 50)
+    sample(run_dir, lambda now: 60, device="gpu", every_ms=100)
+    analysed = load_report([run_dir], ask(["cer=0.1"]))
+    chart = utilisation_chart(analysed, [])
+    cpu, gpu, phases = chart.panels
+    assert [mark.series for mark in cpu.marks] == ["CPU"]
+    assert [mark.series for mark in gpu.marks] == ["GPU 0", "GPU 1"]
+    assert len({mark.colour for mark in [*cpu.marks, *gpu.marks]}) == 3
+    assert {panel.x.limits for panel in chart.panels} == {(0.0, 25.0)}
+    assert [mark.series for mark in phases.marks] == [
+        "input wait", "train", "eval forward", "decode",
+    ]  # fmt: skip
+    # Bins that are alike and side by side are one rectangle; together they fill the strip.
+    area = sum(
+        (x1 - x0) * (y1 - y0)
+        for mark in phases.marks
+        for x0, x1, y0, y1 in zip(mark.x0, mark.x1, mark.y0, mark.y1, strict=True)
+    )
+    assert area == pytest.approx(25, abs=0.2)
+    evaluation = next(mark for mark in phases.marks if mark.series == "eval forward")
+    assert len(evaluation.x0) <= 3

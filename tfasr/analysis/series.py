@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfasr.analysis.smoothing import gaussian_smooth, thin
-from tfasr.tta.policies import Policy
+from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 from tfasr.tta.steps import Steps
 from tfasr.tta.timeline import Timeline
@@ -16,6 +16,7 @@ AXES = ("minutes", "epochs", "utterances")
 
 CURVE_POINTS = 400
 _ROLLING_SHARE = 0.02
+_STEPS_PER_BIN = 3
 _STATED = {"audio_s": "audio_s_per_s", "utterances": "utterances_per_s"}
 _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
@@ -47,12 +48,15 @@ class RunSeries:
             input wait and compilation counted; what the log does not state is left out.
         evaluations: in the order of their time.
         utterances_by_epoch: trained on until the end of each epoch; {} where not stated.
+        wall_throughput: utterances per second of the wall clock, evaluations and all else
+            included, over minutes since the creation of the model; None where not stated.
     """
 
     loss: Series
     throughput: dict[str, Series]
     evaluations: list[Evaluation]
     utterances_by_epoch: dict[int, float]
+    wall_throughput: Series | None = None
 
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
@@ -68,7 +72,13 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
         x["utterances"] = np.cumsum(utterances)
     done = dict(zip(epochs, x["utterances"], strict=True)) if "utterances" in x else {}
     done.pop(None, None)
-    return RunSeries(_loss(x, steps), _throughput(x, steps), _evaluations(line, minutes), done)
+    return RunSeries(
+        _loss(x, steps),
+        _throughput(x, steps),
+        _evaluations(line, minutes),
+        done,
+        _wall_throughput(np.array(PAPER.times_s(line)), steps),
+    )
 
 
 def _loss(x: dict[str, np.ndarray], steps: Steps) -> Series:
@@ -90,6 +100,26 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
             speed = _rolling_sum(amount, window)[shown] / passed[shown]
             found[rate] = _thinned({axis: own[shown] for axis, own in x.items()}, speed)
     return found
+
+
+def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
+    """Returns utterances per second of equal bins of the clock; a step counts while it lasts.
+
+    Source: the paper (arXiv 2003.12366), Figure 9, whose low points are evaluations.
+    """
+    utterances = steps.column("utterances")
+    if not len(steps) or not np.isfinite(utterances).all() or not clock_s[-1] > 0:
+        return None
+    stop_s = clock_s[steps.indices]
+    lasted = sum(steps.amounts(name) for name in _SECONDS)
+    edges = np.column_stack([stop_s - lasted, stop_s]).ravel()
+    done = np.concatenate([[0.0], np.cumsum(utterances)])
+    trained = np.column_stack([done[:-1], done[1:]]).ravel()
+    bins = min(CURVE_POINTS, max(1, len(steps) // _STEPS_PER_BIN))
+    at = np.linspace(0.0, clock_s[-1], bins + 1)
+    # Clocks are rounded: a step may seem to have begun before the one before it ended.
+    amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
+    return Series({"minutes": (at[:-1] + at[1:]) / 120}, amount / np.diff(at))
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:

@@ -16,7 +16,9 @@ from tfasr.tta.throughput import WARMUP_STEPS
 WINDOW_S = 25.0
 """The paper's, Figure 8."""
 
-MEAN_OVER_S = 0.25
+CPU_COLUMNS = {"cpu_percent": "CPU", "process_percent": "CPU, training process"}
+"""Columns of ``cpu.csv``, both in percent of all cores, and what they are called."""
+
 _PHASE_BIN_S = 0.1
 _SHORTEST_S = 2.0
 _MOST_WINDOWS = 3
@@ -30,7 +32,7 @@ class UtilisationWindow:
         run: its name.
         start_s: seconds from the run's beginning to the window's.
         length_s: of the window.
-        devices: percent busy by device, as ``(seconds into the window, percent)``.
+        devices: percent busy by device, as ``(seconds into the window, percent)``, as sampled.
         edges_s: of the bins of ``phases``, seconds into the window; one more than bins.
         phases: the share of each bin by interval, of those that occur; together 1.
     """
@@ -124,40 +126,25 @@ def _devices(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     found = {}
     cpu = run.utilisation("cpu")
-    if "cpu_percent" in cpu:
-        found["CPU"] = (cpu["time_ms"], cpu["cpu_percent"])
+    for column, name in CPU_COLUMNS.items():
+        if column in cpu:
+            found[name] = (cpu["time_ms"], cpu[column])
     gpu = run.utilisation("gpu")
     if "utilisation_percent" in gpu:
-        count = np.unique(gpu["gpu"]).size
-        name = "GPU" if count == 1 else f"GPUs, mean of {count}"
-        found[name] = (gpu["time_ms"], gpu["utilisation_percent"])
+        for number in np.unique(gpu["gpu"][np.isfinite(gpu["gpu"])]):
+            own = gpu["gpu"] == number
+            found[f"GPU {number:g}"] = (gpu["time_ms"][own], gpu["utilisation_percent"][own])
     # Samples have the wall clock, which the session's events lead to the run's.
     walls = np.maximum.accumulate([run.events[i]["time_ms"] for i in session]).astype(float)
     clock = np.array([run.timeline.clock_us[i] for i in session], dtype=float)
     devices = {}
     for name, (time_ms, percent) in found.items():
         inside = (time_ms >= walls[0]) & (time_ms <= walls[-1]) & np.isfinite(percent)
-        at_us = np.interp(time_ms[inside], walls, clock)
-        seconds, mean = _means(
-            (at_us - start_us) / 1e6, percent[inside], (stop_us - start_us) / 1e6
-        )
-        if seconds.size > 1:
-            devices[name] = (seconds, mean)
+        seconds = (np.interp(time_ms[inside], walls, clock) - start_us) / 1e6
+        shown = (seconds >= 0) & (seconds <= (stop_us - start_us) / 1e6)
+        if shown.sum() > 1:
+            devices[name] = (seconds[shown], percent[inside][shown])
     return devices
-
-
-def _means(
-    seconds: np.ndarray, values: np.ndarray, length_s: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns means over bins of `MEAN_OVER_S`: a sample of 30 ms counts few ticks of a clock."""
-    bins = max(1, int(length_s / MEAN_OVER_S))
-    own = np.floor(seconds / MEAN_OVER_S)
-    inside = (own >= 0) & (own < bins)
-    index = own[inside].astype(int)
-    counts = np.bincount(index, minlength=bins)
-    sums = np.bincount(index, values[inside], minlength=bins)
-    known = counts > 0
-    return (np.flatnonzero(known) + 0.5) * MEAN_OVER_S, sums[known] / counts[known]
 
 
 def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -67,7 +67,7 @@ def draw(figures: Mapping[str, Callable[[], "Figure"]], folder: Path) -> None:
         OSError: if they cannot be written.
     """
     # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.display.style import write_png
+    from tfasr.display.slides import write_png
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():

@@ -131,7 +131,7 @@ def test_the_figure_has_a_curve_a_decoder_and_a_line_where_there_is_no_beam():
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
 def test_a_figure_of_one_row_can_be_drawn(name, tmp_path):
-    from tfasr.display.style import write_png
+    from tfasr.display.slides import write_png
 
     perfect = ErrorCounts(utterances=1, words=9)
     write_png(decoder_figure([row(name, 4, counts=perfect)]), tmp_path / "figure.png")

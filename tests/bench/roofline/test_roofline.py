@@ -13,7 +13,7 @@ from tfasr.bench.roofline.measure import measure_model
 from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
 from tfasr.bench.roofline.tables import roofline_tables
 from tfasr.data.features import FeatureConfig
-from tfasr.display.style import write_png
+from tfasr.display.slides import write_png
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models.costs import model_costs, unknown_costs
 

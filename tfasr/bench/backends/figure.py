@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from tfasr.display.style import INK, add_legend, label_axes, new_slide, run_colour
+from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.style import INK, run_colour
 
 if TYPE_CHECKING:
     from tfasr.bench.backends.times import BackendTimes

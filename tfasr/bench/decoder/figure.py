@@ -9,7 +9,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tfasr.bench.decoder.rows import DecoderRow
-from tfasr.display.style import add_legend, label_axes, new_slide, run_colour
+from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.style import run_colour
 
 _MOST_TICKS = 8
 _LABEL_HEIGHT = 0.055

@@ -4,7 +4,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from tfasr.bench.ds2.times import DeepMarkMeasurement
-from tfasr.display.style import INK, add_legend, label_axes, new_slide, run_colour
+from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.style import INK, run_colour
 
 
 def lengths_figure(measurement: DeepMarkMeasurement, backend: str) -> Figure:

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from tfasr.bench.keywords.training import error_rate
-from tfasr.display.style import INK, label_axes, new_slide, run_colour
+from tfasr.display.slides import label_axes, new_slide
+from tfasr.display.style import INK, run_colour
 from tfasr.tta.time_to_accuracy import AccuracyPoint
 
 _SMALL_PT = 6.5

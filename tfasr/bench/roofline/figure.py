@@ -10,7 +10,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from tfasr.bench.roofline.points import ModelPoints, Point, RooflineAnalysis
 from tfasr.bench.roofline.tables import precision_name
-from tfasr.display.style import INK, add_legend, label_axes, new_slide, run_colour
+from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.style import INK, run_colour
 
 _FONT_PT = 9
 # A label's room in points, and how far it may step aside from its point.

@@ -8,7 +8,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from tfasr.bench.scaling.analysis import ScalingAnalysis, ScalingRow
-from tfasr.display.style import INK, add_legend, label_axes, new_slide, run_colour
+from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.style import INK, run_colour
 
 
 def scaling_figure(analysis: ScalingAnalysis) -> Figure:

@@ -9,7 +9,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 
 from tfasr.bench.sweep.rows import SweepRow
 from tfasr.bench.sweep.tables import LABELS, SweepAnalysis
-from tfasr.display.style import INK, add_legend, label_axes, new_slide, run_colour
+from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.style import INK, run_colour
 
 _CLIFF_COLOUR = "#cf4747"
 

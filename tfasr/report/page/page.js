@@ -1,24 +1,21 @@
-// Draws the page's plots in its own colours. Where anything fails, the still figure stays.
+// Draws the page's charts in its own colours. Where anything fails, the still figure stays.
 "use strict";
 (() => {
-  const source = document.getElementById("plots").textContent;
+  const source = document.getElementById("charts").textContent;
   const controls = document.getElementById("controls");
+  const tip = document.getElementById("tip");
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const touch = matchMedia("(pointer: coarse)");
-  const config = {
-    responsive: true,
-    displaylogo: false,
-    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]],
-    displayModeBar: touch.matches ? false : "hover",
-  };
+  const AXIS_PX = 58;
+  const DRAG_PX = 6;
 
   const colour = (name) =>
     getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
   // The page's own ink is known only here, and changes with light and dark.
-  const readPlots = () => {
+  const readPage = () => {
     const ink = colour("--ink");
-    return JSON.parse(source, (key, value) => (key === "color" && value === "@ink" ? ink : value));
+    const { ink: written } = JSON.parse(source);
+    return JSON.parse(source, (key, value) => (value === written ? ink : value));
   };
 
   const choice = (name) => {
@@ -26,110 +23,200 @@
     return chosen ? chosen.value : null;
   };
 
-  const plain = (value) => String(Number(value.toPrecision(3)));
+  // What a reader has done to each figure: series hidden, the part of the axes that is shown.
+  const states = new Map();
+  const stateOf = (name) => {
+    if (!states.has(name)) states.set(name, { hidden: new Set(), x: null, y: {} });
+    return states.get(name);
+  };
 
-  // 1, 2, 5 and their tenfolds as plain figures: the library itself writes 2 where 20 is meant.
-  const logTicks = (range) => {
-    const [low, high] = [Math.min(...range), Math.max(...range)];
+  // 1, 2, 5 and their tenfolds, as many as there is room for.
+  const logTicks = ([low, high]) => {
     const all = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+    let ticks = [];
     for (const steps of [all, [1, 1.5, 2, 3, 5, 7], [1, 2, 5], [1]]) {
-      const ticks = [];
-      for (let decade = Math.floor(low); decade <= Math.ceil(high); decade += 1) {
-        for (const step of steps) {
-          const at = Math.log10(step) + decade;
-          if (at >= low - 1e-9 && at <= high + 1e-9) ticks.push(step * 10 ** decade);
-        }
+      ticks = [];
+      for (let n = Math.floor(Math.log10(low)); n <= Math.ceil(Math.log10(high)); n += 1) {
+        ticks.push(...steps.map((step) => Number((step * 10 ** n).toPrecision(6))));
       }
-      if (ticks.length <= 7) return ticks.length > 1 ? ticks : null;
+      ticks = ticks.filter((tick) => tick >= low && tick <= high);
+      if (ticks.length <= 8) break;
     }
-    return null;
+    return ticks.length > 1 ? ticks : undefined;
   };
 
-  const axisStyle = () => ({
-    gridcolor: colour("--line"),
-    zerolinecolor: colour("--line"),
-    linecolor: colour("--soft"),
-    automargin: true,
-  });
-
-  const targetLines = (plot, logY) => {
-    const ink = colour("--ink");
-    const shapes = plot.targets.map((target) => ({
-      type: "line", xref: "x domain", yref: "y", x0: 0, x1: 1, y0: target.y, y1: target.y,
-      line: { color: ink, width: 1, dash: "dash" }, opacity: 0.65,
-    }));
-    const annotations = plot.targets.filter((target) => target.label).map((target) => ({
-      xref: "x domain", yref: "y", x: 1, xanchor: "left", yanchor: "middle", showarrow: false,
-      y: logY ? Math.log10(target.y) : target.y, text: target.label,
-    }));
-    return { shapes, annotations };
+  const setAxis = (channel, panel, number, state) => {
+    const { scale, axis } = panel.spec.encoding[channel];
+    const wanted = panel.choose[channel] ? choice(`${channel}-scale`) : scale.type;
+    const zoomed = channel === "x" ? state.x : state.y[number];
+    if (wanted === scale.type && !zoomed) return;
+    let [low, high] = zoomed || scale.domain || [null, null];
+    if (wanted === "log" && !(low > 0)) low = panel.lowest[channel];
+    if (wanted === "log" && !(low > 0)) return;
+    if (wanted === "linear" && !zoomed) low = 0;
+    scale.type = wanted;
+    scale.domain = [low, high];
+    if (axis.labelExpr) return;
+    delete axis.values;
+    axis.tickCount = 6;
+    if (wanted === "log") axis.values = logTicks([low, high]);
   };
 
-  const layoutOf = (plot, view) => {
-    const ink = colour("--ink");
-    const { legend, ...rest } = plot.layout;
-    const layout = {
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: ink, size: 12, family: getComputedStyle(document.body).fontFamily },
-      hoverlabel: {
-        bgcolor: colour("--paper"), bordercolor: colour("--soft"), font: { color: ink },
-        align: "left",
-      },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: ink },
-      legend: {
-        orientation: "h", x: 0, xref: "container", xanchor: "left", y: 0, yref: "container",
-        yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", ...legend,
-      },
-      margin: { l: 12, r: plot.targets && plot.targets.length ? 44 : 12,
-        t: touch.matches ? 8 : 30, b: 12 },
-      height: plot.height + (innerWidth < 640 ? plot.narrow : 0),
-      // A finger that moves over a plot scrolls the page.
-      dragmode: touch.matches ? false : "zoom",
-      ...rest,
+  const specOf = (page, panels, number, state, width) => {
+    const panel = panels[number];
+    const spec = panel.spec;
+    setAxis("x", panel, number, state);
+    setAxis("y", panel, number, state);
+    const { y } = spec.encoding;
+    if (panels.length > 1 && page.columns === 1) {
+      y.axis = { ...y.axis, minExtent: AXIS_PX, maxExtent: AXIS_PX };
+    }
+    // On a phone names leave room for what they name.
+    y.axis.labelLimit = Math.min(280, 0.4 * width);
+    const outside = ([channel, value]) => {
+      const domain = spec.encoding[channel].scale.domain;
+      return domain && (value < Math.min(...domain) || value > Math.max(...domain));
     };
-    for (const name of Object.keys(layout)) {
-      if (/^[xy]axis/.test(name)) layout[name] = { ...axisStyle(), ...layout[name] };
-    }
-    layout.xaxis = { ...axisStyle(), ...layout.xaxis, title: { text: plot.x[view] } };
-    layout.yaxis = layout.yaxis || axisStyle();
-    if (!plot.targets) return layout;
-    const logX = choice("x-scale") === "log";
-    const logY = plot.choose_y ? choice("y-scale") === "log" : plot.log_y;
-    layout.xaxis.type = logX ? "log" : "linear";
-    layout.xaxis.rangemode = logX ? "normal" : "tozero";
-    layout.yaxis.type = logY ? "log" : "linear";
-    layout.yaxis.range = logY ? plot.limits.map(Math.log10) : [0, plot.limits[1]];
-    return { ...layout, ...targetLines(plot, logY) };
+    spec.layer = panel.layers
+      .filter((own) => !state.hidden.has(own.series) && !(own.at && outside(own.at)))
+      .map((own) => own.layer);
+    if (!spec.layer.length) spec.layer = [{ data: { values: [] }, mark: "point" }];
+    return { ...spec, width: "container", autosize: { type: "fit-x", contains: "padding" } };
   };
 
-  const labelLogAxes = (place) => {
-    const change = {};
-    for (const name of ["xaxis", "yaxis"]) {
-      const axis = place._fullLayout[name];
-      if (!axis || axis.type !== "log") continue;
-      const ticks = logTicks(axis.range);
-      const before = JSON.stringify(place.layout[name].tickvals || null);
-      if (JSON.stringify(ticks) === before) continue;
-      change[`${name}.tickmode`] = ticks ? "array" : "auto";
-      change[`${name}.tickvals`] = ticks;
-      change[`${name}.ticktext`] = ticks && ticks.map(plain);
-    }
-    return Object.keys(change).length ? Plotly.relayout(place, change) : null;
+  // What is said is text, whatever it holds: names of runs are anybody's.
+  const tell = (_, event, item, value) => {
+    tip.hidden = value == null || value === "";
+    if (tip.hidden) return;
+    tip.textContent =
+      typeof value === "object"
+        ? Object.entries(value)
+            .map(([key, one]) => (key === "_" ? one : `${key}: ${one}`))
+            .filter((line) => line)
+            .join("\n")
+        : value;
+    const box = tip.getBoundingClientRect();
+    const left = Math.min(event.clientX + 14, innerWidth - box.width - 4);
+    const above = event.clientY + 16 + box.height > innerHeight;
+    tip.style.left = `${Math.max(4, left)}px`;
+    tip.style.top = `${above ? event.clientY - box.height - 10 : event.clientY + 16}px`;
   };
 
-  const draw = async (figure, plot) => {
-    const place = figure.querySelector(".plot");
-    const chosen = choice("x");
-    const view = chosen in plot.views ? chosen : Object.keys(plot.views)[0];
+  // A mouse that drags over a panel chooses the part to show; a finger scrolls the page.
+  const zoomable = (place, view, panel, number, state, redraw) => {
+    const at = (event) => {
+      const box = place.querySelector("svg").getBoundingClientRect();
+      const [left, top] = view.origin();
+      return [event.clientX - box.x - left, event.clientY - box.y - top];
+    };
+    const within = (value, most) => Math.max(0, Math.min(most, value));
+    place.onpointerdown = (down) => {
+      if (down.pointerType !== "mouse" || down.button) return;
+      const size = [view.signal("width") || view.width(), view.height()];
+      const start = at(down);
+      if (start.some((value, n) => value < 0 || value > size[n])) return;
+      const brush = document.createElement("div");
+      brush.className = "brush";
+      let stop = start;
+      const move = (event) => {
+        stop = at(event).map((value, n) => within(value, size[n]));
+        const box = place.getBoundingClientRect();
+        const svg = place.querySelector("svg").getBoundingClientRect();
+        const [left, top] = view.origin();
+        brush.style.left = `${svg.x - box.x + left + Math.min(start[0], stop[0])}px`;
+        brush.style.top = `${svg.y - box.y + top + Math.min(start[1], stop[1])}px`;
+        brush.style.width = `${Math.abs(stop[0] - start[0])}px`;
+        brush.style.height = `${Math.abs(stop[1] - start[1])}px`;
+        place.append(brush);
+        event.preventDefault();
+      };
+      const end = () => {
+        removeEventListener("pointermove", move);
+        removeEventListener("pointerup", end);
+        brush.remove();
+        const part = (n, channel) => {
+          if (Math.abs(stop[n] - start[n]) < DRAG_PX) return null;
+          const values = [start[n], stop[n]].map((value) => view.scale(channel).invert(value));
+          return [Math.min(...values), Math.max(...values)];
+        };
+        const [x, y] = [part(0, "x"), part(1, "y")];
+        if (x) state.x = x;
+        if (y && !panel.spec.encoding.y.axis.labelExpr) state.y[number] = y;
+        if (x || y) redraw();
+      };
+      addEventListener("pointermove", move);
+      addEventListener("pointerup", end);
+    };
+    place.ondblclick = () => {
+      state.x = null;
+      state.y = {};
+      redraw();
+    };
+  };
+
+  const sample = (entry) => {
+    const drawn = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    drawn.setAttribute("viewBox", "0 0 24 12");
+    const line = entry.dash;
+    drawn.innerHTML = line
+      ? `<path d="M0 6H24" stroke="${entry.colour}" stroke-width="3" stroke-dasharray="${line}"/>`
+      : `<rect x="5" width="13" height="12" fill="${entry.colour}"/>`;
+    return drawn;
+  };
+
+  const legend = (figure, page, state, redraw) => {
+    const place = figure.querySelector(".legend");
+    place.replaceChildren(
+      ...page.legend.map((entry) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.title = entry.name;
+        button.setAttribute("aria-pressed", String(!state.hidden.has(entry.name)));
+        const name = document.createElement("span");
+        name.textContent = entry.name;
+        button.append(sample(entry), name);
+        button.onclick = (event) => {
+          const others = page.legend.map((one) => one.name).filter((one) => one !== entry.name);
+          if (event.shiftKey) state.hidden = new Set(others);
+          else if (!state.hidden.delete(entry.name)) state.hidden.add(entry.name);
+          redraw();
+        };
+        return button;
+      }),
+    );
+  };
+
+  const drawn = new Map();
+
+  const draw = async (figure) => {
+    const { config, charts } = readPage();
+    const page = charts[figure.id];
+    const state = stateOf(figure.id);
+    const redraw = () => draw(figure);
+    const view = choice("x") in page.views ? choice("x") : Object.keys(page.views)[0];
+    if (state.view !== view) Object.assign(state, { view, x: null });
+    const panels = page.views[view];
     figure.classList.add("live");
     try {
-      await Plotly.react(place, plot.views[view], layoutOf(plot, view), config);
-      await labelLogAxes(place);
-      if (!place.dataset.listening) {
-        place.dataset.listening = "yes";
-        place.on("plotly_relayout", () => labelLogAxes(place));
+      legend(figure, page, state, redraw);
+      const place = figure.querySelector(".plot");
+      place.style.setProperty("--columns", page.columns);
+      while (place.children.length > panels.length) place.lastChild.remove();
+      while (place.children.length < panels.length) {
+        place.append(document.createElement("div"));
       }
+      for (const old of drawn.get(figure.id) || []) old.finalize();
+      const made = [];
+      for (const [number, panel] of panels.entries()) {
+        const own = place.children[number];
+        const embedded = await vegaEmbed(own, specOf(page, panels, number, state, own.clientWidth), {
+          mode: "vega-lite", renderer: "svg", ast: true, actions: false, tooltip: tell, config,
+        });
+        zoomable(own, embedded.view, panel, number, state, redraw);
+        made.push(embedded);
+      }
+      drawn.set(figure.id, made);
+      figure.querySelector(".save").hidden = false;
     } catch (error) {
       figure.classList.remove("live");
       console.error(error);
@@ -137,32 +224,47 @@
   };
 
   const drawAll = async () => {
-    const plots = readPlots();
-    for (const figure of document.querySelectorAll("figure[id]")) {
-      if (figure.id in plots) await draw(figure, plots[figure.id]);
-    }
+    delete document.documentElement.dataset.drawn;
+    for (const figure of document.querySelectorAll("figure[id]")) await draw(figure);
     document.documentElement.dataset.drawn = choice("x") || "yes";
   };
 
-  // A choice that no plot has is none.
+  // The still figure is the one to keep: with its legend, in ink on white.
+  const save = (figure) => {
+    const still = figure.querySelector(".still svg").cloneNode(true);
+    still.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+    still.style.cssText = "background: #fff; color: #22262b; font-family: sans-serif";
+    const file = new Blob([new XMLSerializer().serializeToString(still)], { type: "image/svg+xml" });
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(file);
+    link.download = `${figure.id}.svg`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  };
+
+  // A choice that no chart has is none.
   const offerChoices = () => {
-    const curves = Object.values(readPlots()).filter((plot) => plot.targets);
-    if (!curves.length) return;
+    const charts = Object.values(readPage().charts);
+    const curves = charts.filter((one) => Object.keys(one.views).length > 1);
+    const chosen = charts.flatMap((one) => one.views[Object.keys(one.views)[0]]);
+    const some = (axis) => chosen.filter((panel) => panel.choose[axis]);
+    if (!some("x").length && !some("y").length) return;
     for (const input of controls.querySelectorAll('input[name="x"]')) {
-      input.disabled = !curves.every((plot) => input.value in plot.views);
+      input.disabled = !curves.length || !curves.every((one) => input.value in one.views);
     }
-    const wanted = {
-      "x-scale": curves.some((plot) => plot.log_x) ? "log" : "linear",
-      "y-scale": "log",
-    };
-    for (const [name, value] of Object.entries(wanted)) {
-      controls.querySelector(`input[name="${name}"][value="${value}"]`).checked = true;
+    for (const axis of ["x", "y"]) {
+      const log = some(axis).some((panel) => panel.spec.encoding[axis].scale.type === "log");
+      const value = log ? "log" : "linear";
+      controls.querySelector(`input[name="${axis}-scale"][value="${value}"]`).checked = true;
     }
     controls.hidden = false;
     controls.addEventListener("change", drawAll);
   };
 
-  if (typeof Plotly === "undefined") return;
+  if (typeof vegaEmbed === "undefined") return;
+  for (const figure of document.querySelectorAll("figure[id]")) {
+    figure.querySelector(".save").onclick = () => save(figure);
+  }
   offerChoices();
   dark.addEventListener("change", drawAll);
   drawAll();

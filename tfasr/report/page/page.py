@@ -9,11 +9,11 @@ from tfasr.analysis.findings import finding, one_run_each
 from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
+from tfasr.display.chart import Chart
 from tfasr.display.style import run_colour
 from tfasr.display.table import Table
-from tfasr.report.figures.catalogue import Drawing, figures
+from tfasr.report.figures.registry import report_charts
 from tfasr.report.page.parts import content_policy, controls, pictures, scripts, style
-from tfasr.report.page.pictures import write_pictures
 
 _MOST_CONFIGURATIONS = 50
 
@@ -41,17 +41,17 @@ def write_page(
         results: the report's `tfasr.analysis.groups.group_results`, where they are known already.
     """
     results = group_results(report) if results is None else results
-    drawn, left_out = figures(report, results)
-    still = write_pictures(drawn, folder)
-    page = _page(report, results, drawn, still, left_out, shown, appendix)
+    charts, left_out = report_charts(report, results)
+    drawn = pictures(charts, folder)
+    page = _page(report, results, charts, drawn, left_out, shown, appendix)
     (folder / "report.html").write_text(page, encoding="utf-8")
 
 
 def _page(
     report: Report,
     results: Sequence[Sequence[GroupResult]],
-    drawn: Sequence[Drawing],
-    still: dict[str, str],
+    charts: Sequence[Chart],
+    drawn: str,
     left_out: Sequence[str],
     shown: Sequence[Table],
     appendix: str,
@@ -59,7 +59,7 @@ def _page(
     first, *others = shown
     of_runs = colours(report)
     below = "".join(f"<h2>{escape(one.title)}</h2>{_table(one, of_runs)}" for one in others)
-    script, hashes = scripts(drawn)
+    script, hashes = scripts(charts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"{content_policy(hashes)}\n"
@@ -70,7 +70,7 @@ def _page(
         f"{_list(answers(report, results), 'answers')}"
         f"{_table(first, of_runs)}"
         f"{controls()}"
-        f'<div class="figures">\n{pictures(drawn, still)}</div>\n'
+        f'<div class="figures">\n{drawn}</div>\n'
         f"{_list(left_out, 'notes')}"
         f"{below}{appendix}"
         f"{_configurations(report)}"

@@ -1,15 +1,17 @@
-"""The page's parts that belong to its interactive curves, and what keeps it from the network."""
+"""The page's parts that belong to its charts, and what keeps it from the network."""
 
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 
-from plotly.offline import get_plotlyjs
-
-from tfasr.report.figures.catalogue import Drawing
+from tfasr.display.chart import Chart
+from tfasr.display.pictures import embedded_svg, page_library, write_chart
+from tfasr.display.style import INK
+from tfasr.display.vega import config_of, page_legend, page_panels
 
 _CONTROLS = (
     (
@@ -27,21 +29,34 @@ def style() -> str:
     return _own_file("page.css")
 
 
-def scripts(drawn: Sequence[Drawing]) -> tuple[str, list[str]]:
-    """Returns the elements that make curves interactive, and the hashes of what they run.
+def scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
+    """Returns the elements that draw charts in a browser, and the hashes of what they run.
 
     Args:
-        drawn: whose plots are written into the page, as data that no browser runs.
+        charts: written into the page, as data that no browser runs.
     """
-    plots = json.dumps(
-        {one.name: one.plot for one in drawn}, allow_nan=False, separators=(",", ":")
-    )
+    described = {
+        "ink": INK,
+        "config": config_of(INK),
+        "charts": {
+            one.name: {
+                "columns": one.columns,
+                "legend": page_legend(one),
+                "views": {
+                    view: page_panels(panels)
+                    for view, panels in (one.views or {"": one.panels}).items()
+                },
+            }
+            for one in charts
+        },
+    }
+    text = json.dumps(described, allow_nan=False, separators=(",", ":"))
     # Within a script element only "</" and "<!--" mean anything, and JSON can do without "<".
-    data = plots.replace("<", "\\u003c")
-    run = [get_plotlyjs(), _own_file("page.js")]
+    data = text.replace("<", "\\u003c")
+    run = [page_library(), _own_file("page.js")]
     elements = "".join(f"<script>{code}</script>\n" for code in run)
     return (
-        f'<script type="application/json" id="plots">{data}</script>\n{elements}',
+        f'<script type="application/json" id="charts">{data}</script>\n{elements}',
         [_hash(code) for code in run],
     )
 
@@ -65,13 +80,21 @@ def controls() -> str:
     return f'<form class="controls" id="controls" hidden>{fields}</form>\n'
 
 
-def pictures(drawn: Sequence[Drawing], still: Mapping[str, str]) -> str:
-    """Returns the figures: places for plots, and still drawings until there are any."""
-    return "".join(
-        f'<figure id="{escape(one.name)}"{_wide(one)}>'
-        f"<figcaption>{escape(one.caption)}.</figcaption>"
-        f'<div class="plot"></div><div class="still">{still[one.name]}</div></figure>\n'
-        for one in drawn
+def pictures(charts: Sequence[Chart], folder: Path) -> str:
+    """Writes charts into a folder as files, and returns them as figures of the page.
+
+    A figure has places for what the script draws, and a still drawing until there is any.
+    """
+    return (
+        "".join(
+            f'<figure id="{escape(one.name)}"{_wide(one)}>'
+            f"<figcaption>{escape(one.caption)}. "
+            '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
+            '<div class="legend"></div><div class="plot"></div>'
+            f'<div class="still">{embedded_svg(write_chart(one, folder))}</div></figure>\n'
+            for one in charts
+        )
+        + '<div id="tip" role="status" hidden></div>\n'
     )
 
 
@@ -84,7 +107,7 @@ def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _wide(one: Drawing) -> str:
+def _wide(one: Chart) -> str:
     return ' class="wide"' if one.wide else ""
 
 

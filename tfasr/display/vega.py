@@ -1,0 +1,339 @@
+"""A chart as Vega-Lite's specifications: one for pictures, and one a panel for the page.
+
+Source: Satyanarayan et al., Vega-Lite: A Grammar of Interactive Graphics, 2017.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfasr.display.chart import (
+    Area,
+    Axis,
+    Chart,
+    Labels,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    Segments,
+)
+from tfasr.display.style import FONTS, INK, LEGEND_ENTRIES, shortened
+
+Spec = dict[str, Any]
+
+DASHES = {"solid": [1, 0], "dashed": [6, 4], "dash-dot": [7, 3, 2, 3], "dotted": [2, 3]}
+_SHAPES = {
+    "circle": "circle", "ring": "circle", "square": "square", "diamond": "diamond",
+    "triangle": "triangle-up", "arrow": "triangle-right", "tick": "stroke",
+    "star": "M0,-1L.24,-.32L.95,-.31L.38,.12L.59,.81L0,.4L-.59,.81L-.38,.12L-.95,-.31L-.24,-.32Z",
+}  # fmt: skip
+_HOLLOW = ("ring", "tick")
+_MOST_TICKS = 8
+_TICKS = 6
+_FONT_PX = 12
+_CHARACTER_PX = 7
+_ENTRY_PX = 40
+_NAME_CHARACTERS = 42
+_HEARD_POINTS = 120
+_NOTHING: Spec = {"data": {"values": []}, "mark": "point"}
+
+
+def picture_spec(chart: Chart) -> Spec:
+    """Returns the specification of a chart with its legend, as it is drawn for files."""
+    panels = [
+        {
+            "width": chart.width,
+            "height": panel.height,
+            **_frame(panel),
+            "layer": [layer for mark in panel.marks for layer in _layers(mark)] or [_NOTHING],
+        }
+        for panel in chart.panels
+    ]
+    panels[0]["layer"] += _legends(chart)
+    return {
+        "concat": panels,
+        "columns": chart.columns,
+        "spacing": {"row": 8, "column": 30},
+        "resolve": {"scale": dict.fromkeys(("stroke", "fill", "color"), "shared")},
+        "config": {**config_of(INK), "aria": False},
+    }
+
+
+def page_panels(panels: Sequence[Panel]) -> list[Spec]:
+    """Returns panels for the page: a frame, and layers by their series.
+
+    Each has ``spec``, a specification without layers; ``layers``, each with its ``series``, and a
+    rule's label with its ``at``; ``choose``, whether a reader may choose the scale of x and y; and
+    ``lowest``, the smallest positive values, where logarithmic axes begin.
+    """
+    found = []
+    for panel in panels:
+        layers: list[Spec] = []
+        for mark in panel.marks:
+            for layer in [*_layers(mark), *_ears(mark, panel)]:
+                own: Spec = {"series": mark.series, "layer": layer}
+                if isinstance(mark, Rule):
+                    own["at"] = [mark.axis, mark.value]
+                layers.append(own)
+        found.append(
+            {
+                "spec": {"height": panel.height, **_frame(panel)},
+                "layers": layers,
+                "choose": {"x": panel.x.choose, "y": panel.y.choose},
+                "lowest": {"x": _lowest(panel, "x"), "y": _lowest(panel, "y")},
+            }
+        )
+    return found
+
+
+def page_legend(chart: Chart) -> list[Spec]:
+    """Returns the legend's entries: ``name`` and ``colour``, ``dash`` of lines, None of areas."""
+    return [
+        {
+            "name": name,
+            "colour": mark.colour,
+            "dash": DASHES[mark.dash] if isinstance(mark, Line | Segments) else None,
+        }
+        for name, mark in chart.series().items()
+    ]
+
+
+def config_of(ink: str) -> Spec:
+    """Returns how axes, titles and legends look in a colour of ink."""
+    axis = {
+        "labelColor": ink, "titleColor": ink, "domainColor": ink, "gridColor": ink,
+        "domainOpacity": 0.4, "gridOpacity": 0.14, "ticks": False, "labelPadding": 5,
+        "labelFontSize": _FONT_PX, "titleFontSize": _FONT_PX, "titleFontWeight": "normal",
+        "labelOverlap": True, "labelLimit": 280,
+    }  # fmt: skip
+    return {
+        "background": None,
+        "font": FONTS,
+        "view": {"stroke": None},
+        "axis": axis,
+        "title": {
+            "color": ink, "anchor": "start", "fontSize": _FONT_PX, "fontWeight": "normal",
+            "offset": 4,
+        },
+        "legend": {
+            "labelColor": ink, "labelFontSize": _FONT_PX, "title": None, "labelLimit": 320,
+            "orient": "top", "direction": "horizontal", "symbolStrokeWidth": 2.5,
+            "columnPadding": 18, "rowPadding": 4, "offset": 12,
+        },
+    }  # fmt: skip
+
+
+def numbers(values: Iterable[float]) -> list[float | None]:
+    """Returns figures of five digits, which no eye can tell from more; None for what is none."""
+    found = np.asarray(values, dtype=float)
+    return [None if not math.isfinite(one) else float(f"{one:.5g}") for one in found.tolist()]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Returns as many round figures between two positive ones as there is room for."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
+        ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= _MOST_TICKS:
+            break
+    return ticks
+
+
+def _frame(panel: Panel) -> Spec:
+    title = {"title": panel.title} if panel.title else {}
+    return {**title, "encoding": {"x": _axis("x", panel.x), "y": _axis("y", panel.y)}}
+
+
+def _axis(channel: str, axis: Axis) -> Spec:
+    scale: Spec = {"type": "log" if axis.log else "linear", "nice": False}
+    if axis.limits is not None:
+        scale["domain"] = [float(f"{end:.6g}") for end in axis.limits]
+    look: Spec = {"title": axis.label or None, "grid": axis.grid, "format": ",.6~g"}
+    ticks = axis.ticks
+    if ticks is None and axis.log and axis.limits is not None:
+        ticks = log_ticks(*axis.limits) or None
+    if ticks is not None:
+        look["values"] = numbers(ticks)
+    elif not axis.log:
+        look["tickCount"] = _TICKS
+    if axis.tick_labels is not None:
+        # Names are asked for by the place of their value among the ticks.
+        values, names = json.dumps(numbers(ticks)), json.dumps(list(axis.tick_labels))
+        look["labelExpr"] = f"{names}[indexof({values}, datum.value)]"
+        look["labelOverlap"] = False
+    if axis.label_angle:
+        look |= {"labelAngle": axis.label_angle, "labelAlign": "right", "labelBaseline": "middle"}
+    return {"field": channel, "type": "quantitative", "scale": scale, "axis": look}
+
+
+def _layers(mark: Mark) -> list[Spec]:
+    colour = {"value": mark.colour}
+    if isinstance(mark, Line):
+        look = {"type": "line", "clip": True, "strokeWidth": mark.width, "tooltip": None}
+        # In the order given, not by x.
+        dash = {"strokeDash": {"value": DASHES[mark.dash]}, "order": {"value": None}}
+        return [{**_data(x=mark.x, y=mark.y), "mark": look, "encoding": {"color": colour, **dash}}]
+    if isinstance(mark, Area):
+        data = _data(x=mark.x, y=mark.low, y2=mark.high)
+        look = {"type": "area", "opacity": 0.22, "clip": True, "tooltip": None}
+        return [{**data, "mark": look, "encoding": {"y2": {"field": "y2"}, "fill": colour}}]
+    if isinstance(mark, Points):
+        return [_points(mark)]
+    if isinstance(mark, Rule):
+        return _rule(mark)
+    if isinstance(mark, Labels):
+        data = _data(x=mark.x, y=mark.y, words=mark.words)
+        shift = {"left": 5, "right": -5, "center": 0}[mark.align]
+        look = {"type": "text", "align": mark.align, "dx": shift, "dy": mark.dy, "tooltip": None}
+        encoding = {"text": {"field": "words", "type": "nominal"}, "color": colour}
+        look |= {"baseline": "middle", "fontSize": mark.size}
+        return [{**data, "mark": look, "encoding": encoding}]
+    if isinstance(mark, Rects | Segments):
+        return [_boxes(mark)]
+    raise TypeError(f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}.")
+
+
+def _boxes(mark: Rects | Segments) -> Spec:
+    data = _data(mark.texts, x=mark.x0, x2=mark.x1, y=mark.y0, y2=mark.y1)
+    encoding: Spec = {"x2": {"field": "x2"}, "y2": {"field": "y2"}, **_said(mark)}
+    colour = {"value": mark.colour}
+    if isinstance(mark, Segments):
+        look = {"type": "rule", "clip": True, "strokeWidth": mark.width}
+        encoding |= {"color": colour, "strokeDash": {"value": DASHES[mark.dash]}}
+    else:
+        look = {"type": "rect", "clip": True, "strokeWidth": mark.outline, "opacity": mark.opacity}
+        encoding |= {"fill": colour, "stroke": colour if mark.outline else {"value": None}}
+    return {**data, "mark": look, "encoding": encoding}
+
+
+def _points(mark: Points) -> Spec:
+    look = {"type": "point", "filled": mark.symbol not in _HOLLOW, "opacity": 1, "clip": True,
+            "strokeWidth": 1.8, "size": mark.size**2, "shape": _SHAPES[mark.symbol]}  # fmt: skip
+    if mark.symbol == "star":
+        look["size"] = (mark.size / 2) ** 2
+    if mark.symbol == "tick":
+        look["angle"] = 90
+    encoding = {"color": {"value": mark.colour}, **_said(mark)}
+    return {**_data(mark.texts, x=mark.x, y=mark.y), "mark": look, "encoding": encoding}
+
+
+def _rule(mark: Rule) -> list[Spec]:
+    other = "y" if mark.axis == "x" else "x"
+    end = "width" if other == "x" else "height"
+    data = _data(**{mark.axis: [mark.value]})
+    look = {"type": "rule", "strokeWidth": 1.1, "opacity": 0.65, "clip": True, "tooltip": None}
+    across = {other: {"value": 0}, f"{other}2": {"value": end}}
+    dash = {"strokeDash": {"value": DASHES[mark.dash]}, "color": {"value": mark.colour}}
+    layers: list[Spec] = [{**data, "mark": look, "encoding": {**across, **dash}}]
+    if mark.label:
+        words = {"type": "text", "align": "left", "dx": 5, "baseline": "middle", "tooltip": None}
+        place: Spec = {other: {"value": end if other == "x" else 0}}
+        text = {"text": {"value": mark.label}, "color": {"value": mark.colour}}
+        look = {**words, "fontSize": _FONT_PX}
+        layers.append({**data, "mark": look, "encoding": {**place, **text}})
+    return layers
+
+
+def _ears(mark: Mark, panel: Panel) -> list[Spec]:
+    """Returns what hears that a reader points at a line, which itself tells no single place."""
+    if not isinstance(mark, Line):
+        return []
+    count = len(mark.x)
+    kept = np.unique(np.linspace(0, max(0, count - 1), min(count, _HEARD_POINTS)).round())
+    index = kept.astype(int)
+    names = {"x": panel.x.label or "x", "y": panel.y.label or "y"}
+    places = [
+        {"field": name, "type": "quantitative", "title": label, "format": ".4~g"}
+        for name, label in names.items()
+    ]
+    return [
+        {
+            **_data(x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index]),
+            "transform": [{"calculate": json.dumps(mark.series), "as": "s"}],
+            "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0, "clip": True},
+            "encoding": {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *places]},
+        }
+    ]
+
+
+def _data(texts: Sequence[str] | None = None, **columns: Sequence[Any]) -> Spec:
+    cells = [list(own) if name == "words" else numbers(own) for name, own in columns.items()]
+    names = list(columns)
+    if texts is not None:
+        cells.append(list(texts))
+        names.append("t")
+    return {
+        "data": {"values": [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]}
+    }
+
+
+def _said(mark: Mark) -> Spec:
+    return {} if mark.texts is None else {"tooltip": {"field": "t", "type": "nominal"}}
+
+
+def _lowest(panel: Panel, channel: str) -> float | None:
+    values = [
+        value
+        for mark in panel.marks
+        for name in (channel, f"{channel}0", f"{channel}1", "middle")
+        for value in getattr(mark, name, ())
+        if value > 0
+    ]
+    return numbers([min(values)])[0] if values else None
+
+
+def _legends(chart: Chart) -> list[Spec]:
+    """Returns layers that draw nothing but give a picture its legends: of lines, areas, points."""
+    entries = list(chart.series().items())
+    hidden = len(entries) - LEGEND_ENTRIES
+    kinds: dict[str, list[tuple[str, Mark]]] = {}
+    for number, (name, mark) in enumerate(entries[:LEGEND_ENTRIES]):
+        label = shortened(name, _NAME_CHARACTERS)
+        if number == LEGEND_ENTRIES - 1 and hidden > 0:
+            label += f" and {hidden} more"
+        kind = {Line: "stroke", Segments: "stroke", Points: "color"}.get(type(mark), "fill")
+        kinds.setdefault(kind, []).append((label, mark))
+    widths = {kind: _ENTRY_PX + _CHARACTER_PX * max(len(label) for label, _ in own)
+              for kind, own in kinds.items()}  # fmt: skip
+    room = chart.width * chart.columns + 60
+    total = sum(widths[kind] * len(own) for kind, own in kinds.items())
+    rows = math.ceil(total / room) if kinds else 1
+    # One legend's columns are as wide as its longest entry: more rows until all fit beside.
+    while sum(widths[k] * math.ceil(len(own) / rows) for k, own in kinds.items()) > room:
+        if rows >= len(entries):
+            break
+        rows += 1
+    return [_legend(kind, own, math.ceil(len(own) / rows)) for kind, own in kinds.items()]
+
+
+def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spec:
+    # Legends of one domain would become one.
+    names = [f"{kind} {number}" for number in range(len(entries))]
+    marks = [mark for _, mark in entries]
+    labels = json.dumps([label for label, _ in entries])
+    label = f"{labels}[indexof({json.dumps(names)}, datum.value)]"
+    legend: Spec = {"labelExpr": label, "columns": columns, "symbolOpacity": 1}
+    field: Spec = {"field": "s", "type": "nominal", "legend": legend}
+    colours = {"domain": names, "range": [mark.colour for mark in marks]}
+    encoding: Spec = {"x": {"value": 0}, "y": {"value": 0}, kind: {**field, "scale": colours}}
+    look: Spec = {"type": "point", "size": 0, "opacity": 0, "filled": True, "tooltip": None}
+    if kind == "stroke":
+        legend |= {"symbolType": "stroke", "symbolSize": 250}
+        dashes = [DASHES[getattr(mark, "dash", "solid")] for mark in marks]
+        encoding["strokeDash"] = {**field, "scale": {"domain": names, "range": dashes}}
+    elif kind == "fill":
+        legend |= {"symbolType": "square", "symbolStrokeWidth": 0, "symbolSize": 130}
+    else:
+        symbols = [mark.symbol for mark in marks if isinstance(mark, Points)]
+        look["filled"] = not all(symbol in _HOLLOW for symbol in symbols)
+        legend |= {"symbolStrokeWidth": 1.8}
+        shapes = {"domain": names, "range": [_SHAPES[symbol] for symbol in symbols]}
+        encoding["shape"] = {**field, "scale": shapes}
+    return {"data": {"values": [{"s": name} for name in names]}, "mark": look, "encoding": encoding}
