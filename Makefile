@@ -11,7 +11,7 @@ demo: $(VENV)/demo.installed
 test: $(VENV)/dev.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check --fix .

@@ -5,7 +5,7 @@ import math
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import normalise
@@ -210,6 +210,8 @@ def test_a_bad_json_line_is_listed(tmp_path, write_lines, line, complaint):
 )
 @settings(deadline=None, max_examples=100)
 def test_every_line_of_a_json_manifest_is_used_or_listed(tmp_path_factory, values):
+    # A list alone in the file is a JSON array of objects, which is refused as a whole.
+    assume(len(values) > 1 or not isinstance(values[0], list))
     manifest = tmp_path_factory.mktemp("json") / "list.json"
     manifest.write_text("\n".join(json.dumps(value) for value in values))
     split = read_json_manifest(manifest)

@@ -44,7 +44,6 @@ class Pooled(keras.Model):
         return self.classifier(self.pooling(features))
 
 
-@MODELS.register("pooled_for_tests")
 @config_class
 class PooledConfig:
     share: int = 2
@@ -61,6 +60,14 @@ class PooledConfig:
 
     def output_lengths(self, lengths):
         return lengths // self.share
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """For these tests alone: what stays registered passes for a plug-in of every later run."""
+    MODELS.register("pooled_for_tests", PooledConfig)
+    yield
+    del MODELS._entries["pooled_for_tests"], MODELS._things["pooled_for_tests"]
 
 
 def test_listing_the_models_imports_no_keras():

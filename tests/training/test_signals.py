@@ -44,6 +44,14 @@ def experiment():
     return tones_experiment(epochs=EPOCHS, checkpoint_every_steps=1000)
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Of a shell's background job SIGINT is ignored, which tfasr and its children would keep."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("runs") / "whole"
