@@ -28,7 +28,9 @@ def outputs_and_gradients(layer, inputs, mask, state):
     with tf.GradientTape() as tape:
         tape.watch(sources)
         outputs = keras.tree.flatten(layer(inputs, mask=mask, initial_state=[state]))
-        loss = tf.add_n([tf.reduce_sum(tf.sin(k + o)) for k, o in enumerate(outputs)])
+        # Without a ceiling outputs grow, and the sine of thousands shows their last bits alone.
+        scaled = [o / tf.stop_gradient(tf.maximum(1.0, tf.reduce_max(tf.abs(o)))) for o in outputs]
+        loss = tf.add_n([tf.reduce_sum(tf.sin(k + o)) for k, o in enumerate(scaled)])
     gradients = tape.gradient(loss, sources + [v.value for v in layer.trainable_variables])
     return [x.numpy() for x in outputs + gradients]
 
