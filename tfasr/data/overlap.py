@@ -61,8 +61,9 @@ def _first(names: Sequence[str]) -> str:
 def overlap(training: Sequence[ShardedUtterance], held_out: Sequence[ShardedUtterance]) -> Overlap:
     """Returns what a held-out split shares with the training split.
 
-    Two utterances are the same if their features are; where an older tfasr prepared a split, if
-    transcript, duration and number of frames are.
+    Two utterances are the same if their features are; where an older tfasr prepared a split and
+    noted no features, if id, transcript, duration and number of frames are: short words of equal
+    length are not.
 
     Args:
         training: the utterances of "train".
@@ -70,7 +71,7 @@ def overlap(training: Sequence[ShardedUtterance], held_out: Sequence[ShardedUtte
     """
     hashed = all(utterance.content for utterance in (*training, *held_out))
     key: Callable[[ShardedUtterance], Any] = (
-        (lambda u: u.content) if hashed else (lambda u: (u.text, u.duration_s, u.frames))
+        (lambda u: u.content) if hashed else (lambda u: (u.id, u.text, u.duration_s, u.frames))
     )
     known = {key(utterance) for utterance in training}
     speakers = {utterance.speaker for utterance in held_out} - {""}
