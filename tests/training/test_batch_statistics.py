@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 
 from tfasr.data.pipeline import PipelineConfig
+from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.ledger import read_events
-from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum, statistics_rule
+from tfasr.training.batch_statistics import (
+    batch_normalisations,
+    moving_momentum,
+    set_moving_momentum,
+    statistics_rule,
+)
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.from_gin import load_config
 from tfasr.training.train import train
@@ -61,9 +67,64 @@ def test_every_normalisation_of_a_nested_model_forgets_alike():
     np.testing.assert_allclose(moved, [[2.0] * 3, [0.0] * 3], atol=1e-6)
 
 
+class Attributes(keras.layers.Layer):
+    """Batch normalisations where a layer may have them: an attribute, a list, a dictionary."""
+
+    def __init__(self, momentum=0.99):
+        super().__init__()
+        self.one = keras.layers.BatchNormalization()
+        self.some = [keras.layers.BatchNormalization(momentum=momentum)]
+        self.named = {"twice": (keras.layers.BatchNormalization(), self.one)}
+        self.wrapped = keras.layers.TimeDistributed(BatchNormalization())
+
+
+class Subclassed(keras.Model):
+    """Has layers within a layer; no list of them is public."""
+
+    def __init__(self, momentum=0.99):
+        super().__init__()
+        self.inner = Attributes(momentum)
+        self.own = keras.layers.BatchNormalization()
+
+
+def test_normalisations_are_found_wherever_a_layer_keeps_them():
+    model = Subclassed()
+    assert set_moving_momentum(model, 0.75) == 0
+    inner = model.inner
+    expected = [inner.one, inner.some[0], inner.named["twice"][0], inner.wrapped.layer, model.own]
+    assert all(layer.momentum == 0.75 for layer in expected)
+    found = batch_normalisations(model)
+    assert sorted(map(id, found)) == sorted(map(id, expected))
+
+
+@dataclasses.dataclass
+class Says:
+    """A model's config that says who decides."""
+
+    keeps_momentum: bool
+
+
+@pytest.mark.parametrize(
+    ("config", "kept", "momenta"),
+    [
+        (None, 1, [0.9, 0.75]),
+        (TrainingConfig(), 1, [0.9, 0.75]),
+        (Says(keeps_momentum=False), 0, [0.75, 0.75]),
+        (Says(keeps_momentum=True), 5, [0.9, 0.99]),
+    ],
+)
+def test_a_momentum_that_a_model_chose_stays_unless_its_config_says_otherwise(
+    config, kept, momenta
+):
+    model = Subclassed(momentum=0.9)
+    assert set_moving_momentum(model, 0.75, config) == kept
+    assert [model.inner.some[0].momentum, model.own.momentum] == momenta
+
+
 def test_the_rule_tells_runs_apart_and_batch_sizes_not():
     rules = {statistics_rule(TrainingConfig(batch_norm_window_utterances=n)) for n in (0, 256, 512)}
-    assert len(rules) == 3
+    rules.add(statistics_rule(TrainingConfig(batch_norm_window_utterances=512), 2))
+    assert len(rules) == 4
 
 
 def test_a_run_of_0_1_0_keeps_its_momentum_a_step():

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tfasr.alphabet import Alphabet
     from tfasr.data.features import FeatureConfig
     from tfasr.data.shards import ShardConfig
-    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.models.recogniser import RecogniserConfig
 
 
 def prepare(
@@ -23,7 +23,7 @@ def prepare(
     subsets: list[str] | None = None,
     features: "FeatureConfig | None" = None,
     shards: "ShardConfig | None" = None,
-    model: "AcousticModelConfig | None" = None,
+    model: "RecogniserConfig | None" = None,
     alphabet: "Alphabet | None" = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,

@@ -37,6 +37,8 @@ class RecogniserConfig(Protocol):
       cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss
       and the update.
     - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
+    - ``keeps_momentum -> bool``: whether its batch normalisations keep the momentum they were made
+      with (True) or all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
     - ``portable() -> RecogniserConfig``: the same model, with the same variables, of operations
       that exporters know.
     """
@@ -230,6 +232,14 @@ def least_parameters(config: RecogniserConfig, num_features: int, num_classes: i
 def can_stream(config: RecogniserConfig) -> bool:
     """Returns whether logits never depend on later frames; False where the config does not tell."""
     return bool(getattr(config, "can_stream", False))
+
+
+def keeps_momentum(config: RecogniserConfig) -> bool | None:
+    """Returns whether batch normalisation keeps its own momentum; None if it does not tell.
+
+    Then those layers follow the training's window whose momentum is their class's default.
+    """
+    return getattr(config, "keeps_momentum", None)
 
 
 def portable(config: RecogniserConfig) -> RecogniserConfig:

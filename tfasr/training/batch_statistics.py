@@ -5,11 +5,17 @@ them, and an evaluation uses statistics of weights that are epochs old. That wou
 large batches what is no property of theirs. In utterances the reach is the same for all batches.
 """
 
+import inspect
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 
+from tfasr.models.recogniser import RecogniserConfig, keeps_momentum
 from tfasr.training.experiment import Experiment, TrainingConfig
+
+_KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["momentum"]
 
 
 def moving_momentum(experiment: Experiment, train_utterances: int) -> float | None:
@@ -33,21 +39,76 @@ def moving_momentum(experiment: Experiment, train_utterances: int) -> float | No
     return math.exp(-experiment.pipeline.global_batch_size / parts / window)
 
 
-def set_moving_momentum(model: keras.Model, momentum: float | None) -> None:
-    """Gives every batch normalisation of a model its momentum; None leaves them as they are.
+def set_moving_momentum(
+    model: keras.Model, momentum: float | None, config: RecogniserConfig | None = None
+) -> int:
+    """Gives the batch normalisations of a model their momentum.
+
+    Which ones says `tfasr.models.recogniser.keeps_momentum`; where the config does not tell, those
+    whose momentum is their class's default. One that its maker set to the very default cannot be
+    told from one that nobody set.
 
     Call it before the model's training step is traced, which makes a constant of it.
+
+    Args:
+        model: built.
+        momentum: of a step; None leaves all layers as they are.
+        config: of the model.
+
+    Returns:
+        How many batch normalisations keep another momentum than the window's.
     """
     if momentum is None:
-        return
-    # Keras has no public way to the layers within layers.
-    for layer in model._flatten_layers():  # noqa: SLF001
-        if isinstance(layer, keras.layers.BatchNormalization):
+        return 0
+    keeps = None if config is None else keeps_momentum(config)
+    kept = 0
+    for layer in batch_normalisations(model):
+        if chosen_by_its_maker(layer) if keeps is None else keeps:
+            kept += 1
+        else:
             layer.momentum = momentum
+    return kept
 
 
-def statistics_rule(training: TrainingConfig) -> str:
-    """Returns in words how moving statistics are kept, for what makes results comparable."""
+def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
+    """Returns a model's batch normalisations, those within layers and lists of layers too."""
+    found, seen = [], set()
+    waiting: list[Any] = [model]
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        if isinstance(layer, keras.layers.BatchNormalization):
+            found.append(layer)
+        # A model lists its layers; a layer alone has its own as attributes, and no public list.
+        waiting += getattr(layer, "layers", []) if isinstance(layer, keras.Model) else []
+        waiting += [inner for value in vars(layer).values() for inner in _layers_in(value)]
+    return found
+
+
+def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
+    if isinstance(value, keras.layers.Layer):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _layers_in(item)
+
+
+def chosen_by_its_maker(layer: keras.layers.BatchNormalization) -> bool:
+    """Says whether a layer's momentum is another than its class's default."""
+    default = inspect.signature(type(layer)).parameters.get("momentum", _KERAS_DEFAULT).default
+    return layer.momentum != default
+
+
+def statistics_rule(training: TrainingConfig, kept: int = 0) -> str:
+    """Returns in words how moving statistics are kept, for what makes results comparable.
+
+    Args:
+        training: names the window.
+        kept: batch normalisations that keep a momentum of their own.
+    """
     if not training.batch_norm_window_utterances:
         return "the layers' own momentum a step"
-    return f"over {training.batch_norm_window_utterances} utterances, half the split at most"
+    rule = f"over {training.batch_norm_window_utterances} utterances, half the split at most"
+    return f"{rule}; {kept} layers by their own momentum" if kept else rule

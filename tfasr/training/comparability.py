@@ -13,9 +13,20 @@ from tfasr.training.experiment import Experiment
 
 
 def comparability(
-    experiment: Experiment, validation: ShardedSplit, alphabet: Alphabet, lexicon: list[str]
+    experiment: Experiment,
+    validation: ShardedSplit,
+    alphabet: Alphabet,
+    lexicon: list[str],
+    own_momentum: int = 0,
 ) -> dict[str, Any]:
     """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
+
+    Args:
+        experiment: names decoder, window of batch statistics and target rule.
+        validation: the split that is evaluated.
+        alphabet: of the transcripts.
+        lexicon: the words of the training transcripts.
+        own_momentum: batch normalisations that keep a momentum of their own.
 
     Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
     """
@@ -31,7 +42,7 @@ def comparability(
         "alphabet": [alphabet.characters, alphabet.separator],
         "decoder": to_json(experiment.decoder),
         "lexicon": words if needs_lexicon(experiment.decoder) else None,
-        "batch_statistics": statistics_rule(experiment.training),
+        "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs",
     }
     whole = json.dumps(facts, sort_keys=True).encode()

@@ -56,7 +56,9 @@ class TrainingConfig:
             normalisation takes the statistics of each part.
         batch_norm_window_utterances: how far back the moving statistics of batch normalisation
             reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
-            of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras.
+            of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras;
+            layers that were made with another keep it always, unless the model's config says
+            otherwise, see `tfasr.models.recogniser.keeps_momentum`.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many are printed.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.

@@ -61,6 +61,7 @@ def book_facts(
     alphabet: Alphabet,
     lexicon: list[str],
     more: dict[str, Any],
+    own_momentum: int = 0,
 ) -> None:
     """Writes what describes a run and decides with which others it may be compared.
 
@@ -72,6 +73,7 @@ def book_facts(
         alphabet: of the transcripts.
         lexicon: the words of the training transcripts.
         more: facts that the caller was given.
+        own_momentum: batch normalisations that keep a momentum of their own.
     """
     training = experiment.training
     facts = {
@@ -84,7 +86,9 @@ def book_facts(
         "opt_base_learning_rate": float(plain_array(model.optimizer.learning_rate)),
         "targets": [list(target) for target in training.targets],
         "parameters": int(model.count_params()),
-        "comparability": comparability(experiment, splits["validation"], alphabet, lexicon),
+        "comparability": comparability(
+            experiment, splits["validation"], alphabet, lexicon, own_momentum
+        ),
         **more,
     }
     for key, value in facts.items():

@@ -180,12 +180,13 @@ class _Extras:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What is built of a run in a process."""
+    """What is built of a run in a process, and how many layers keep a momentum of their own."""
 
     model: CtcModel
     progress: RunProgress
     batches: EpochBatches
     step: TimedStep
+    own_momentum: int
 
 
 def _train(
@@ -207,7 +208,16 @@ def _train(
                 _check_memory(run, parts)
         # Nothing has read a shard's records before this event, as MLPerf's rules want.
         ledger.event("run_start", event_type="INTERVAL_START")
-        book_facts(ledger, experiment, parts.model, run.splits, run.alphabet, run.lexicon, facts)
+        book_facts(
+            ledger,
+            experiment,
+            parts.model,
+            run.splits,
+            run.alphabet,
+            run.lexicon,
+            facts,
+            parts.own_momentum,
+        )
         validation = run.splits["validation"]
         check_shards(validation.folder, validation.index, content=True)
         epochs = experiment.training.epochs
@@ -222,10 +232,11 @@ def _build(run: _Run, checkpoint: Path | None) -> _Parts:
         run.ledger.event("model_creation")
         model = build_model(run.experiment, run.alphabet, compiled=True)
         utterances = len(run.splits["train"].utterances)
-        set_moving_momentum(model.recogniser, moving_momentum(run.experiment, utterances))
+        momentum = moving_momentum(run.experiment, utterances)
+        own_momentum = set_moving_momentum(model.recogniser, momentum, run.experiment.model)
         state = restore(checkpoint, model) if checkpoint else TrainingState()
     batches = EpochBatches(run.sources["train"], training, strategy)
-    return _Parts(model, RunProgress(state), batches, TimedStep(model))
+    return _Parts(model, RunProgress(state), batches, TimedStep(model), own_momentum)
 
 
 def _check_memory(run: _Run, parts: _Parts) -> None:
