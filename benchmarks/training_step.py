@@ -32,18 +32,16 @@ import importlib.util
 import json
 import statistics
 import sys
-import time
 from pathlib import Path
 
 from twin import results
 from twin.agreement import TOLERANCE
 from twin.sizes import Size, parse_size
 from twin.systems import PRECISIONS, SYSTEMS, VARIANTS
-from twin.worker import Worker
+from twin.worker import Worker, take_turn
 
 from tfasr.telemetry.compiled import require_compiled_parts
 
-PAUSE_S = 0.1
 COLUMNS = [
     ("system", "system"),
     ("precision", "precision"),
@@ -136,15 +134,6 @@ def measure(size: Size, systems: list[str], flags) -> tuple[dict, dict, str]:
     title = f"{size.name}: batch of {size.batch} x {size.frames} frames"
     note = f"{size.name}: processes out of turn used at most {max(idle_shares):.1%} of a core."
     return {"title": title, "columns": COLUMNS, "rows": rows}, versions, note
-
-
-def take_turn(worker: Worker, others: list[Worker], turn_s: float) -> tuple[dict, float]:
-    """Returns a worker's answer, and the cores that the others used meanwhile."""
-    time.sleep(PAUSE_S)  # threads of the one before spin for some milliseconds
-    used_s, start = sum(other.cpu_s() for other in others), time.perf_counter()
-    answer = worker.turn(turn_s)
-    wall_s = time.perf_counter() - start
-    return answer, (sum(other.cpu_s() for other in others) - used_s) / wall_s
 
 
 def row(size: Size, variant: tuple[str, str], turns: dict, ready: dict) -> dict:

@@ -29,11 +29,18 @@ _PACKAGES = {"tfasr": ["tensorflow", "keras"], "stock_keras": ["tensorflow", "ke
 _BACKENDS = {"torch": {"KERAS_BACKEND": "torch"}}
 _WARM_UP_STEPS = 2
 _SHORT_S = 1.0
+_PAUSE_S = 0.1
 
 
-def environment() -> dict[str, str]:
-    """Returns the environment of a peer's process: this folder on the path, and no GPU."""
-    path = os.pathsep.join(filter(None, [str(BENCHMARKS), os.environ.get("PYTHONPATH")]))
+def environment(tree: Path | None = None) -> dict[str, str]:
+    """Returns the environment of a peer's process: this folder on the path, and no GPU.
+
+    Args:
+        tree: a source tree of tfasr whose package and benchmarks the process imports; None for
+            the package that is installed and the benchmarks of this file.
+    """
+    folders = [str(BENCHMARKS)] if tree is None else [str(tree / "benchmarks"), str(tree)]
+    path = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
     quiet = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     return {**os.environ, **quiet, "PYTHONPATH": path}
 
@@ -43,19 +50,20 @@ class Worker:
 
     Args:
         task: what `main` is given; its answer is in `ready` as soon as it is warm.
+        tree: the source tree it imports, see `environment`.
 
     Raises:
         RuntimeError: if the process ends without an answer; it has the end of its messages.
     """
 
-    def __init__(self, task: dict[str, Any]):
+    def __init__(self, task: dict[str, Any], tree: Path | None = None):
         self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close
         self._process = subprocess.Popen(
             [sys.executable, "-m", "twin.worker", json.dumps(task)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
-            env=environment() | _BACKENDS.get(task.get("system"), {}),
+            env=environment(tree) | _BACKENDS.get(task.get("system"), {}),
         )
         self._task = task
         self.ready = self._answer()
@@ -93,6 +101,15 @@ class Worker:
         raise RuntimeError(
             f"{self._task} must give an answer. It ended with status {status}.{remedy}\n{end}"
         )
+
+
+def take_turn(worker: Worker, others: list[Worker], turn_s: float) -> tuple[dict, float]:
+    """Returns a worker's answer, and the cores that the others used meanwhile."""
+    time.sleep(_PAUSE_S)  # threads of the one before spin for some milliseconds
+    used_s, start = sum(other.cpu_s() for other in others), time.perf_counter()
+    answer = worker.turn(turn_s)
+    wall_s = time.perf_counter() - start
+    return answer, (sum(other.cpu_s() for other in others) - used_s) / wall_s
 
 
 def _seconds(step) -> float:
