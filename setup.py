@@ -47,7 +47,7 @@ setup(
     package_data={
         "tfasr": ["py.typed", "__init__.pyi"],
         **dict.fromkeys(preset_folders, ["*.gin"]),
-        "tfasr.report.page": ["page.css", "page.js"],
+        "tfasr.reports.page": ["page.css", "page.js"],
     },
     # Vector types are GCC's and Clang's; elsewhere the layers use loops in TensorFlow.
     ext_modules=[word_beam_core, *([] if sys.platform == "win32" else [recurrent_core])],

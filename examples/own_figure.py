@@ -6,7 +6,7 @@ The chart is on DIR/report.html with the others, and DIR/epoch_time.png and .svg
 """
 
 from tfasr.display.chart import Axis, Chart, Panel, Rects, rows_axis
-from tfasr.report.figures.registry import FIGURES, NotDrawnError
+from tfasr.reports.figures.registry import FIGURES, NotDrawnError
 
 
 @FIGURES.register("epoch_time")

@@ -121,7 +121,7 @@ def test_evaluate_and_resume_say_which_import_is_missing(trained):
 
 
 def test_own_policy_and_own_figure_are_in_the_report(trained):
-    pytest.importorskip("tfasr.report.figures.registry")
+    pytest.importorskip("tfasr.reports.figures.registry")
     tfasr(
         *("report", "run", *example("own_policy"), *example("own_figure"), "--out", "report"),
         *("--policy", "pure_training"),

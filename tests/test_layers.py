@@ -21,7 +21,7 @@ LAYERS = [
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],
-    ["report", "training"],
+    ["reports", "training"],
     ["bench"],
     ["api"],
     ["__init__"],

@@ -13,7 +13,7 @@ _HOME = {
     "AcousticModelConfig": "tfasr.models.acoustic_model",
     "Alphabet": "tfasr.alphabet",
     "AugmentationConfig": "tfasr.data.augmentation",
-    "Comparison": "tfasr.report.compare",
+    "Comparison": "tfasr.reports.compare",
     "DecoderConfig": "tfasr.decoding.choice",
     "ErrorCounts": "tfasr.metrics",
     "EvaluationResult": "tfasr.training.evaluation",
@@ -30,7 +30,7 @@ _HOME = {
     "TrainingConfig": "tfasr.training.experiment",
     "UsageError": "tfasr.errors",
     "WordBeamSearch": "tfasr.decoding.word_beam_search",
-    "compare": "tfasr.report.compare",
+    "compare": "tfasr.reports.compare",
     "compute_features": "tfasr.data.features",
     "count_errors": "tfasr.metrics",
     "evaluate": "tfasr.training.trained",
@@ -40,7 +40,7 @@ _HOME = {
     "open_split": "tfasr.data.shards",
     "prepare": "tfasr.data.prepare_corpus",
     "read_events": "tfasr.ledger",
-    "report": "tfasr.report.write",
+    "report": "tfasr.reports.write",
     "train": "tfasr.training.train",
 }
 
@@ -50,9 +50,7 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str):
     if name not in _HOME:
         raise AttributeError(f"module 'tfasr' has no attribute {name!r}. It has: {__all__}.")
-    home = import_module(_HOME[name])
-    # The package of that name can be called, see there.
-    return import_module("tfasr.report") if name == "report" else getattr(home, name)
+    return getattr(import_module(_HOME[name]), name)
 
 
 def __dir__():

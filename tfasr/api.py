@@ -19,8 +19,8 @@ from tfasr.ledger import Ledger, read_events
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 from tfasr.plugins import load_plugin
-from tfasr.report.compare import Comparison, compare
-from tfasr.report.write import report
+from tfasr.reports.compare import Comparison, compare
+from tfasr.reports.write import report
 from tfasr.training.evaluation import EvaluationResult
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.from_gin import LoadedConfig, load_config

@@ -63,6 +63,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._messages,
+            cwd=tree,  # which Python puts before PYTHONPATH
             env=environment(tree) | _BACKENDS.get(task.get("system"), {}),
         )
         self._task = task

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.report.conftest import ledger_of
+from tests.reports.conftest import ledger_of
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
 from tfasr.tta.load import load_run

@@ -5,7 +5,7 @@ import logging
 import sys
 from pathlib import Path
 
-from tfasr.report.write import JSON, WRITERS, report
+from tfasr.reports.write import JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
 
 _log = logging.getLogger(__name__)

@@ -1,0 +1,198 @@
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.reports.conftest import ledger_of
+from tests.reports.test_page import Checked
+from tfasr.commands.report import report
+from tfasr.errors import RunError, UsageError
+
+SAID = ["a b c d", "a b", "c d e", "a e", "b c d e", "e d c"]
+SPEAKERS = ["ann", "bob", "cat", "dan", "eve", "ann"]
+
+
+def write_hypotheses(path, heard, *, said=SAID, speakers=SPEAKERS):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"id": f"u{i}", "reference": r, "hypothesis": h, "score": -1.0, "speaker": s}
+        for i, (r, h, s) in enumerate(zip(said, heard, speakers, strict=True))
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def run_with_hypotheses(run_dir, *epochs, cers=None, **options):
+    ledger_of(cers or [0.5, 0.1, 0.3], **options).write(run_dir)
+    for number, heard in enumerate(epochs, start=1):
+        path = run_dir / "hypotheses" / f"validation-epoch-{number:04}.jsonl"
+        write_hypotheses(path, heard)
+    return run_dir
+
+
+WRONG = ["x b c d", "a", "c d e e", "", "b c d e", "e d c"]
+
+
+@pytest.fixture
+def perfect(tmp_path):
+    return run_with_hypotheses(tmp_path / "perfect", WRONG, SAID, WRONG)
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    return run_with_hypotheses(tmp_path / "faulty", SAID, WRONG, SAID)
+
+
+def objects(*paths, **options):
+    return json.loads(report(paths, errors=True, output_format="json", **options))
+
+
+def test_each_run_is_judged_by_its_best_epoch(perfect, faulty):
+    first, second = objects(perfect, faulty)["systems"]
+    assert (first["system"], first["wer"], first["wer_interval"]) == ("perfect", 0, [0, 0])
+    assert first["path"].endswith("validation-epoch-0002.jsonl")
+    # One replaced, one and two left out, one added, of 18 words.
+    assert second["wer"] == pytest.approx(5 / 18)
+    assert second["wer_interval"][0] < 5 / 18 < second["wer_interval"][1]
+    assert second["confidence"] == 0.95
+    assert second["substitutions_by_pair"] == [["a", "x", 1]]
+    assert second["deletions_by_word"] == [["a", 1], ["b", 1], ["e", 1]]
+    assert [one["id"] for one in second["worst"]] == ["u3", "u1", "u2", "u0"]
+    assert {one["speaker"]: one["wer"] for one in second["speakers"]}["dan"] == 1
+
+
+def test_an_epoch_whose_hypotheses_are_gone_does_not_count(perfect):
+    (perfect / "hypotheses" / "validation-epoch-0002.jsonl").unlink()
+    (found,) = objects(perfect)["systems"]
+    assert found["path"].endswith("validation-epoch-0003.jsonl")
+
+
+def test_systems_are_compared_with_the_first(perfect, faulty):
+    (found,) = objects(perfect, faulty)["comparisons"]
+    assert (found["first"], found["second"], found["refused"]) == ("perfect", "faulty", None)
+    assert found["wer_difference"] == pytest.approx(5 / 18)
+    assert (found["fewer_errors"], found["more_errors"]) == (0, 4)
+    assert found["permutation_p"] == pytest.approx(2 / 16)
+    text = " ".join(report([perfect, faulty], errors=True).split())
+    # By speaker: ann, bob and cat one error more, dan two, eve none.
+    assert "faulty: no difference shown (p = 0.12, by 5 speakers" in text
+    assert "+27.78" in text
+
+
+def test_the_text_has_tables_and_alignments(faulty):
+    text = report([faulty], errors=True, worst=2)
+    rows = [line.split() for line in text.splitlines()]
+    assert ["dan", "1", "2", "0.0", "0.0", "100.0", "0.0", "100.0", "100.0"] in rows
+    assert ["Sum/Avg", "6", "18", "77.8", "5.6", "16.7", "5.6", "27.8", "66.7"] in rows
+    assert "faulty: the 2 utterances with the most word errors" in text
+    assert "REF:  A E\nHYP:  * *\nEval: D D\n" in text
+    assert "id: u2" not in text
+    markdown = report([faulty], errors=True, output_format="markdown", worst=2)
+    assert "```\nid: u3 (dan)\n" in markdown
+    assert "| Sum/Avg | 6 | 18 |" in markdown
+
+
+def test_other_references_are_refused_by_name_and_the_rest_goes_on(perfect, faulty, tmp_path):
+    said = ["a b c x", *SAID[1:]]
+    other = write_hypotheses(tmp_path / "other.jsonl", WRONG, said=said)
+    found = objects(perfect, other, faulty)
+    assert len(found["systems"]) == 3
+    assert (
+        "1 of 6 that differ (u0: 'a b c d', here 'a b c x')" in found["comparisons"][0]["refused"]
+    )
+    assert found["comparisons"][1]["refused"] is None
+    text = report([perfect, other, faulty], errors=True)
+    assert "refused" in text
+    assert "other.jsonl is not compared with perfect." in text
+
+
+def test_other_toolkits_files_stand_beside_runs_or_alone(faulty, tmp_path):
+    nemo = tmp_path / "nemo.json"
+    lines = [
+        {"audio_filepath": f"/wav/u{i}.wav", "text": said.upper(), "pred_text": said.upper()}
+        for i, said in enumerate(SAID)
+    ]
+    nemo.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = objects(nemo, faulty)
+    assert [one["system"] for one in found["systems"]] == ["nemo.json", "faulty"]
+    assert found["comparisons"][0]["wer_difference"] == pytest.approx(5 / 18)
+    alone = objects(nemo, nemo.parent / "nemo.json", out=tmp_path / "out")
+    assert [one["wer"] for one in alone["systems"]] == [0]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "errors by speaker" in "".join(Checked(page).texts)
+
+
+def test_a_run_without_hypotheses_is_told_how_to_get_them(small, faulty):
+    with pytest.raises(UsageError, match="tfasr evaluate --run_dir .* --hypotheses FILE.jsonl"):
+        report([small], errors=True)
+    found = objects(faulty, small)
+    assert [one["system"] for one in found["systems"]] == ["faulty"]
+    assert "small has no hypotheses" in found["notes"][0]
+
+
+def test_a_broken_file_names_its_line(faulty):
+    path = faulty / "hypotheses" / "validation-epoch-0002.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UsageError, match=r"line 6 of .*validation-epoch-0002\.jsonl"):
+        report([faulty], errors=True)
+
+
+def test_missing_utterances_are_said(tmp_path):
+    comparability = {"validation_utterances": 7}
+    run_dir = run_with_hypotheses(tmp_path / "run", WRONG, cers=[0.1], comparability=comparability)
+    (found,) = objects(run_dir)["systems"]
+    assert "holds 6 of the split's 7 utterances" in found["notes"][1]
+
+
+def test_files_and_page_have_everything(perfect, faulty, tmp_path):
+    out = tmp_path / "out"
+    text = report([perfect, faulty], errors=True, out=out)
+    assert (out / "errors.txt").read_text() == text
+    with (out / "errors.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * len(SAID)
+    edits = sum(int(r[k]) for r in rows for k in ("substitutions", "deletions", "insertions"))
+    assert edits == 5
+    texts = "".join(Checked((out / "report.html").read_text()).texts)
+    assert "Time to accuracy" in texts
+    assert "Word errors against perfect" in texts
+    assert "HYP:  * *" in texts
+    assert json.loads((out / "errors.json").read_text())["comparisons"]
+    assert "## Errors" in (out / "errors.md").read_text()
+
+
+def test_what_was_said_is_escaped(tmp_path):
+    texts = ["<b>&", "a|b ```", "日本", "[red]x", "ab " * 50, "a"]
+    path = write_hypotheses(tmp_path / "markup.jsonl", ["x y"] * 6, said=texts)
+    text = report([path], errors=True, out=tmp_path / "out")
+    assert "[RED]X" in text
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<b>" not in page.lower().split("<body>")[1]
+    assert "<B>&" in "".join(Checked(page).texts)
+    markdown = (tmp_path / "out" / "errors.md").read_text()
+    assert "~~~~~~" in markdown
+
+
+def test_wrong_use_is_refused(faulty, tmp_path):
+    with pytest.raises(UsageError, match="--worst must be 0"):
+        report([faulty], errors=True, worst=-1)
+    with pytest.raises(UsageError, match="which holds neither"):
+        report([write_hypotheses(tmp_path / "h.jsonl", SAID)])
+    with pytest.raises(RunError, match="Choose another --out"):
+        report([faulty], errors=True, out=faulty / "events.jsonl" / "below")
+
+
+def test_the_command_never_loads_tensorflow(perfect, faulty):
+    script = (
+        "import sys; from tfasr.cli import parse, run\n"
+        "status = run(parse(['tfasr', 'report', *sys.argv[1:]]))\n"
+        "sys.exit('loaded' if 'tensorflow' in sys.modules else status)"
+    )
+    arguments = [perfect, faulty, "--errors", "--worst", "1", "--format", "json"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(json.loads(done.stdout)["systems"]) == 2

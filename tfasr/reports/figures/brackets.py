@@ -1,0 +1,120 @@
+"""What is known of each time to accuracy: between which evaluations it lies."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfasr.analysis.bands import MOST_GROUPS
+from tfasr.analysis.groups import GroupResult
+from tfasr.analysis.names import target_label
+from tfasr.analysis.report import Report
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Points, Rule, Segments, rows_axis
+from tfasr.display.style import run_colour, shortened
+from tfasr.reports.figures.curves import clock_label
+from tfasr.reports.figures.registry import NotDrawnError
+
+_MOST_ROWS = 32
+_ROOM = 0.72
+_LOG_RATIO = 8
+_ROOMY = 12
+
+
+def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+    """Returns a row for each target and group, and in it each run's bracket.
+
+    A bar reaches from the last evaluation at which the rule was not met to the first at which it
+    was, with a dot at the interpolated time; an arrow begins where a run ended that never met it.
+    A tall line is a group's median.
+    """
+    if not report.targets or not any(run.curves for run in report.runs):
+        raise NotDrawnError("Times to accuracy: no target and evaluation to tell them from.")
+    caption = (
+        "What is known of each time to accuracy: the evaluations between which it lies, and "
+        "the interpolated time (dot); an arrow where a run never met the target"
+    )
+    if any(len(one.members) > 1 for of_target in results for one in of_target):
+        caption += "; tall lines are medians"
+    rows = [(n, one) for of_target in results for n, one in enumerate(of_target[:MOST_GROUPS])]
+    rows = rows[:_MOST_ROWS]
+    if len(rows) < sum(map(len, results)):
+        caption += "; the first of them"
+    x = _minutes(report, [result for _, result in rows])
+    marks: list[Mark] = []
+    for row, (number, result) in enumerate(rows):
+        if row and result.target != rows[row - 1][1].target:
+            marks.append(Rule(value=row - 0.5, dash="solid"))
+        names = [report.runs[run].name for run in result.members]
+        marks += _brackets(row, run_colour(number), result, names, x.limits)
+        marks += _median(row, result)
+    labels = [f"{target_label(*one.target)}  {shortened(one.group, 20)}" for _, one in rows]
+    panel = Panel(marks, x, rows_axis(labels), 28.0 + 34 * len(rows))
+    return Chart("brackets", caption, [panel])
+
+
+def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
+    ends = [
+        (one.last_miss_s if one.censored else one.first_hit_s) / 60
+        for result in results
+        for one in result.brackets
+    ]
+    known = [end for end in ends if end > 0]
+    label = clock_label(report)
+    if not known:
+        return Axis(label, limits=(0.0, 1.0))
+    if max(known) / min(known) > _LOG_RATIO:
+        return Axis(label, log=True, limits=(min(known) / 1.6, max(known) * 1.25))
+    return Axis(label, limits=(0.0, max(known) * 1.08))
+
+
+def _brackets(
+    row: int, colour: str, result: GroupResult, names: Sequence[str], span: tuple[float, float]
+) -> list[Mark]:
+    count = len(result.brackets)
+    at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
+    # So many runs in one row have smaller marks.
+    scale = max(0.15, min(1.0, _ROOMY / count))
+    arrow = span[1] / 1.025
+    never, met, dots = [], [], []
+    for y, one, run in zip(at, result.brackets, names, strict=True):
+        # On a logarithmic axis "not at the first evaluation" begins at its left end.
+        low = max(one.last_miss_s / 60, span[0])
+        if one.censored:
+            never.append((low, arrow, y, f"{run}\nafter {low:.4g} min: never"))
+            continue
+        high, text = one.first_hit_s / 60, f"{run}\n{low:.4g} to {one.first_hit_s / 60:.4g} min"
+        if one.interpolated_s is not None:
+            text += f", interpolated {one.interpolated_s / 60:.4g}"
+        met.append((low, high, y, text))
+        inside = high if one.interpolated_s is None else one.interpolated_s / 60
+        dots.append((inside, inside, y, text))
+    marks: list[Mark] = []
+    if met:
+        lows, highs, y, texts = zip(*met, strict=True)
+        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
+        marks.append(Segments(x0=lows, x1=highs, width=3 * scale, **line))
+        half = 0.12 * scale
+        for ends in (lows, highs):
+            y0, y1 = [one - half for one in y], [one + half for one in y]
+            marks.append(Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5))
+        x, _, y, texts = zip(*dots, strict=True)
+        marks.append(Points(x=x, y=y, colour=colour, size=6.5 * scale, texts=texts))
+    if never:
+        lows, highs, y, texts = zip(*never, strict=True)
+        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
+        marks.append(Segments(x0=lows, x1=highs, width=1.6 * scale, dash="dotted", **line))
+        arrows = {"symbol": "arrow", "size": 8 * scale, "colour": colour, "texts": texts}
+        marks.append(Points(x=highs, y=y, **arrows))
+    return marks
+
+
+def _median(row: int, result: GroupResult) -> list[Mark]:
+    median = result.statistics.median_s
+    if median is None or len(result.brackets) == 1:
+        return []
+    minutes = median / 60
+    return [
+        Segments(
+            x0=[minutes], x1=[minutes], y0=[row - 0.44], y1=[row + 0.44],
+            texts=[f"{result.group}\nmedian: {minutes:.4g} min"],
+        )
+    ]  # fmt: skip

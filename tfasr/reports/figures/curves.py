@@ -1,0 +1,267 @@
+"""The figures over time: error rates, loss, throughput."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, Band, Curve, group_bands, spread_text
+from tfasr.analysis.groups import GroupResult, colours, group_members
+from tfasr.analysis.names import metric_label
+from tfasr.analysis.report import Report, RunAnalysis
+from tfasr.analysis.series import AXES
+from tfasr.analysis.smoothing import SIGMA
+from tfasr.display.chart import Area, Axis, Chart, Line, Mark, Panel, Points, Rule
+from tfasr.display.style import OTHER_COLOUR, run_colour, run_dash
+from tfasr.reports.figures.registry import NotDrawnError
+from tfasr.tta.targets import RATES
+
+_MOST_POINTS = 2000
+_LOG_TIME_RATIO = 8
+_RATE_LIMIT_PERCENT = 105.0
+_LABEL_HEIGHT = 0.055
+
+Bands = Mapping[str, Sequence[Band]]
+Limits = tuple[float, float]
+
+
+def error_rate_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+    """Returns each metric's curves, the targets, and where the rule for them is met."""
+    metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
+    if not metrics:
+        raise NotDrawnError("Error rates: no run has a finished evaluation.")
+    return [_error_rate_chart(report, metric) for metric in metrics]
+
+
+def loss_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+    """Returns the smoothed training loss."""
+
+    def curve(run: RunAnalysis, axis: str) -> Curve | None:
+        loss = None if run.series is None else run.series.loss
+        return None if loss is None or axis not in loss.x else (loss.x[axis], loss.y)
+
+    bands = bands_by_axis(report, curve)
+    if not bands["minutes"]:
+        raise NotDrawnError("Training loss: no log says it of its steps.")
+    caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
+    y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
+    views = {
+        axis: [Panel(band_marks(own), time_axis(report, bands, axis), y)]
+        for axis, own in bands.items()
+    }
+    return chart_of_views("train_loss", with_spread(caption, bands), views)
+
+
+def bands_by_axis(
+    report: Report, curve: Callable[[RunAnalysis, str], Curve | None]
+) -> dict[str, list[Band]]:
+    """Returns the bands by axis; an axis that some curve lacks would compare unlike things."""
+    found = {axis: group_bands(report, lambda run, a=axis: curve(run, a)) for axis in AXES}
+    drawn = {(band.number, band.runs) for band in found["minutes"]}
+    return {
+        axis: bands
+        for axis, bands in found.items()
+        if axis == "minutes" or {(band.number, band.runs) for band in bands} == drawn
+    }
+
+
+def band_marks(bands: Sequence[Band]) -> list[Mark]:
+    """Returns the lines of groups, and the areas of their spread."""
+    marks: list[Mark] = []
+    for band in bands:
+        everything = band.number == EVERYTHING
+        colour = OTHER_COLOUR if everything else run_colour(band.number)
+        dash = "solid" if everything else run_dash(band.number)
+        series = series_name(band.name, band.runs, band.number)
+        if band.low is not None and band.high is not None:
+            marks.append(Area(x=band.x, low=band.low, high=band.high, colour=colour, series=series))
+        marks.append(Line(x=band.x, y=band.middle, colour=colour, dash=dash, series=series))
+    return marks
+
+
+def series_name(group: str, runs: int, number: int) -> str:
+    """Returns a group's name in the legend, with the number of runs where there are several."""
+    return group if runs == 1 or number == EVERYTHING else f"{group} (n = {runs})"
+
+
+def time_axis(report: Report, bands: Bands, axis: str) -> Axis:
+    """Returns the horizontal axis of curves; minutes that span decades are logarithmic."""
+    labels = {"minutes": clock_label(report), "utterances": "utterances trained on"}
+    ends = [float(band.x[-1]) for band in bands[axis] if band.x.size]
+    starts = [float(band.x[band.x > 0][0]) for band in bands[axis] if (band.x > 0).any()]
+    log = axis == "minutes" and bool(starts) and ratio(ends) > _LOG_TIME_RATIO
+    last = max(ends, default=1) or 1
+    limits = (min(starts) / 1.1, last * 1.08) if log else (0.0, last * 1.03)
+    return Axis(labels.get(axis, axis), log=log, limits=limits, choose=True)
+
+
+def clock_label(report: Report) -> str:
+    """Returns what the minutes of the report's policy are."""
+    if report.policy.name == "paper":
+        return "minutes since the creation of the model"
+    return f"minutes on the clock of {report.policy.name}"
+
+
+def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None = None) -> Limits:
+    """Returns from where to where values go, and targets where they are lower."""
+    of_lines = [(one.low, one.middle, one.high) for one in bands["minutes"]]
+    values = np.concatenate([own for line in of_lines for own in line if own is not None] or [[]])
+    values = values[np.isfinite(values)]
+    positive = [*values[values > 0], *(target for target in targets if target > 0)]
+    high = 1.12 * float(values.max(initial=0)) or 1.0
+    low = float(min(positive, default=high)) / 1.15
+    high = high if most is None else min(high, most)
+    # Where everything lies above what is worth showing, as before the first epoch of sense.
+    return (low, high) if low < high else (high / 10, high)
+
+
+def ratio(values: Sequence[float]) -> float:
+    """Returns the largest positive value over the smallest."""
+    known = [value for value in values if value > 0]
+    return max(known) / min(known) if known else 1.0
+
+
+def with_spread(caption: str, bands: Bands) -> str:
+    """Returns a caption that also says what the areas around lines are."""
+    spread = spread_text(bands["minutes"])
+    if any(band.number == EVERYTHING for band in bands["minutes"]):
+        caption += f"; the first {MOST_GROUPS} groups have lines, the grey band holds all"
+    return f"{caption}; {spread}" if spread else caption
+
+
+def chart_of_views(name: str, caption: str, views: dict[str, list[Panel]]) -> Chart:
+    """Returns a chart over minutes that a reader can have over the other axes."""
+    return Chart(name, caption, views["minutes"], views if len(views) > 1 else {})
+
+
+def places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
+    """Returns where on each axis an evaluation of a run stands."""
+    found = {"minutes": elapsed_s / 60, "epochs": float(epoch)}
+    done = {} if run.series is None else run.series.utterances_by_epoch
+    if epoch in done:
+        found["utterances"] = float(done[epoch])
+    return found
+
+
+def _error_rate_chart(report: Report, metric: str) -> Chart:
+    rate = metric in RATES
+    scale, unit = (100, " %") if rate else (1, "")
+    bands = bands_by_axis(report, lambda run, axis: _evaluations(run, metric, axis, scale))
+    values = np.concatenate([band.middle for band in bands["minutes"]] or [[]])
+    values = values[np.isfinite(values)]
+    targets = sorted({v * scale for name, v in report.targets if name == metric}, reverse=True)
+    caption = f"{metric_label(metric)} on the validation set"
+    if targets:
+        caption += "; dashed lines are targets, rings mark where the rule for one is met"
+        if any(band.runs > 1 for band in bands["minutes"]):
+            caption += " (by a group: its median time)"
+    # Zero has no place on a logarithmic axis, and leaving it out would hide the best.
+    log = bool(values.size and values.min() > 0)
+    low, high = value_limits(bands, targets, _RATE_LIMIT_PERCENT if rate else None)
+    label = metric_label(metric) + (", %" if rate else "")
+    y = Axis(label, log=log, limits=(low if log else 0.0, high), choose=log)
+    few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
+    views = {}
+    for axis, own in bands.items():
+        marks: list[Mark] = [*target_rules(targets, y), *band_marks(own)]
+        marks += _evaluation_points(report, metric, axis, scale, unit) if few else []
+        marks += _rings(report, metric, axis, own, scale, unit)
+        views[axis] = [Panel(marks, time_axis(report, bands, axis), y)]
+    return chart_of_views(metric, with_spread(caption, bands), views)
+
+
+def _evaluations(run: RunAnalysis, metric: str, axis: str, scale: float) -> Curve | None:
+    points = [(places(run, p.epoch, p.elapsed_s), p.value) for p in run.curves.get(metric, [])]
+    if not points or any(axis not in found for found, _ in points):
+        return None
+    x = np.array([found[axis] for found, _ in points], dtype=float)
+    return x, np.array([value for _, value in points], dtype=float) * scale
+
+
+def target_rules(targets: Sequence[float], y: Axis) -> list[Mark]:
+    """Returns the targets that an axis shows as lines; those too close share one label."""
+    low, high = y.limits
+    close: list[list[float]] = []
+    for target in targets:
+        if not low <= target <= high:
+            continue
+        if close and _distance(target, close[-1][-1], y) < _LABEL_HEIGHT:
+            close[-1].append(target)
+        else:
+            close.append([target])
+    return [
+        Rule(
+            value=target,
+            label=", ".join(f"{one:.4g}" for one in own) if at == len(own) // 2 else "",
+        )
+        for own in close
+        for at, target in enumerate(own)
+    ]
+
+
+def _distance(first: float, second: float, axis: Axis) -> float:
+    low, high = axis.limits
+    if axis.log:
+        return abs(math.log(first / second)) / math.log(high / low)
+    return abs(first - second) / (high - low)
+
+
+def _evaluation_points(
+    report: Report, metric: str, axis: str, scale: float, unit: str
+) -> list[Mark]:
+    """Returns every evaluation of every run, for whoever points at one."""
+    members = group_members(report.runs)
+    marks: list[Mark] = []
+    for number, run in zip(colours(report), report.runs, strict=True):
+        points = run.curves.get(metric, [])
+        found = [places(run, p.epoch, p.elapsed_s) for p in points]
+        if number >= MOST_GROUPS or not points or any(axis not in one for one in found):
+            continue
+        runs = len(members[run.group])
+        marks.append(
+            Points(
+                x=[one[axis] for one in found],
+                y=[p.value * scale for p in points],
+                colour=run_colour(number),
+                series=series_name(run.group, runs, number),
+                size=4.5 if runs == 1 else 3,
+                texts=[
+                    f"{run.name}\nepoch {p.epoch}, {one['minutes']:.4g} min\n"
+                    f"{p.value * scale:.4g}{unit}"
+                    for p, one in zip(points, found, strict=True)
+                ],
+            )
+        )
+    return marks
+
+
+def _rings(
+    report: Report, metric: str, axis: str, bands: Sequence[Band], scale: float, unit: str
+) -> list[Mark]:
+    """Returns a ring where each group met each target: at its median time, on its line."""
+    lines = {band.number: band for band in bands if band.number != EVERYTHING}
+    marks: list[Mark] = []
+    for number, (group, own) in enumerate(group_members(report.runs).items()):
+        for index, (name, value) in enumerate(report.targets):
+            found = [(report.runs[run], report.runs[run].results[index].tta) for run in own]
+            reached = [(run, tta) for run, tta in found if tta.reached]
+            # Where half of the runs never arrive, the median is never.
+            if name != metric or number not in lines or 2 * len(reached) <= len(found):
+                continue
+            never = [math.inf] * (len(found) - len(reached))
+            at = [places(run, tta.epoch, tta.seconds).get(axis) for run, tta in reached]
+            x = statistics.median([*at, *never])
+            if not math.isfinite(x):
+                continue
+            line = lines[number]
+            # A group's line is of medians at one time, and its own end may be earlier.
+            y = value * scale if line.runs > 1 else float(np.interp(x, line.x, line.middle))
+            text = f"{group}\ntarget {value * scale:.4g}{unit} met at {axis}: {x:.4g}"
+            marks.append(
+                Points(
+                    x=[x], y=[y], symbol="ring", size=11, colour=run_colour(number),
+                    series=series_name(group, line.runs, number), texts=[text],
+                )
+            )  # fmt: skip
+    return marks

@@ -1,0 +1,89 @@
+"""The report's figures by name: where one is added, and how all of them are made."""
+
+from collections.abc import Callable, Sequence
+
+from tfasr.analysis.groups import GroupResult
+from tfasr.analysis.report import Report
+from tfasr.display.chart import Chart
+from tfasr.errors import RunError
+from tfasr.registry import Registry
+
+Figure = Callable[[Report, Sequence[Sequence[GroupResult]]], Chart | Sequence[Chart]]
+
+_HOME = "tfasr.reports.figures"
+
+
+class NotDrawnError(Exception):
+    """Raised by a figure that the runs' logs do not allow; its sentence stands on the page."""
+
+
+FIGURES: Registry[Figure] = Registry(
+    "figure",
+    {
+        "error_rates": f"{_HOME}.curves:error_rate_charts",
+        "train_loss": f"{_HOME}.curves:loss_chart",
+        "throughput": f"{_HOME}.throughput:throughput_charts",
+        "brackets": f"{_HOME}.brackets:bracket_chart",
+        "why": f"{_HOME}.waterfall:waterfall_charts",
+        "intervals": f"{_HOME}.intervals:interval_chart",
+        "utilisation": f"{_HOME}.utilisation:utilisation_chart",
+    },
+)
+"""The figures of ``tfasr report --out`` by name, in the order of the page.
+
+A figure is a function that takes the report and, for each of its targets, the results by group;
+it returns a `tfasr.display.chart.Chart` or several, and raises `NotDrawnError` where there is
+nothing to draw. One of your own registers itself where it is written
+(``tfasr report RUN --out DIR --import my_lab.figures``)::
+
+    from tfasr.display.chart import Axis, Chart, Panel, Rects, rows_axis
+    from tfasr.reports.figures.registry import FIGURES
+
+    @FIGURES.register("epoch_time")
+    def epoch_time(report, results):
+        rows = range(len(report.runs))
+        seconds = [run.wall_s / max(1, run.epochs) for run in report.runs]
+        bars = Rects(x0=[0] * len(rows), x1=seconds,
+                     y0=[row - 0.3 for row in rows], y1=[row + 0.3 for row in rows],
+                     colour="#2f7fd0", series="seconds per epoch")
+        names = rows_axis([run.name for run in report.runs])
+        return Chart("epoch_time", "Seconds per epoch", [Panel([bars], Axis("s"), names)])
+
+The chart then is on the page with the others, and ``epoch_time.png`` and ``.svg`` lie beside it.
+"""
+
+
+def report_charts(
+    report: Report, results: Sequence[Sequence[GroupResult]]
+) -> tuple[list[Chart], list[str]]:
+    """Returns the charts of all figures, and a sentence for each that the logs do not allow.
+
+    Args:
+        report: whose runs.
+        results: its `tfasr.analysis.groups.group_results`.
+
+    Raises:
+        RunError: if a figure returns something else, or two charts have one name.
+    """
+    charts: dict[str, Chart] = {}
+    left_out = []
+    for name, figure in FIGURES.items():
+        place = FIGURES.entry(name).place
+        try:
+            made = figure(report, results)
+        except NotDrawnError as reason:
+            left_out.append(str(reason))
+            continue
+        for chart in [made] if isinstance(made, Chart) else made:
+            if not isinstance(chart, Chart):
+                raise RunError(
+                    f"{place}: the figure {name!r} must return charts. Received: "
+                    f"{type(chart).__name__}. Return a tfasr.display.chart.Chart or a list of them."
+                )
+            if chart.name in charts:
+                raise RunError(
+                    f"{place}: each chart must have a name of its own, its files are called so. "
+                    f"Received: {chart.name!r} twice. Choose another name."
+                )
+            charts[chart.name] = chart
+    return list(charts.values()), left_out

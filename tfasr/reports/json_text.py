@@ -1,0 +1,127 @@
+"""A report as text: for a terminal, for Markdown, for a program."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tfasr.analysis.groups import GroupResult
+from tfasr.analysis.report import Report, RunAnalysis, eval_s, train_s
+from tfasr.display.json_text import to_json_text
+from tfasr.reports.tables.costs import charges_json
+from tfasr.tta.brackets import Bracket
+from tfasr.tta.group_comparison import GroupComparison
+
+
+def to_json(report: Report) -> str:
+    """Returns a list of objects, one for each run and target; times in seconds.
+
+    A run is listed once, with ``metric`` and ``target`` null, where there are no targets. What
+    could not be measured, and a time of a target never reached, is null. ``until_target`` holds
+    the same times as the whole run's, from the first event to the end of the reaching epoch.
+    """
+    objects = []
+    for index, run in enumerate(report.runs):
+        about = _about(report, index, run)
+        rows = [_result(report, index, target) for target in range(len(report.targets))]
+        empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
+        objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
+    return to_json_text(objects)
+
+
+def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
+    """Returns a list of objects, one for each group of runs and target; times in seconds.
+
+    ``time_to_accuracy_s`` and ``bracket`` are lists over the group's ``runs``; a run that never
+    reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
+    """
+    objects = [_group(report, result) for of_target in results for result in of_target]
+    return to_json_text(objects)
+
+
+def _group(report: Report, result: GroupResult) -> dict[str, Any]:
+    target = report.targets.index(result.target)
+    ttas = [report.runs[run].results[target].tta for run in result.members]
+    comparison, product = result.comparison, result.decomposition
+    return {
+        "group": result.group,
+        "policy": report.policy.name,
+        "window": report.window,
+        "metric": result.target[0],
+        "target": result.target[1],
+        "runs": [report.runs[run].name for run in result.members],
+        "time_to_accuracy_s": [tta.seconds for tta in ttas],
+        "epoch": [tta.epoch for tta in ttas],
+        "bracket": [_bracket(one) for one in result.brackets],
+        "interpolated_s": [one.interpolated_s for one in result.brackets],
+        **dataclasses.asdict(result.statistics),
+        "against_first": None if comparison is None else _against_first(comparison),
+        "factors": None if product is None else dataclasses.asdict(product),
+        "charges": [charges_json(report, run, target) for run in result.members],
+    }
+
+
+def _against_first(found: GroupComparison) -> dict[str, Any]:
+    derived = {name: getattr(found, name) for name in ("reading_bias", "sooner", "verdict")}
+    return dataclasses.asdict(found) | derived
+
+
+def _bracket(found: Bracket) -> list[float | None]:
+    return [found.last_miss_s, found.first_hit_s]
+
+
+def _result(report: Report, index: int, target: int) -> dict[str, Any]:
+    result = report.runs[index].results[target]
+    tta = result.tta
+    return {
+        "metric": tta.metric,
+        "target": tta.target,
+        "policy": report.policy.name,
+        "window": tta.window,
+        "time_to_accuracy_s": tta.seconds,
+        "epoch": tta.epoch,
+        "value": tta.value,
+        "relative": report.relative(index, target),
+        "bracket": _bracket(result.bracket),
+        "interpolated_s": result.bracket.interpolated_s,
+        "utterances_per_s_until_then": result.parts and result.parts.utterances_per_s,
+        "until_target": None if result.until_s is None else _times(result.until_s),
+        **charges_json(report, index, target),
+    }
+
+
+def _about(report: Report, index: int, run: RunAnalysis) -> dict[str, Any]:
+    speed = run.throughput
+    return {
+        **_times(run.intervals_s),
+        "utterances_per_s": speed.utterances_per_s,
+        "audio_s_per_s": speed.audio_s_per_s,
+        "input_wait_share": speed.input_wait_share,
+        "padding_efficiency": speed.padding_efficiency,
+        "global_batch_size": run.facts.global_batch_size,
+        "mean_batch": speed.mean_batch,
+        "steps_measured": speed.steps,
+        "warmup_steps_left_out": speed.warmup_steps,
+        "tracing_steps_left_out": speed.traced_steps,
+        "epochs": run.epochs,
+        "sessions": run.sessions,
+        "status": run.status,
+        "path": str(run.path),
+        "differs_from_first": report.differences[index],
+        "notes": run.notes,
+    }
+
+
+def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
+    return {
+        "train_s": _microseconds(train_s(intervals_s)),
+        "eval_s": _microseconds(eval_s(intervals_s)),
+        "wall_s": _microseconds(math.fsum(intervals_s.values())),
+        "lost_work_s": intervals_s["lost_work"],
+        "intervals_s": intervals_s,
+    }
+
+
+def _microseconds(seconds: float) -> float:
+    # The clock's resolution; what lies below is the sums' rounding.
+    return round(seconds, 6)

@@ -1,0 +1,180 @@
+"""``report.html``: one page that needs nothing but itself, and the figures as files."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from tfasr._version import __version__
+from tfasr.analysis.findings import finding, one_run_each
+from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
+from tfasr.analysis.names import target_label
+from tfasr.analysis.report import Report
+from tfasr.display.chart import Chart
+from tfasr.display.style import run_colour
+from tfasr.display.table import Table
+from tfasr.reports.figures.registry import report_charts
+from tfasr.reports.page.parts import content_policy, controls, pictures, scripts, style
+
+_MOST_CONFIGURATIONS = 50
+
+
+def write_page(
+    report: Report,
+    folder: Path,
+    shown: Sequence[Table],
+    appendix: str = "",
+    *,
+    results: Sequence[Sequence[GroupResult]] | None = None,
+) -> None:
+    """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.
+
+    The page is one file without a reference to any other, and its content policy forbids the
+    browser to fetch anything. Its curves are interactive; where no script runs, still figures
+    stand in their places. Both have the page's own text colour, so that they read in light and
+    in dark. What comes from the runs, names and configurations, is escaped.
+
+    Args:
+        report: what the figures and the answers are of.
+        folder: where to write; it must exist.
+        shown: the report's tables; the first one stands above the figures.
+        appendix: HTML that stands below them.
+        results: the report's `tfasr.analysis.groups.group_results`, where they are known already.
+    """
+    results = group_results(report) if results is None else results
+    charts, left_out = report_charts(report, results)
+    drawn = pictures(charts, folder)
+    page = _page(report, results, charts, drawn, left_out, shown, appendix)
+    (folder / "report.html").write_text(page, encoding="utf-8")
+
+
+def _page(
+    report: Report,
+    results: Sequence[Sequence[GroupResult]],
+    charts: Sequence[Chart],
+    drawn: str,
+    left_out: Sequence[str],
+    shown: Sequence[Table],
+    appendix: str,
+) -> str:
+    first, *others = shown
+    of_runs = colours(report)
+    below = "".join(f"<h2>{escape(one.title)}</h2>{_table(one, of_runs)}" for one in others)
+    script, hashes = scripts(charts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{content_policy(hashes)}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>Time to accuracy</title>\n<style>{style()}</style>\n</head>\n<body>\n"
+        "<h1>Time to accuracy</h1>\n"
+        f"{_list(answers(report, results), 'answers')}"
+        f"{_table(first, of_runs)}"
+        f"{controls()}"
+        f'<div class="figures">\n{drawn}</div>\n'
+        f"{_list(left_out, 'notes')}"
+        f"{below}{appendix}"
+        f"{_configurations(report)}"
+        f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
+    )
+
+
+def answers(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[str]:
+    """Returns a sentence for each target: who met it first, and how long the others took."""
+    grouped = any(len(members) > 1 for members in group_members(report.runs).values())
+    if grouped:
+        return [
+            answer
+            for of_target in results
+            for answer in (
+                _group_answer(of_target),
+                *(finding(of_target[0], other) for other in of_target[1:4]),
+            )
+        ]
+    return [_answer(report, index) for index in range(len(report.targets))]
+
+
+def _group_answer(results: Sequence[GroupResult]) -> str:
+    parts = []
+    for result in results[:4]:
+        found = result.statistics
+        times = "never" if found.median_s is None else f"median {found.median_s / 60:.3g} min"
+        parts.append(f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)")
+    if len(results) > 4:
+        parts.append(f"{len(results) - 4} more groups")
+    return f"{target_label(*results[0].target)}: {'; '.join(parts)}."
+
+
+def _answer(report: Report, target: int) -> str:
+    label = target_label(*report.targets[target])
+    compared = [
+        (run, run.results[target].tta)
+        for index, run in enumerate(report.runs)
+        if not report.refused(index)
+    ]
+    times = sorted(
+        ((tta.minutes, run.name, tta.epoch) for run, tta in compared if tta.reached),
+        key=lambda found: found[0],
+    )
+    if not times:
+        return f"{label}: no run has reached it."
+    (fastest, name, epoch), *slower = times
+    parts = [f"{label}: {name} in {fastest:.3g} min (epoch {epoch})"]
+    parts += [f"{other} in {took:.3g} min, {took / fastest:.2f} times as long"
+              for took, other, _ in slower[:3]]  # fmt: skip
+    if slower:
+        parts.append(f"n = 1 each, and {one_run_each()}")
+    if len(slower) > 3:
+        parts.append(f"{len(slower) - 3} more runs after them")
+    never = [run.name for run, tta in compared if not tta.reached]
+    if never:
+        shown = ", ".join(never[:3]) + (f" and {len(never) - 3} more" if len(never) > 3 else "")
+        parts.append(f"never: {shown}")
+    return "; ".join(parts) + "."
+
+
+def _table(table: Table, of_runs: Sequence[int]) -> str:
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
+    rows = []
+    runs = range(len(table.rows)) if table.colours is None else table.colours
+    for run, (name, *cells) in zip(runs, table.rows, strict=True):
+        swatch = f'<span class="swatch" style="background:{run_colour(of_runs[run])}"></span>'
+        tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
+    return (
+        f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"
+        f"{_list(table.notes, 'notes')}"
+    )
+
+
+def _list(items: Iterable[str], kind: str) -> str:
+    entries = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f'<ul class="{kind}">{entries}</ul>\n' if entries else ""
+
+
+def _configurations(report: Report) -> str:
+    saved = [run for run in report.runs if run.config is not None]
+    notes = []
+    if len(saved) > _MOST_CONFIGURATIONS:
+        notes = [f"Those of the first {_MOST_CONFIGURATIONS} of {len(saved)} runs."]
+        saved = saved[:_MOST_CONFIGURATIONS]
+    if not saved:
+        return ""
+    shown = "".join(
+        f"<details><summary>{escape(run.name)}</summary><pre>{escape(run.config)}</pre></details>\n"
+        for run in saved
+    )
+    return f"<h2>Configurations</h2>\n{shown}{_list(notes, 'notes')}"
+
+
+def plain_page(title: str, body: str) -> str:
+    """Returns a page of the report's style around HTML that has no figure."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{content_policy([])}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{body}"
+        f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
+    )

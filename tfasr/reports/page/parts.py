@@ -1,0 +1,121 @@
+"""The page's parts that belong to its charts, and what keeps it from the network."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from tfasr.display.chart import Chart
+from tfasr.display.pictures import embedded_svg, page_library, write_chart
+from tfasr.display.style import INK
+from tfasr.display.vega import config_of, page_legend, page_panels
+
+_CONTROLS = (
+    (
+        "x",
+        "Horizontal axis:",
+        (("minutes", "minutes"), ("epochs", "epochs"), ("utterances", "utterances")),
+    ),
+    ("x-scale", "scale:", (("linear", "linear"), ("log", "log"))),
+    ("y-scale", "Vertical axis:", (("linear", "linear"), ("log", "log"))),
+)
+
+
+def style() -> str:
+    """Returns the page's style sheet."""
+    return _own_file("page.css")
+
+
+def scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
+    """Returns the elements that draw charts in a browser, and the hashes of what they run.
+
+    Args:
+        charts: written into the page, as data that no browser runs.
+    """
+    described = {
+        "ink": INK,
+        "config": config_of(INK),
+        "charts": {
+            one.name: {
+                "columns": one.columns,
+                "legend": page_legend(one),
+                "views": {
+                    view: page_panels(panels)
+                    for view, panels in (one.views or {"": one.panels}).items()
+                },
+            }
+            for one in charts
+        },
+    }
+    text = json.dumps(described, allow_nan=False, separators=(",", ":"))
+    # Within a script element only "</" and "<!--" mean anything, and JSON can do without "<".
+    data = text.replace("<", "\\u003c")
+    run = [page_library(), _own_file("page.js")]
+    elements = "".join(f"<script>{code}</script>\n" for code in run)
+    return (
+        f'<script type="application/json" id="charts">{data}</script>\n{elements}',
+        [_hash(code) for code in run],
+    )
+
+
+def content_policy(hashes: Sequence[str]) -> str:
+    """Returns the element that forbids the page everything but its own scripts and styles."""
+    allowed = " ".join(f"'{one}'" for one in hashes)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+
+
+def controls() -> str:
+    """Returns the choices of axes, hidden until the script can obey them."""
+    fields = "".join(
+        f"<fieldset><legend>{label}</legend>{_choices(name, values)}</fieldset>"
+        for name, label, values in _CONTROLS
+    )
+    return f'<form class="controls" id="controls" hidden>{fields}</form>\n'
+
+
+def pictures(charts: Sequence[Chart], folder: Path) -> str:
+    """Writes charts into a folder as files, and returns them as figures of the page.
+
+    A figure has places for what the script draws, and a still drawing until there is any.
+    """
+    return (
+        "".join(
+            f'<figure id="{escape(one.name)}"{_wide(one)}>'
+            f"<figcaption>{escape(one.caption)}. "
+            '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
+            '<div class="legend"></div><div class="plot"></div>'
+            f'<div class="still">{embedded_svg(write_chart(one, folder))}</div></figure>\n'
+            for one in charts
+        )
+        + '<div id="tip" role="status" hidden></div>\n'
+    )
+
+
+def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
+    checked = " checked"
+    return "".join(
+        f'<label><input type="radio" name="{name}" value="{value}"'
+        f"{checked if not index else ''}>{label}</label>"
+        for index, (value, label) in enumerate(values)
+    )
+
+
+def _wide(one: Chart) -> str:
+    return ' class="wide"' if one.wide else ""
+
+
+def _own_file(name: str) -> str:
+    return resources.files("tfasr.reports.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(code: str) -> str:
+    # A parser hands on line ends as "\n", and hashes what it hands on.
+    digest = hashlib.sha256(code.replace("\r\n", "\n").replace("\r", "\n").encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"

@@ -1,0 +1,149 @@
+"""Writes the report on runs: text, and with a folder its files and page."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from tfasr.analysis.charges import Machines
+from tfasr.analysis.groups import GroupResult, group_results
+from tfasr.analysis.load import load_report
+from tfasr.analysis.question import ask
+from tfasr.analysis.report import Report
+from tfasr.display.table import Table
+from tfasr.display.text import to_markdown
+from tfasr.durable import write_whole
+from tfasr.errors import RunError, UsageError
+from tfasr.registry import Registry
+from tfasr.reports.exports import write_tables
+from tfasr.reports.json_text import groups_to_json, to_json
+from tfasr.reports.tables.costs import cost_tables
+from tfasr.reports.tables.groups import factor_tables, group_tables, policy_tables
+from tfasr.reports.tables.paper import paper_tables
+from tfasr.reports.tables.runs import tables
+from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
+from tfasr.tta.policies import PAPER, POLICIES, Policy
+from tfasr.tta.targets import Target
+
+JSON = "json"
+WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
+    "format",
+    {
+        "table": "tfasr.display.text:to_text",
+        "markdown": "tfasr.display.text:to_markdown",
+        "latex": "tfasr.display.latex:to_latex",
+        "csv": "tfasr.display.csv_text:to_csv",
+    },
+)
+"""The report's formats by name: functions that write tables as text. JSON is another, beside them.
+
+A format of one's own is registered where it is written::
+
+    @WRITERS.register("org")
+    def to_org(tables): ...
+"""
+
+
+def report(
+    run_dirs: Sequence[str | Path],
+    *,
+    out: str | Path | None = None,
+    output_format: str = "table",
+    targets: Iterable[str | Target] = (),
+    policy: str | Policy | None = None,
+    window: int | None = None,
+    power: bool = False,
+    force: bool = False,
+    hardware: Iterable[str] = (),
+    price_usd_per_hour: float | None = None,
+    errors: bool = False,
+    worst: int = 10,
+    many: bool = False,
+) -> str:
+    """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
+
+    Args:
+        run_dirs: run folders, published logs, or folders of either, each of which is a group of
+            runs of one configuration; the first is the one that others are compared with.
+        out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
+            of each table and a PNG and an SVG of each figure; it is made where missing.
+        output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
+            and CSV hold all tables; CSV holds seconds and fractions, unrounded.
+        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
+            the runs set themselves.
+        policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
+            Where it is named, the tables show all policies beside it, and JSON is by groups.
+        window: the evaluations whose median must meet a target; by default the policy's.
+        power: also say how many runs would show a gap of 10 %.
+        force: compare runs whose results are not comparable, and say what differs.
+        hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
+            by default what a run's own ledger says.
+        price_usd_per_hour: the machines' rent, instead of what their descriptions state.
+        errors: return what the runs' hypotheses get wrong instead, see `tfasr.analysis.errors`;
+            ``run_dirs`` may then hold files of hypotheses too.
+        worst: of how many utterances to show the alignment then.
+        many: read many runs in several processes, see `tfasr.analysis.workers`.
+
+    Raises:
+        UsageError: if there is no run, a folder holds none, or an argument is wrong.
+        RunError: if ``out`` cannot be written.
+    """
+    formats = (*WRITERS, JSON)
+    if output_format not in formats:
+        raise UsageError(f"The format must be one of {formats}. Received: {output_format!r}.")
+    full = policy is not None or output_format in ("latex", "csv")
+    question = ask(
+        targets,
+        policy or PAPER,
+        window,
+        beside=POLICIES.values() if full or out is not None else (),
+        over_time=out is not None,
+        force=force,
+    )
+    logs = logs_among(run_dirs) if errors else run_dirs
+    if errors and not logs:
+        return errors_alone(run_dirs, worst, output_format, out)
+    analysed = load_report(
+        logs, question, machines=Machines(hardware, price_usd_per_hour), many=many
+    )
+    results = group_results(analysed)
+    wrong, appendix = "", ""
+    if errors:
+        wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
+    if out is not None:
+        _write(analysed, results, Path(out), power=power, appendix=appendix)
+    if errors:
+        return wrong
+    if output_format == JSON:
+        return to_json(analysed) if policy is None else groups_to_json(analysed, results)
+    return WRITERS[output_format](_tables(analysed, results, full=full, power=power))
+
+
+def _tables(
+    analysed: Report, results: list[list[GroupResult]], *, full: bool, power: bool
+) -> list[Table]:
+    first, *others = tables(analysed)
+    more = group_tables(analysed, results, power=power)
+    more += factor_tables(analysed, results)
+    more += cost_tables(analysed)
+    more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
+    return [first, *more, *others]
+
+
+def _write(
+    analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool, appendix: str
+) -> None:
+    # Imported here: drawing is the slowest thing to load, and text does without.
+    from tfasr.reports.page.page import write_page
+
+    shown = _tables(analysed, results, full=True, power=power)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / "report.json", to_json(analysed))
+        write_whole(out / "groups.json", groups_to_json(analysed, results))
+        write_whole(out / "report.md", to_markdown(shown))
+        write_tables(shown, out)
+        write_page(analysed, out, shown, appendix, results=results)
+    except OSError as error:
+        raise RunError(
+            f"The report must be written to {out}, and could not be: {error}. "
+            "Choose another --out, or make room."
+        ) from error
