@@ -25,9 +25,9 @@ Written by a training run, in order:
   ``decode_work`` (seconds that the decoder's thread worked), ``eval_accuracy`` (WER, a fraction),
   ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,
   insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
-  counted from 1. An overlapped evaluation is booked when it is known, between a second pair of
-  ``eval_start`` and ``eval_stop`` that may lie in a later epoch.
-- ``traces``, before the end of a run that comes to it: ``{"training": {"traces", "shapes",
+  counted from 1. The result of an overlapped evaluation is written as soon as it is there, between
+  a second pair of ``eval_start`` and ``eval_stop``, which may come in a later epoch.
+- ``traces``, at the end of a run that is finished: ``{"training": {"traces", "shapes",
   "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
 - ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,
   "interrupted" (both with ``reason``).
@@ -60,14 +60,14 @@ _LINES_AT_ONCE = 2000
 
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
-    """Returns a ledger's events in file order; a last line cut by a crash is left out.
+    """Returns a ledger's events in file order, without a last line that a crash left incomplete.
 
     Args:
         path: ``events.jsonl``, or the run folder that holds it.
 
     Raises:
         FileNotFoundError: if there is no ledger.
-        UsageError: if a line other than the last is no event, or the file cannot be read.
+        UsageError: if a line other than the last is not an event.
     """
     path = Path(path)
     path = path / EVENTS_FILE if path.is_dir() else path
@@ -85,7 +85,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
 
 def ends_cut(run_dir: str | Path) -> bool:
-    """Whether a ledger's last line is no event, as a crash leaves it; `read_events` omits it."""
+    """Whether a crash left a ledger's last line incomplete; `read_events` leaves it out."""
     content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
     try:
         return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
@@ -96,7 +96,7 @@ def ends_cut(run_dir: str | Path) -> bool:
 def last_value(run_dir: str | Path, key: str) -> Any:
     """Returns the value of a ledger's last event of a key, without parsing the rest of it.
 
-    None where there is no ledger or no such event; a line that is none is passed over.
+    None where there is no ledger or no such event. Lines that are not events are skipped.
     """
     path = Path(run_dir) / EVENTS_FILE
     content = path.read_bytes() if path.is_file() else b""
@@ -112,7 +112,7 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 
 
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """Returns the events of lines that all are one; None to look at each, which takes longer."""
+    """Returns the events of a block, parsed at once; None if a line of it is not an event."""
     lines = [line for line in lines if line.strip()]
     try:
         events = json.loads(b"[%s]" % b",".join(lines))
@@ -122,6 +122,7 @@ def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
 
 
 def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> list[dict[str, Any]]:
+    """Returns the events of a block, each line parsed alone: slower, but it finds the bad one."""
     events = []
     for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
@@ -148,7 +149,7 @@ class Ledger:
     """Appends events to a run's ``events.jsonl`` and proves that the process is alive.
 
     Every event is handed to the operating system at once, so that ``kill -9`` loses at most the
-    line being written; `sync` brings what was written so far through a power loss. A lock keeps
+    line being written; after `sync`, all events so far survive a power loss too. A lock keeps
     two processes from writing one run.
 
     Args:
@@ -164,26 +165,26 @@ class Ledger:
         self.session = session
         self._mutex = threading.Lock()
         self._file = (self.run_dir / EVENTS_FILE).open("ab")
-        held = (
+        refusal = (
             f"Only one process may write a run. {self.run_dir} is being written by another one: "
             "wait for it, stop it, or choose another --run_dir."
         )
         try:
-            take_lock(self._file.fileno(), self.run_dir / EVENTS_FILE, held)
+            take_lock(self._file.fileno(), self.run_dir / EVENTS_FILE, refusal)
         except BaseException:
             self._file.close()
             raise
-        sync_folder(self.run_dir)  # which may have been given the ledger's name just now
-        self._end_cut_line()
+        sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
+        self._remove_cut_line()
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()
-        self._touch()  # before the first event: a session that wrote one was alive
+        self._touch()  # before the first event, so that no event is later than the heartbeat
         self._closed = threading.Event()
         self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
         self._beat.start()
 
-    def _end_cut_line(self) -> None:
-        """Cuts off a line that a crash left without its end, so that no event joins it."""
+    def _remove_cut_line(self) -> None:
+        """Removes a last line that a crash left incomplete, so that no event is appended to it."""
         path = self.run_dir / EVENTS_FILE
         content = path.read_bytes()
         complete = content.rfind(b"\n") + 1
@@ -201,13 +202,13 @@ class Ledger:
             self._touch()
 
     def _touch(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not end the proof of life
+        with contextlib.suppress(OSError):  # a full disk must not end the heartbeat
             self._heartbeat.touch()
 
     def event(
         self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any
     ) -> None:
-        """Appends one event; ``value`` and ``metadata`` must be JSON."""
+        """Appends an event; ``value`` and ``metadata`` must be JSON values."""
         line = {
             "namespace": "",
             "time_ms": int(time.time() * 1000),
@@ -225,7 +226,7 @@ class Ledger:
             self._file.flush()
 
     def sync(self) -> None:
-        """Waits until all events so far are on the disk, where a power loss leaves them."""
+        """Waits until all events so far are on the disk and survive a power loss."""
         with self._mutex:
             os.fsync(self._file.fileno())
 
@@ -239,7 +240,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def interval(self, name: str, **metadata: Any) -> Iterator[None]:
-        """Books the time of a block as ``name``; a block that raises leaves it open."""
+        """Opens ``name`` before a block and closes it after; a block that raises leaves it open."""
         self.start(name, **metadata)
         yield
         self.stop(name, **metadata)

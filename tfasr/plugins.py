@@ -24,7 +24,7 @@ from typing import Any
 from tfasr.checked_files import read_object
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.registry import added
+from tfasr.registry import entries_of_plugins
 from tfasr.run_files import PLUGINS_FILE
 
 _loaded: dict[str, ModuleType] = {}
@@ -74,7 +74,7 @@ def plugins() -> list[Plugin]:
     """Returns the plug-ins of this process: those loaded, and all that registered something."""
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
-    for kind, entry in added():
+    for kind, entry in entries_of_plugins():
         names.setdefault(entry.file, entry.module)
         registers.setdefault(entry.file, {}).setdefault(kind, []).append(entry.name)
     return [

@@ -1,4 +1,4 @@
-"""Things by name: what is built in, and what a user's module adds by being imported."""
+"""Looking things up by name: built-in ones, and those that a user's module registers."""
 
 import importlib
 import inspect
@@ -21,10 +21,12 @@ class Entry:
 
     Attributes:
         name: by which it is looked up.
-        module: whose import registers the name; of a built-in thing the one that holds it.
+        module: the module that registers the name when imported; for a built-in thing, the module
+            that defines it.
         file: where `Registry.register` was called, or the built-in name is listed.
         line: of that file.
-        attribute: of the module, for a built-in thing that is imported when first looked up.
+        attribute: the built-in thing's name in its module, which is imported when it is first
+            looked up; None for what was registered.
     """
 
     name: str
@@ -53,8 +55,8 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             names costs no import.
         check: called with each thing when it is registered or first imported; raises TypeError or
             ValueError for what cannot be used.
-        then: called with name and thing once a thing is registered.
-        plural: of ``kind``, if it is not formed by an s.
+        then: called with name and thing after a thing has been registered.
+        plural: of ``kind``, if it is not ``kind`` with an "s".
     """
 
     def __init__(
@@ -91,8 +93,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             The thing, or without one a decorator that registers what it decorates.
 
         Raises:
-            UsageError: if the name is taken (it names both files and lines), is no word, or the
-                thing lacks what its kind must have. An interactive session may define a name anew.
+            UsageError: if the name is taken (it names both files and lines) or is not one word, or
+                if the thing lacks what its kind must have. In an interactive session a name may
+                be registered again.
         """
         file, line, module = _caller()
 
@@ -116,21 +119,20 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         """
         if name not in self._entries:
             raise UsageError(
-                f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. One from "
-                "a module of your own is known once the module is imported: "
-                "--import my_lab.my_module."
+                f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
+                "one from a module of your own, import the module: --import my_lab.my_module."
             )
         return self._entries[name]
 
     def name_of(self, thing: _Thing) -> str | None:
         """Returns the name under which a thing is registered, or None."""
-        # What is not imported yet can only be the thing if module and attribute say so.
-        home = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
+        # A built-in thing that is not imported yet is compared by where it is defined.
+        defined_at = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
         for name, entry in self._entries.items():
             if name in self._things:
                 if self._things[name] is thing:
                     return name
-            elif (entry.module, entry.attribute) == home:
+            elif (entry.module, entry.attribute) == defined_at:
                 return name
         return None
 
@@ -183,9 +185,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
     def _refuse_taken(self, entry: Entry) -> None:
         known = self._entries.get(entry.name)
-        # A module that is imported again, or a cell of a notebook that is run again.
-        again = known and (known.place == entry.place or known.module == entry.module == "__main__")
-        if known and not again:
+        # A module may be imported again, and a notebook's cell be run again.
+        rerun = known and (known.place == entry.place or known.module == entry.module == "__main__")
+        if known and not rerun:
             raise UsageError(
                 f"{entry.place}: each {self.kind} must have a name of its own. Received: "
                 f"{entry.name!r}, which {known.place} has registered. Choose another name."
@@ -202,7 +204,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             ) from error
 
 
-def added() -> list[tuple[str, Entry]]:
+def entries_of_plugins() -> list[tuple[str, Entry]]:
     """Returns what modules outside tfasr have registered: the kind and the entry of each name."""
     return [
         (registry.kind, entry)

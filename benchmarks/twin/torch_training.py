@@ -30,7 +30,7 @@ from tfasr.training.build import check_splits
 from tfasr.training.comparability import comparability
 from tfasr.training.experiment import Experiment
 from tfasr.training.from_gin import load_config
-from tfasr.training.run_folder import booked, claim_run_folder, record_sources
+from tfasr.training.run_folder import claim_run_folder, record_run_stop, record_sources
 from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors
 from twin.torch_model import TorchTwin
 from twin.torch_optimizer import torch_adadelta
@@ -71,7 +71,7 @@ def train_twin(
         for name, text in (gin_texts or {}).items():
             (run_dir / name).write_text(text, encoding="utf-8")
         record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
-        with UtilisationSampler(run_dir), booked(ledger):
+        with UtilisationSampler(run_dir), record_run_stop(ledger):
             return _TwinRun(experiment, run_dir, ledger, splits, alphabet).train()
     finally:
         ledger.close()

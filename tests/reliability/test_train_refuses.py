@@ -113,7 +113,7 @@ def test_what_cannot_be_trained_is_refused_by_a_dry_run(refused, shards, tmp_pat
 def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
     tfasr, run_dir, shards, kept
 ):
-    """The newest readable one is gone on from, the best at last, and else the run begins anew."""
+    """A run resumes from the newest readable checkpoint, else the best one, else from step 0."""
     unfinished(run_dir)
     folder = run_dir / "checkpoints"
     saved = sorted(folder.glob("step-*.npz"))
@@ -131,7 +131,7 @@ def test_damaged_checkpoints_are_set_aside_and_nothing_newer_is_pruned(
     if kept == "none":
         assert begun["resumed_from_step"] is None
         assert "no checkpoint that can be read: resuming from step 0" in ended.err
-        assert "Lost, and booked as lost work: 1" in ended.err
+        assert "Counted as lost work: 1" in ended.err
     else:
         steps = [int(path.stem.split("-")[1]) for path in saved]
         assert begun["resumed_from_step"] == steps[0 if kept == "one" else 1]

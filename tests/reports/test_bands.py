@@ -10,7 +10,7 @@ from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spr
 from tfasr.analysis.groups import configuration, group_results, named_groups
 from tfasr.analysis.names import merged_targets
 from tfasr.analysis.question import ask
-from tfasr.analysis.report import analyse_run, compare
+from tfasr.analysis.report import analyse_run, make_report
 from tfasr.display.chart import Area, Line, Points, Rects, Rule
 from tfasr.reports.figures.registry import report_charts
 from tfasr.tta.load import load_run
@@ -21,7 +21,7 @@ def analysed(*run_dirs):
     targets = merged_targets(log.targets for log in logs)
     question = ask(targets, over_time=True)
     runs = [analyse_run(log, question) for log in logs]
-    return compare(named_groups(runs, [configuration(log) for log in logs]), question)
+    return make_report(named_groups(runs, [configuration(log) for log in logs]), question)
 
 
 def charts(report):

@@ -5,7 +5,7 @@ from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.analysis.facts import epoch_seconds, mean_utilisation
 from tfasr.analysis.groups import group_results
 from tfasr.analysis.question import ask
-from tfasr.analysis.report import analyse_run, compare
+from tfasr.analysis.report import analyse_run, make_report
 from tfasr.commands.report import report
 from tfasr.reports.tables.paper import paper_tables
 from tfasr.tta.load import load_run
@@ -34,7 +34,7 @@ def write_files(run_dir, system=SYSTEM):
 def tables_of(*run_dirs, targets=(("cer", 0.1),)):
     question = ask(targets, beside=POLICIES.values())
     runs = [analyse_run(load_run(path), question) for path in run_dirs]
-    made = compare(runs, question)
+    made = make_report(runs, question)
     return {table.name: table for table in paper_tables(made, group_results(made))}
 
 

@@ -85,7 +85,7 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
             systems.append(_system(source.name, path, _notes(source, path)))
     if not systems:
         raise UsageError(" ".join(notes) or "Errors must be those of a run or a file.")
-    comparisons = [_compare(systems[0], other) for other in systems[1:]]
+    comparisons = [_paired(systems[0], other) for other in systems[1:]]
     return ErrorReport(systems, comparisons, worst, notes)
 
 
@@ -130,7 +130,7 @@ def _epoch(path: Path) -> int:
     return int(digits) if digits.isdigit() else 0
 
 
-def _compare(first: System, other: System) -> PairedComparison | str:
+def _paired(first: System, other: System) -> PairedComparison | str:
     try:
         return compare_pairs(first.scored, other.scored)
     except UsageError as error:

@@ -9,7 +9,7 @@ from tfasr.analysis.charges import Machines
 from tfasr.analysis.groups import named_groups
 from tfasr.analysis.names import distinct_names, merged_targets
 from tfasr.analysis.question import Question
-from tfasr.analysis.report import Report, compare
+from tfasr.analysis.report import Report, make_report
 from tfasr.analysis.workers import Task, analyse_all, processes_for
 from tfasr.errors import UsageError
 from tfasr.tta.load import read_targets
@@ -72,7 +72,7 @@ def load_report(
     if not analysed:
         raise UsageError(" ".join(notes))
     grouped = named_groups(analysed, configurations)
-    return compare(grouped, question, notes=notes)
+    return make_report(grouped, question, notes=notes)
 
 
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:

@@ -1,4 +1,4 @@
-"""Everything a report says about its runs, computed once, before it is written in any form."""
+"""The numbers of a report, computed once for all its tables, figures and files."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,15 +23,17 @@ from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sust
 
 @dataclass(frozen=True)
 class TargetResult:
-    """A run and one target.
+    """When a run met a target, and what it spent until then.
 
     Attributes:
-        tta: when the run met the target, on the report's policy's clock.
-        bracket: between which evaluations that lies.
-        until_s: seconds by interval from the run's beginning until then, or None where never.
-        parts: what the time is made of on the paper's clock; None where never, or where the
+        tta: the time to the target, on the clock of the report's policy.
+        bracket: the evaluations between which the true time lies.
+        until_s: seconds by interval from the run's beginning to the target; None if it was not
+            met.
+        parts: the factors of the time on the paper's clock; None if the target was not met or the
             log has no steps.
-        by_policy_s: seconds under each policy, each with its own window; {} unless asked for.
+        by_policy_s: seconds to the target under each of ``Question.beside``, each with its own
+            window; None where not met.
     """
 
     tta: TimeToAccuracy
@@ -46,17 +48,20 @@ class RunAnalysis:
     """What a report says about one run.
 
     Attributes:
-        name: distinct within the report.
+        name: unique within the report.
         group: the name of the group of runs of one configuration that it belongs to.
         path: the run's folder.
         results: one for each of the report's targets, in their order.
         intervals_s: seconds by interval of the whole run.
-        throughput: the steady speed.
-        curves: evaluations by metric on the policy's clock, of the metrics that were evaluated.
-        series: what its steps say over time; None unless asked for.
-        comparability: what makes the results comparable, None where not stated.
-        config: gin's text, None where it was not saved.
-        notes: what a reader has to know about the run.
+        throughput: utterances and seconds of audio per second in steady steps.
+        curves: the evaluations of each metric on the policy's clock; no metric without any.
+        series: loss and throughput over time; None unless ``Question.over_time``.
+        comparability: split, text, decoder and all else in which comparable runs agree; None if
+            the log does not say.
+        config: the text of its gin configuration; None if it was not saved.
+        status: "success", or how the run ended otherwise.
+        sessions: how many processes trained it, one after the other.
+        notes: sentences that a reader of its results must know.
         facts: the machine, what was trained, how long an epoch takes.
         charges: cost and energy; None unless asked for.
     """
@@ -90,13 +95,14 @@ class RunAnalysis:
 
 @dataclass(frozen=True)
 class Report:
-    """The runs of a report, and how they stand to the first one.
+    """The runs of a report, and whether each may be compared with the first.
 
     Attributes:
         runs: in the order given.
-        question: what was asked of them, with the targets that the runs set where none were.
-        differences: for each run, what keeps it from being compared with the first.
-        notes: what a reader has to know about the report as a whole.
+        question: what was asked; its targets are those of the runs where none were asked for.
+        differences: for each run, in what it differs from the first so that a comparison would
+            mislead.
+        notes: sentences that a reader of the whole report must know.
     """
 
     runs: list[RunAnalysis]
@@ -111,12 +117,12 @@ class Report:
 
     @property
     def policy(self) -> Policy:
-        """Whose clock and rule the runs are measured by."""
+        """The policy whose clock and rule all times are read by."""
         return self.question.policy
 
     @property
     def window(self) -> int:
-        """The evaluations whose median must meet a target."""
+        """Over how many evaluations the median must meet a target."""
         return self.question.own_window
 
     @cached_property
@@ -125,11 +131,11 @@ class Report:
         return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
-        """Whether the run of that index is refused a comparison with the first one."""
+        """Whether the run at that index must not be compared with the first one."""
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
-        """Returns a run's time to a target over the first run's; None where there is no such."""
+        """Returns a run's time to a target over the first run's; None without two such times."""
         first = self.runs[0].results[target].tta.seconds
         own = self.runs[index].results[target].tta.seconds
         if self.refused(index) or first is None or own is None or first <= 0:
@@ -148,12 +154,12 @@ def eval_s(intervals_s: Mapping[str, float]) -> float:
 
 
 def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
-    """Returns what a report says about a run; the run itself can be let go afterwards.
+    """Returns what a report says about a run, without a reference to the run itself.
 
     Args:
-        run: the run.
-        question: what is asked, with its targets.
-        group: the name of the group it belongs to; its own by default.
+        run: the run, with all its events.
+        question: what is asked; its targets are the ones that are looked at.
+        group: the name of the run's group; its own name by default.
     """
     metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in question.targets)])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -183,27 +189,27 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
     by_policy: dict[str, float | None] = {}
     for other in question.beside:
         curve = run.accuracy_curve(metric, other)
-        found = first_sustained(curve, value, metric=metric, window=other.window)
-        by_policy[other.name] = found.seconds
+        under_other = first_sustained(curve, value, metric=metric, window=other.window)
+        by_policy[other.name] = under_other.seconds
     until_s = parts = None
     if tta.reached:
         readings = clock.readings(run.timeline, metric)
-        index = next(one.index for one in readings if one.epoch == tta.epoch)
+        index = next(reading.index for reading in readings if reading.epoch == tta.epoch)
         elapsed_s = run.timeline.elapsed_s[index]
         until_s = run.intervals_until(elapsed_s)
-        # Logs of other makers need not have steps to decompose by.
+        # Logs of other benchmarks may hold no steps, without which there are no factors.
         with suppress(ValueError):
             parts = parts_until(run.timeline, elapsed_s)
     return TargetResult(tta, bracket(points, value, window=window), until_s, parts, by_policy)
 
 
-def compare(
+def make_report(
     runs: Sequence[RunAnalysis], question: Question, *, notes: Sequence[str] = ()
 ) -> Report:
-    """Returns the report on runs whose ``results`` are those of the question's targets."""
-    found = [differences(runs[0].comparability, run.comparability) for run in runs]
+    """Returns the report on runs that were analysed for the question's targets."""
+    of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
-    for run, differing in zip(runs, found, strict=True):
+    for run, differing in zip(runs, of_runs, strict=True):
         if differing and question.force:
             notes.append(
                 f"{run.name} is compared with {runs[0].name} by force: they differ in "
@@ -216,7 +222,7 @@ def compare(
             )
     if not question.targets:
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
-    return Report(list(runs), question, found, notes)
+    return Report(list(runs), question, of_runs, notes)
 
 
 def _notes(run: Run, evaluated: bool) -> list[str]:
@@ -233,16 +239,16 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     missing = run.fact("missing_compiled_parts")
     if isinstance(missing, list) and missing:
         parts = ", ".join(map(str, missing))
-        notes.append(f"compiled parts were missing ({parts}): it is slower than tfasr is")
+        notes.append(f"compiled parts were missing ({parts}): the run was slower than with them")
     return notes + _shared_notes(run.fact("shared_with_training"))
 
 
 def _shared_notes(shared: Any) -> list[str]:
-    """Returns what a run's ledger says of utterances and speakers that both splits hold."""
+    """Returns notes on utterances and speakers that are in both splits, by the run's ledger."""
     notes = []
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None
         if isinstance(count, int) and count > 0:
-            whole = shared.get(f"of_{what}")
-            notes.append(f"{count} of {whole} {what} of the validation split are trained on too")
+            total = shared.get(f"of_{what}")
+            notes.append(f"{count} of {total} {what} of the validation split are trained on too")
     return notes

@@ -1,4 +1,4 @@
-"""What a workload of ``tfasr bench`` is, what it is told, what it returns, and which there are."""
+"""The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the registry."""
 
 import ast
 import importlib.util
@@ -34,26 +34,27 @@ class BenchConfig:
     fraction: float = 1.0
 
     def check(self) -> None:
-        """Raises ValueError for a fraction of nothing; the name is checked by `find_workload`."""
+        """Raises ValueError for a fraction not in 0..1; `find_workload` checks the name."""
         require(0 < self.fraction <= 1, self, "fraction", "above 0 and at most 1")
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a workload is told beside its configs.
+    """What a workload is given besides its configs; each workload uses what concerns it.
 
     Attributes:
-        backend: Keras's backend, which runs already.
+        backend: Keras's backend, already chosen in this process.
         fraction: share of the data to run.
-        corpus_dir: recordings to use where the workload can, or None for synthetic data.
-        out: a folder for what is more than tables, JSON and figures, or None to leave that out.
-        run_dir: a trained run to evaluate where the workload can, or None.
-        split: the prepared split to evaluate it on.
-        shard_dir: where that is; None for the run's own.
+        corpus_dir: recordings to use instead of synthetic data; None for synthetic data.
+        out: a folder for further files, such as a trained run; None where nothing is kept. Tables,
+            JSON and figures of the `Result` are written by the caller.
+        run_dir: a trained run to evaluate, or None.
+        split: the prepared split to evaluate the run on.
+        shard_dir: the folder of that split; None for the shards that the run was trained on.
         checkpoint: of the run: "best" (by validation CER), "last", or a file.
         log_probs: a file of log-probabilities to decode, or None.
-        save_log_probs: a file that gets a run's log-probabilities, or None.
-        lexicon: a file with a word a line; None for the run's own.
+        save_log_probs: a file to which the run's log-probabilities are written, or None.
+        lexicon: a file with one word per line; None for the run's own lexicon.
     """
 
     backend: str = "tensorflow"
@@ -74,10 +75,10 @@ class Result:
     """What a workload measured.
 
     Attributes:
-        tables: to be read by a person.
-        values: the same for a program, as JSON values; None is what could not be told.
-        warmup_steps: steps that were run and left out of every figure.
-        figures: by file name without its suffix; each is drawn only where it is written.
+        tables: the results for a reader.
+        values: the results for a program, as JSON values; None for what could not be measured.
+        warmup_steps: how many steps were run first and left out of all results.
+        figures: functions that draw, by file name without its suffix; called only with ``--out``.
     """
 
     tables: Sequence[Table]
@@ -88,17 +89,18 @@ class Result:
 
 @dataclass(frozen=True)
 class Workload:
-    """Something that is measured: what it is configured by, where it can run, and how.
+    """Something that ``tfasr bench`` measures.
 
     Attributes:
-        run: is given a config of each type in their order, then the `Context`; returns the
-            `Result`, or yields one that grows with each measurement, so that none is lost.
-        config_types: config classes that its presets may bind. In the place of `ModelConfig` it is
-            given the config of the model that this names, with its sizes.
-        backends: Keras's backends that it can run on, in a process of its own. Empty for a
-            workload that starts processes itself, each on the backend that it wants.
-        flat: whether its values stand in ``results.json`` beside the description of the machine
-            instead of under "results".
+        run: called with one config of each of ``config_types``, in that order, then the `Context`.
+            It returns a `Result`, or yields growing ones, so that what was measured before a
+            failure is kept.
+        config_types: config classes that its presets may bind. For `ModelConfig`, ``run`` is given
+            the config of the model that ``ModelConfig.name`` names.
+        backends: Keras's backends that it can run on; it runs in a process of its own. Empty for a
+            workload that runs in this process and starts others itself.
+        flat: whether its values are at the top level of ``results.json``, beside the description
+            of the machine, instead of under "results".
     """
 
     run: Callable[..., Result | Iterator[Result]]
@@ -110,9 +112,9 @@ class Workload:
 def _check(workload: Workload) -> None:
     if not isinstance(workload, Workload) or not callable(workload.run):
         raise TypeError(f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}")
-    strange = [name for name in workload.backends if name not in BACKENDS]
-    if strange:
-        raise ValueError(f"its backends must be of {BACKENDS}. Received: {strange}")
+    unknown = [name for name in workload.backends if name not in BACKENDS]
+    if unknown:
+        raise ValueError(f"its backends must be among {BACKENDS}. Received: {unknown}")
 
 
 WORKLOADS: Registry[Workload] = Registry(
@@ -131,14 +133,14 @@ WORKLOADS: Registry[Workload] = Registry(
 )
 """Every workload by the name that ``BenchConfig.workload`` is bound to.
 
-A module of one's own adds one: ``WORKLOADS.register("sorting", Workload(run, (SortingConfig,)))``.
+A module of your own adds one: ``WORKLOADS.register("sorting", Workload(run, (SortingConfig,)))``.
 """
 
 
 def purpose(name: str) -> str:
-    """Returns what a workload measures: the first line of its module's description.
+    """Returns what a workload measures: the first line of its module's docstring.
 
-    A module that is not loaded is read, not imported: an import would load Keras.
+    The file of a module that is not imported yet is parsed instead: an import would load Keras.
     """
     module = WORKLOADS.entry(name).module
     if module in sys.modules:
@@ -153,7 +155,7 @@ def find_workload(name: str) -> Workload:
     """Returns a workload.
 
     Raises:
-        UsageError: if there is none of that name; it lists those there are.
+        UsageError: if there is none of that name; it lists the known ones.
     """
     if name not in WORKLOADS:
         raise UsageError(

@@ -1,9 +1,9 @@
-"""What a figure shows, described once: marks in panels, whoever draws them.
+"""A figure described as data: marks in panels, independent of what draws them.
 
 A chart is drawn as a PNG and an SVG by `tfasr.display.pictures` and on a page by its script; both
 read the one specification that `tfasr.display.vega` makes of it. Panels stand one above the other,
-or in several columns. Coordinates are the data's own; rows of bars are numbered 0, 1, 2 and named
-by their axis, see `rows_axis`.
+or in several columns. Coordinates are in the units of the data; rows of bars are numbered 0, 1, 2
+and named by their axis, see `rows_axis`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,13 @@ SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What all marks have.
+    """What all kinds of marks have in common.
 
     Attributes:
-        series: the entry of the legend that it belongs to; marks of one series are hidden and
-            shown together. "" stands in no legend.
+        series: its entry in the legend, by which all marks of the series are hidden and shown
+            together; "" for none.
         colour: "#rrggbb"; `INK` is the page's own text colour.
-        texts: what is said of each place to whoever points at it; None says x and y.
+        texts: the tooltip of each point; None for tooltips of x and y.
     """
 
     series: str = ""
@@ -34,7 +34,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Mark):
-    """A line through places; a value that is not finite breaks it. ``dash``: one of `DASHES`."""
+    """A line through points; a value that is not finite breaks it. ``dash``: one of `DASHES`."""
 
     x: Numbers
     y: Numbers
@@ -87,9 +87,9 @@ class Segments(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Mark):
-    """A dashed line across the whole panel at a value of ``axis``, "x" or "y", and its label.
+    """A line across the whole panel at a value of ``axis``, "x" or "y", with a label.
 
-    The label of a value of y stands on the right of the panel.
+    The label of a value of y is at the right end of the line.
     """
 
     value: float
@@ -100,9 +100,9 @@ class Rule(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Labels(Mark):
-    """Words beside places. ``align``: "left" begins there, "right" ends there, or "center".
+    """Text at points. ``align``: the point is at the text's "left", "right" or "center".
 
-    ``size`` is the font's and ``dy`` how much lower than the place they stand, both in pixels.
+    ``size`` is the font's, ``dy`` the distance of the text below its point, both in pixels.
     """
 
     x: Numbers
@@ -119,12 +119,12 @@ class Axis:
 
     Attributes:
         label: with its unit.
-        log: whether it is logarithmic; what is not positive has no place on it then.
-        limits: the ends, the first at the left or at the bottom; None covers what is drawn.
-        ticks: values that are labelled; None leaves it to the drawing.
-        tick_labels: of ``ticks``, where they are not numbers.
-        grid: whether lines go through the panel at ticks.
-        choose: whether a reader may choose between a linear and a logarithmic scale.
+        log: whether it is logarithmic; values that are not positive are then not drawn.
+        limits: the values at both ends, first the left or lower one; None fits the data.
+        ticks: the values with a label; None for an automatic choice.
+        tick_labels: texts for ``ticks``; None for the numbers themselves.
+        grid: whether a line crosses the panel at each tick.
+        choose: whether a reader of the page can switch between a linear and a logarithmic scale.
         label_angle: degrees by which the labels of ticks are turned.
     """
 
@@ -157,9 +157,10 @@ class Chart:
         name: of its files: lower case, digits, "_", "-" and ".".
         caption: a sentence without its full stop.
         panels: what is drawn, from the top.
-        views: the same over other horizontal axes, by what they are over; a reader of the page
-            chooses, and ``panels`` are the first choice.
-        wide: whether it takes a page's whole width.
+        views: the same panels over each of several horizontal axes, by the axis's name, such as
+            "minutes"; a reader of the page switches between them. ``panels`` is one of them and
+            shown first. {} without a choice.
+        wide: whether it takes the page's whole width.
         columns: how many panels stand side by side.
         width: of each panel, in pixels.
     """
@@ -174,15 +175,15 @@ class Chart:
 
     def series(self) -> dict[str, Mark]:
         """Returns the legend's entries in order, each with the first mark of its series."""
-        found: dict[str, Mark] = {}
+        entries: dict[str, Mark] = {}
         for panel in self.panels:
             for mark in panel.marks:
-                # An area shows how far a line spreads: the line is the better sample.
+                # An area is the spread around a line, and the legend shows the line.
                 if mark.series and (
-                    mark.series not in found or isinstance(found[mark.series], Area)
+                    mark.series not in entries or isinstance(entries[mark.series], Area)
                 ):
-                    found[mark.series] = mark
-        return found
+                    entries[mark.series] = mark
+        return entries
 
 
 def rows_axis(names: Sequence[str]) -> Axis:

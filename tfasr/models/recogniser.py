@@ -1,7 +1,7 @@
 """What a model must offer to be trained, timed, decoded and exported, and the models by name.
 
-Everything outside this package knows a model by its registered config alone, see
-`RecogniserConfig`; whatever a config does not tell has a measured or cautious default here.
+Code outside `tfasr.models` uses a model through its registered config alone, see
+`RecogniserConfig`. What a config leaves out has a measured or cautious default in this module.
 """
 
 import hashlib
@@ -22,25 +22,29 @@ _MOST_FRAMES = 4096
 class RecogniserConfig(Protocol):
     """A config class that `MODELS` may hold: the sizes of a model, and how to make it.
 
-    A class of one's own is decorated with `tfasr.config.config_class` (below ``MODELS.register``),
-    so that its fields have checked types, gin names and a place in ``experiment.json``.
+    Decorate your own class with `tfasr.config.config_class` (below ``MODELS.register``): that
+    checks the types of its fields, gives them gin names and saves them in ``experiment.json``.
 
-    These may be left out, see the functions of this module for what is done without them:
+    Optional methods; the functions of this module say what is assumed without them:
 
     - ``flops(num_features, num_classes, frames, *, training) -> int``: floating-point operations
       of one utterance, forward, or in training forward and backward.
     - ``step_bytes(num_features, parameters, batch, frames) -> int``: an estimate of the memory of
       a process that trains on such batches.
-    - ``least_parameters(num_features, num_classes) -> int``: about how many weights, never more.
-    - ``can_stream -> bool``: whether logits never depend on later frames than their own.
+    - ``least_parameters(num_features, num_classes) -> int``: a close lower bound of the number of
+      weights, known without building the model.
     - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number,
       cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss
       and the update.
     - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
-    - ``keeps_momentum -> bool``: whether its batch normalisations keep the momentum they were made
+    - ``portable() -> RecogniserConfig``: the same model, with the same variables, built only from
+      operations that exporters support.
+
+    Optional too, each a property or a field, not a method:
+
+    - ``can_stream: bool``: whether no logit depends on later frames.
+    - ``keeps_momentum: bool``: whether its batch normalisations keep the momentum they were made
       with (True) or all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
-    - ``portable() -> RecogniserConfig``: the same model, with the same variables, of operations
-      that exporters know.
     """
 
     def make(self, num_features: int, num_classes: int, *, seed: int, dtype: str | None) -> Any:
@@ -48,10 +52,9 @@ class RecogniserConfig(Protocol):
 
         ``call(features, lengths, training=False)`` is given float ``(batch, frames,
         num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
-        logits ``(batch, output frames, num_classes)``, as many output frames as `output_lengths`
-        says for all the frames; those of padded frames are never looked at. It may have a property
-        ``kernels``, a set of what computed its recurrence, and a method ``stages``, see
-        `tfasr.models.stages`.
+        logits ``(batch, output_lengths(frames), num_classes)``; those of padded frames are
+        ignored. It may have a property ``kernels``, the names of the implementations that computed
+        its recurrence, and a method ``stages``, see `tfasr.models.stages`.
 
         Args:
             num_features: features per frame.
@@ -61,12 +64,16 @@ class RecogniserConfig(Protocol):
         """
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns the output frames of so many feature frames: for an int, an array, a tensor."""
+        """Returns the number of output frames for numbers of feature frames.
+
+        Args:
+            lengths: feature frames: an int, an array or a tensor; the result is of the same kind.
+        """
 
 
 _REQUIRED = {
     "make": "make(num_features, num_classes, *, seed, dtype), which returns a keras.Model",
-    "output_lengths": "output_lengths(lengths), the output frames of so many feature frames",
+    "output_lengths": "output_lengths(lengths), the number of output frames for feature frames",
 }
 
 
@@ -141,7 +148,7 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
     name = (source or {}).get("name", DEFAULT_MODEL)
     if name not in MODELS:
         module = source["module"]
-        remedy = f"Add --import {module}, or import {module} before."
+        remedy = f"Add --import {module}, or import {module} first."
         if module == "__main__":
             remedy = "It was defined in a script or notebook: put it into a module and import that."
         raise UsageError(
@@ -164,10 +171,10 @@ def output_frames(config: RecogniserConfig, frames: int) -> int:
 
 
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
-    """Returns what tells whether two models leave an utterance equally many output frames.
+    """Returns a value that is equal for two models if `output_lengths` is the same for both.
 
-    That is kernel and stride of the valid convolution that leaves as many, as every stack of
-    convolutions and poolings has one; or else a hash of the output lengths.
+    A stack of convolutions and poolings has as many output frames as one unpadded convolution:
+    its kernel and stride are returned. For other models: a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -197,18 +204,18 @@ def model_flops(
         num_classes: classes, the blank included.
         batch: utterances.
         frames: feature frames to which they are padded.
-        training: whether to count the backward pass, too; the optimizer is never counted.
+        training: whether to count the backward pass too; the optimizer is never counted.
     """
     if not hasattr(config, "flops"):
         return None
-    of_one = config.flops(num_features, num_classes, frames, training=training)
-    return None if of_one is None else batch * of_one
+    per_utterance = config.flops(num_features, num_classes, frames, training=training)
+    return None if per_utterance is None else batch * per_utterance
 
 
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    """Returns about what a process holds that trains on such batches; None if it must be tried.
+    """Returns an estimate of a training process's memory; None if only a trial can tell.
 
     Args:
         config: of the model.
@@ -223,7 +230,7 @@ def estimated_step_bytes(
 
 
 def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
-    """Returns about how many weights a model has, never more; None if it does not tell unbuilt."""
+    """Returns a close lower bound of a model's weights; None where the config does not tell."""
     if not hasattr(config, "least_parameters"):
         return None
     return config.least_parameters(num_features, num_classes)
@@ -248,5 +255,8 @@ def portable(config: RecogniserConfig) -> RecogniserConfig:
 
 
 def kernels(model: Any) -> set[str]:
-    """Returns what computed a model's recurrence; empty before a call, or if it does not tell."""
+    """Returns which implementations computed a model's recurrence.
+
+    Empty before the model's first call, or where it does not tell.
+    """
     return set(getattr(model, "kernels", ()))

@@ -1,4 +1,4 @@
-"""Each epoch's batches, the next epoch's begun while this one's weights are evaluated."""
+"""Each epoch's batches; the next epoch's are prefetched during an evaluation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +12,10 @@ from tfasr.training.loop import Hook
 
 
 class EpochBatches(Hook):
-    """Makes each epoch's iterator, and as a hook before the evaluation begins the next one's.
+    """Creates each epoch's iterator; as a hook, it starts the next epoch's before an evaluation.
 
-    An epoch's first batch needs a shuffle buffer's worth of records read: 0.24 s of AN4. Begun
-    before an evaluation they are there after it.
+    An epoch's first batch is there only when the shuffle buffer is full (0.24 s with AN4). Started
+    before an evaluation, the buffer fills meanwhile.
 
     Args:
         source: of the training split.
@@ -29,23 +29,23 @@ class EpochBatches(Hook):
         self._source = source
         self._training = training
         self._strategy = strategy
-        self._begun: tuple[tuple[int, int], Iterator[Batch]] | None = None
+        self._prefetched: tuple[tuple[int, int], Iterator[Batch]] | None = None
 
     def on_epoch_trained(self, epoch: int) -> None:
-        """Begins the next epoch."""
+        """Starts to read the next epoch's batches."""
         if epoch < self._training.epochs:
             following = TrainingState(epoch=epoch + 1)
-            self._begun = _position(following), iter(self.dataset(following))
+            self._prefetched = _position(following), iter(self.dataset(following))
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
-        """Returns the batches that remain of a state's epoch; they are being read from now on."""
-        begun, self._begun = self._begun, None
-        if begun and begun[0] == _position(state):
-            return begun[1]
+        """Returns the batches that remain of a state's epoch, and starts to read them."""
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched and prefetched[0] == _position(state):
+            return prefetched[1]
         return iter(self.dataset(state))
 
     def dataset(self, state: TrainingState) -> Any:
-        """Returns what remains of a state's epoch, distributed over replicas; nothing is read."""
+        """Returns what remains of a state's epoch, over all replicas; nothing is read yet."""
         replicas = self._training.num_replicas
         batches = self._source.training(self._training.seed, *_position(state), replicas)
         if replicas == 1:

@@ -1,4 +1,4 @@
-"""The training loop: epochs of timed steps, and hooks that are called between them."""
+"""The training loop: epochs of timed steps, with hooks called at fixed points between them."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +15,8 @@ class RunProgress:
 
     Attributes:
         state: where the run stands.
-        stop_requested: set by a hook, it ends the epoch after the current step, and training after
-            the epoch.
+        stop_requested: a hook sets it to end training: no further step is taken, the epoch is
+            still evaluated, and no further epoch begins.
     """
 
     def __init__(self, state: TrainingState):
@@ -29,56 +29,57 @@ class RunProgress:
 
 
 class Hook:
-    """What is done beside the steps of a training; by default nothing.
+    """What a run does between its training steps. Every method does nothing by default.
 
-    The hooks of a run are called in their order: all of them for one occasion, then all for the
-    next. What raises in one of them ends the run.
+    At each point all hooks of the run are called in the order of their list. An exception that a
+    hook raises ends the run.
     """
 
     def on_train_begin(self) -> None:
-        """Is called once, before the first epoch."""
+        """Called once in each session, before its first epoch."""
 
     def on_epoch_begin(self, epoch: int) -> None:
-        """Is called before an epoch's first step, and before what is left of a resumed one."""
+        """Called before an epoch's first step, or its remaining steps where a run is resumed."""
 
     def on_step_begin(self) -> None:
-        """Is called before a batch is fetched; once more at the end of the data."""
+        """Called before each attempt to fetch a batch, also the last one, which finds none."""
 
     def on_step(self, step: StepResult) -> None:
-        """Is called after each step."""
+        """Called after each step."""
 
     def on_epoch_trained(self, epoch: int) -> None:
-        """Is called after an epoch's last step: to save and to evaluate it."""
+        """Called after an epoch's last step; checkpoint and evaluation happen here."""
 
     def on_epoch_end(self, epoch: int) -> None:
-        """Is called after the evaluation, or while its hypotheses are being decoded."""
+        """Called when the evaluation is done, or has yet to decode where decoding overlaps."""
 
     def on_train_end(self) -> None:
-        """Is called once, after the last epoch of a run that came to its end."""
+        """Called once, after the last epoch; not where an error or a signal ended the run."""
 
     def close(self) -> None:
-        """Is called last, however the run ended."""
+        """Called last, however the run ended."""
 
 
 def train_epochs(
     take_step: Callable[[Iterator[Batch]], StepResult | None],
-    batches_of: Callable[[TrainingState], Iterator[Batch]],
+    remaining_batches: Callable[[TrainingState], Iterator[Batch]],
     progress: RunProgress,
     hooks: Sequence[Hook],
     ledger: Ledger,
     epochs: int,
 ) -> None:
-    """Trains from where a run stands to its end.
+    """Trains from where a run stands to its last epoch.
 
-    Closing the hooks is left to the caller.
+    The loop itself changes no state: the hook `BookSteps` counts the steps, and `EvaluateEpoch`
+    moves on to the next epoch. Closing the hooks is left to the caller.
 
     Args:
         take_step: trains on an iterator's next batch; returns None where there is none.
-        batches_of: returns the batches that remain of a state's epoch.
-        progress: the run's; hooks move it on.
+        remaining_batches: returns the batches of the state's epoch that are still to be trained on.
+        progress: the run's state, which the hooks keep current.
         hooks: called in this order.
         ledger: gets the beginning and end of each epoch.
-        epochs: the last one's number.
+        epochs: the number of the last epoch.
     """
     for hook in hooks:
         hook.on_train_begin()
@@ -87,8 +88,9 @@ def train_epochs(
         ledger.start("epoch", epoch_num=epoch)
         for hook in hooks:
             hook.on_epoch_begin(epoch)
-        if not progress.state.epoch_trained:  # else a crash came between training and evaluation
-            batches = batches_of(progress.state)
+        # A resumed epoch may lack its evaluation alone: the session before was killed during it.
+        if not progress.state.epoch_trained:
+            batches = remaining_batches(progress.state)
             while not progress.stop_requested:
                 for hook in hooks:
                     hook.on_step_begin()

@@ -37,13 +37,13 @@ from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
 from tfasr.training.interruption import RunInterruptedError
 
-# What may be there before the first step; a start that comes to none takes it away again.
+# What is written before the first step; a run that fails before it removes these again.
 _WRITTEN_AT_START = (
     *(HEARTBEAT_FILE, EXPERIMENT_FILE, RUN_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE),
     PLUGINS_FILE,
     *(GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, CPU_FILE, GPU_FILE, ENERGY_FILE),
 )
-# What a killed process was writing, by folder.
+# Files that a killed process had not finished writing, by folder.
 _PARTIAL = (
     (".", tuple(name + PARTIAL_SUFFIX for name in _WRITTEN_AT_START)),
     (CHECKPOINTS_FOLDER, ("step-*" + PARTIAL_SUFFIX, BEST_CHECKPOINT + PARTIAL_SUFFIX)),
@@ -55,11 +55,11 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Claim:
-    """What may be written into a run folder.
+    """A run folder that this process alone may write.
 
     Attributes:
-        session: the number of the process that goes on: 0 where the run begins.
-        history: of a run that is finished, its epochs' metrics; nothing may be written then.
+        session: this session's number; 0 where the run begins.
+        history: each epoch's metrics where the run is finished: nothing may be written then.
     """
 
     session: int
@@ -72,7 +72,7 @@ def own_run_folder(
 ) -> Iterator[Claim]:
     """Makes a folder this process's own while the block runs, before anything is written into it.
 
-    A block that fails before the run's training began leaves the folder as it was found.
+    If the block fails before training began, the folder is left as it was.
 
     Args:
         run_dir: the run's folder; made where it is missing.
@@ -93,7 +93,7 @@ def own_run_folder(
     try:
         with locked(run_dir / LOCK_FILE, held):
             if (run_dir / EVENTS_FILE).exists() and not _has_begun(run_dir):
-                log.info("%s holds a start that never came to training; it begins anew.", run_dir)
+                log.info("%s holds a run that ended before training; it starts over.", run_dir)
                 _remove_start(run_dir)
             session = claim_run_folder(run_dir, experiment, resume)
             history = finished_history(run_dir) if session else None
@@ -114,24 +114,24 @@ def own_run_folder(
 
 
 def _has_begun(run_dir: Path) -> bool:
-    """Whether a run came to the end of its preparations; no time is lost with one that did not."""
+    """Whether a run got as far as training; one that did not can be removed without a loss."""
     if not (run_dir / EVENTS_FILE).exists():
         return False
     events = read_events(run_dir)
-    # A ledger that does not begin as a start does is somebody else's, who may have use for it.
+    # A ledger with another first event was not written by `begin_session`: it is kept.
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
 
 def _remove_start(run_dir: Path) -> None:
-    """Removes what a start writes and nothing else; its ledger, which says whose it is, last."""
+    """Removes what is written before training, and nothing else; the ledger goes last."""
     for name in (*_WRITTEN_AT_START, EVENTS_FILE):
         (run_dir / name).unlink(missing_ok=True)
         (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
 
 
 def _remove_partial(run_dir: Path) -> None:
-    """Removes what a killed process was writing."""
+    """Removes files that a killed process had not finished writing."""
     for folder, patterns in _PARTIAL:
         for pattern in patterns:
             for partial in (run_dir / folder).glob(pattern):
@@ -155,17 +155,17 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
     if not all(isinstance(group, dict) for group in saved.values()):
         raise UsageError(f"{run_dir / EXPERIMENT_FILE} must hold an object for each group.")
     then = Experiment.completed(saved)
-    wanted = json.loads(json.dumps(experiment.to_json()))
-    for content in (then, wanted):
-        # Keras numbers the optimizers that a process makes.
+    now = json.loads(json.dumps(experiment.to_json()))
+    for content in (then, now):
+        # Keras adds a number that depends on what else the process has created.
         content["training"]["optimizer"].pop("name", None)
-        # A model stays the same wherever its code lies.
+        # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
     differing = [
-        f"{group}.{name}: {then[group].get(name)!r} then, {wanted[group].get(name)!r} now"
-        for group in wanted
-        for name in wanted[group]
-        if then[group].get(name) != wanted[group].get(name)
+        f"{group}.{name}: {then[group].get(name)!r} then, {now[group].get(name)!r} now"
+        for group in now
+        for name in now[group]
+        if then[group].get(name) != now[group].get(name)
     ]
     if differing:
         raise UsageError(
@@ -194,19 +194,19 @@ def _metadata(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
-    """Refuses other shards than those that the run's ledger books."""
-    booked_shards = last_value(run_dir, "shards")
-    if not isinstance(booked_shards, dict):
+    """Refuses other shards than those that the run's ledger records."""
+    recorded = last_value(run_dir, "shards")
+    if not isinstance(recorded, dict):
         log.warning(
-            "%s was begun by an older tfasr, which booked no hash of its shards: whether these "
-            "are the same is not checked.",
+            "%s was started by an older tfasr, which recorded no hash of its shards: whether "
+            "these are the same cannot be checked.",
             run_dir,
         )
         return
     differing = [
-        f"{split}: {booked_shards.get(split)} then, {shards[split]} now"
+        f"{split}: {recorded.get(split)} then, {shards[split]} now"
         for split in shards
-        if booked_shards.get(split) != shards[split]
+        if recorded.get(split) != shards[split]
     ]
     if differing:
         raise UsageError(
@@ -217,22 +217,22 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
 
 
 def finished_history(run_dir: Path) -> list[dict[str, float]] | None:
-    """Returns the metrics of each epoch of a run that came to its end; None of any other."""
+    """Returns the metrics of each epoch of a finished run; None of any other."""
     events = read_events(run_dir)
     last = next((e for e in reversed(events) if e["key"] in ("run_stop", "session_start")), None)
     if last is None or _metadata(last).get("status") != "success":
         return None
-    found = {
+    by_epoch = {
         _metadata(event).get("epoch_num"): event.get("value")
         for event in events
         if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
     }
     metrics = ("cer", "cer_reference", "wer", "loss")
-    return [{metric: value.get(metric) for metric in metrics} for value in found.values()]
+    return [{metric: value.get(metric) for metric in metrics} for value in by_epoch.values()]
 
 
-def say_resumption(run_dir: Path, step: int | None) -> None:
-    """Logs where a run goes on, and what is lost where no checkpoint of it can be read."""
+def log_resumption(run_dir: Path, step: int | None) -> None:
+    """Logs the step that a run resumes from, or what is lost without a readable checkpoint."""
     if step is not None:
         log.info("resuming from step %d", step)
         return
@@ -243,16 +243,16 @@ def say_resumption(run_dir: Path, step: int | None) -> None:
     ]
     most = max((number for number in steps if isinstance(number, int)), default=0)
     log.warning(
-        "%s has no checkpoint that can be read: resuming from step 0. Lost, and booked as lost "
-        "work: %d steps.",
+        "%s has no checkpoint that can be read: resuming from step 0. Counted as lost work: %d "
+        "steps.",
         run_dir,
         most,
     )
 
 
 @contextlib.contextmanager
-def booked(ledger: Ledger) -> Iterator[None]:
-    """Writes how the run ended, unless it is killed."""
+def record_run_stop(ledger: Ledger) -> Iterator[None]:
+    """Writes ``run_stop`` with its status after the block, unless the process is killed."""
     try:
         yield
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""How a process's part of a run begins in the ledger, and the facts that it books."""
+"""A session's first events in the ledger, and the facts that describe the run."""
 
 import os
 from pathlib import Path
@@ -15,19 +15,22 @@ from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.optimizer.make import inner_optimizer
-from tfasr.training.run_folder import say_resumption
+from tfasr.training.run_folder import log_resumption
 
 
 def begin_session(
     run_dir: Path, ledger: Ledger, splits: dict[str, ShardedSplit], *, own_process: bool
 ) -> Path | None:
-    """Books the session's beginning and returns the checkpoint that it goes on from.
+    """Writes a session's first events and returns the checkpoint to resume from.
 
     Args:
         run_dir: the run's folder.
-        ledger: the run's, at its session's first event.
-        splits: "train" and "validation"; their contents' hashes are booked.
-        own_process: whether the process's age is booked, see `tfasr.training.train.train`.
+        ledger: the run's, without an event of this session yet.
+        splits: "train" and "validation"; the hashes of their contents are recorded.
+        own_process: whether to record the process's age, see `tfasr.training.train.train`.
+
+    Returns:
+        The newest checkpoint that can be read; None for a new run, or where there is none.
     """
     session = ledger.session
     checkpoint = newest_checkpoint(run_dir, set_aside=True) if session else None
@@ -49,7 +52,7 @@ def begin_session(
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_parts())
     if session:
-        say_resumption(run_dir, step)
+        log_resumption(run_dir, step)
     return checkpoint
 
 
@@ -72,7 +75,7 @@ def book_facts(
         splits: "train" and "validation".
         alphabet: of the transcripts.
         lexicon: the words of the training transcripts.
-        more: facts that the caller was given.
+        more: further facts, by the event's key.
         own_momentum: batch normalisations that keep a momentum of their own.
     """
     training = experiment.training

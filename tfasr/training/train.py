@@ -1,4 +1,4 @@
-"""The recipe: builds a model, trains it under its strategy, books every second, resumes."""
+"""`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop."""
 
 import contextlib
 import logging
@@ -50,7 +50,7 @@ from tfasr.training.logs.scalar import ScalarLog
 from tfasr.training.loop import Hook, RunProgress, train_epochs
 from tfasr.training.memory.probe import check_memory
 from tfasr.training.run_clock import RunClock
-from tfasr.training.run_folder import booked, own_run_folder, record_sources
+from tfasr.training.run_folder import own_run_folder, record_run_stop, record_sources
 from tfasr.training.session import begin_session, book_facts
 from tfasr.training.step import TimedStep
 from tfasr.tta.costs.hardware import HardwareConfig
@@ -77,26 +77,27 @@ def train(
     """Trains a model and records the run.
 
     A first SIGTERM or SIGINT lets the current step end, saves a checkpoint and ends the run; a
-    second one works at once, as without tfasr.
+    second one has its usual effect at once, as without tfasr.
 
     Args:
         experiment: what is measured.
         shard_dir: holds the prepared splits "train" and "validation".
         run_dir: gets the ledger, configs, checkpoints and hypotheses; it must hold no run unless
             ``resume`` is set.
-        resume: continues an interrupted run from its newest checkpoint, in the middle of an epoch
-            too, with the batches that remained.
-        gin_texts: files to write beside them, by name: the config as given and as used.
+        resume: continues an interrupted run from its newest checkpoint; in the middle of an epoch,
+            with the batches that remain.
+        gin_texts: text files to write into ``run_dir`` too, by file name: gin's configuration as
+            given and as used.
         hardware: what the machine costs, for the ledger.
-        memory_probe: whether the longest batch is tried or estimated first, see
-            `tfasr.training.memory.probe.check_memory`.
-        log_to: of `tfasr.training.logs.registry.LOGS`, such as "tensorboard": also write scalars
-            there as they come.
-        callbacks: ordinary Keras callbacks, called as `fit` calls them; what they are told, and
-            what a resumed run keeps of them, says
-            `tfasr.training.hooks.keras_callbacks.KerasCallbacks`.
+        memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
+            into memory, see `tfasr.training.memory.probe.check_memory`.
+        log_to: names in `tfasr.training.logs.registry.LOGS`, such as "tensorboard", of logs that
+            get the scalars too while the run trains.
+        callbacks: ordinary Keras callbacks, called as `fit` calls them. See
+            `tfasr.training.hooks.keras_callbacks.KerasCallbacks` for the ``logs`` they are given
+            and for what a resumed run restores.
         own_process: whether this process was started for this training alone, as the command line
-            does: what its start took, such as imports, is then booked too.
+            does. Its age, which includes the imports, is then written into the ledger.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
@@ -104,7 +105,7 @@ def train(
     Raises:
         UsageError: if shards, folder or configuration do not fit together, or what a log needs
             is not installed.
-        RunError: if the longest batch does not fit into memory, the loss is no number or the disk
+        RunError: if the longest batch does not fit into memory, the loss is not finite or the disk
             is full; checkpoints are kept.
         RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
     """
@@ -124,7 +125,7 @@ def train(
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
             return claim.history
         with contextlib.closing(Ledger(run_dir, claim.session)) as ledger:
-            # After the ledger, which tells that the folder is a run's from here on.
+            # Only now, because the ledger is what marks a folder as a run's.
             if not claim.session:
                 experiment.save(run_dir, alphabet)
             for name, text in (gin_texts or {}).items():
@@ -139,11 +140,11 @@ def train(
                 Interruption() as interruption,
                 UtilisationSampler(run_dir),
                 EnergySampler(run_dir, claim.session),
-                booked(ledger),
+                record_run_stop(ledger),
             ):
                 checkpoint = begin_session(run_dir, ledger, splits, own_process=own_process)
-                extras = _Extras(callbacks, log_to, interruption)
-                return _train(run, checkpoint, extras, facts, memory_probe=memory_probe)
+                requests = _Requests(callbacks, log_to, interruption)
+                return _train(run, checkpoint, requests, facts, memory_probe=memory_probe)
 
 
 def _sources(experiment: Experiment, splits: dict[str, ShardedSplit]) -> dict[str, BatchSource]:
@@ -158,7 +159,7 @@ def _sources(experiment: Experiment, splits: dict[str, ShardedSplit]) -> dict[st
 
 @dataclass(frozen=True)
 class _Run:
-    """What a run is made of before it is built."""
+    """What a run is given before its model is built."""
 
     experiment: Experiment
     run_dir: Path
@@ -170,8 +171,8 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Extras:
-    """What a caller wants to be done beside the training."""
+class _Requests:
+    """What the caller, or a signal, asks of the hooks."""
 
     callbacks: Sequence[keras.callbacks.Callback]
     log_to: Sequence[str]
@@ -180,7 +181,7 @@ class _Extras:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What is built of a run in a process, and how many layers keep a momentum of their own."""
+    """What a session builds in its own process; ``own_momentum``: how many layers keep theirs."""
 
     model: CtcModel
     progress: RunProgress
@@ -192,21 +193,21 @@ class _Parts:
 def _train(
     run: _Run,
     checkpoint: Path | None,
-    extras: _Extras,
+    requests: _Requests,
     facts: dict[str, Any],
     *,
     memory_probe: bool,
 ) -> list[dict[str, float]]:
     ledger, experiment = run.ledger, run.experiment
-    with contextlib.ExitStack() as opened:
+    with contextlib.ExitStack() as open_hooks:
         with ledger.interval("init"):
             parts = _build(run, checkpoint)
-            hooks = _hooks(run, parts, checkpoint, extras)
+            hooks = _hooks(run, parts, checkpoint, requests)
             for hook in hooks:
-                opened.callback(hook.close)
+                open_hooks.callback(hook.close)
             if memory_probe:
                 _check_memory(run, parts)
-        # Nothing has read a shard's records before this event, as MLPerf's rules want.
+        # MLPerf's rules: no data may be read before run_start. So far only the indices were.
         ledger.event("run_start", event_type="INTERVAL_START")
         book_facts(
             ledger,
@@ -249,8 +250,8 @@ def _check_memory(run: _Run, parts: _Parts) -> None:
     )
 
 
-def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, extras: _Extras) -> list[Hook]:
-    """Returns what is done beside the steps, in the order in which it is done."""
+def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Requests) -> list[Hook]:
+    """Returns the run's hooks, in the order in which the loop calls them."""
     training, ledger, run_dir = run.experiment.training, run.ledger, run.run_dir
     model, progress = parts.model, parts.progress
     events = read_events(run_dir)
@@ -279,17 +280,20 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, extras: _Extras) -
         evaluator, run_dir, checkpoints, ledger, progress, training.overlap_evaluation
     )
     targets = AnnounceTargets(training, progress, clock, run_dir)
-    users = [KerasCallbacks(extras.callbacks, model, progress, evaluation, training.epochs)]
+    keras_callbacks = KerasCallbacks(
+        requests.callbacks, model, progress, evaluation, training.epochs
+    )
     return [
         BookSteps(model, ledger, progress, run.splits["train"]),
         sentences,
-        *(users if extras.callbacks else []),  # before the checkpoint, which keeps what they change
+        # Before the checkpoint, so that it holds what they change of model and optimizer.
+        *([keras_callbacks] if requests.callbacks else []),
         checkpoints,
-        parts.batches,  # before the evaluation, during which the next epoch's are read
+        parts.batches,  # before the evaluation, so that the next epoch's are read during it
         evaluation,
         targets,
-        ScalarLog(open_logs(extras.log_to, run_dir, events), model, ledger, progress, clock),
+        ScalarLog(open_logs(requests.log_to, run_dir, events), model, ledger, progress, clock),
         WriteProgress(run_dir, training.epochs, progress, targets, clock),
-        StopOnSignal(extras.interruption, checkpoints, progress),
+        StopOnSignal(requests.interruption, checkpoints, progress),
         BookTraces(ledger, parts.step, evaluator),
     ]

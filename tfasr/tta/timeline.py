@@ -1,4 +1,4 @@
-"""A run's events on its own clock: what report and tests ask of a ledger, computed once."""
+"""A run's events, the time of each, and what follows from both; each part is computed once."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -17,14 +17,15 @@ _CODES = {name: code for code, name in enumerate(INTERVALS)}
 class Timeline:
     """All of a run's events in file order, with everything that follows from them alone.
 
-    The time of a selection of events would miss what is left out. Each property is computed when
-    it is first asked for and kept; the events must not be changed afterwards.
+    Pass every event of the run: an event's time depends on those before it. Each property is
+    computed when it is first read, and kept; the events must not be changed afterwards.
 
     Args:
         events: as `tfasr.ledger.read_events` returns them.
 
     Raises:
-        ValueError: from whatever needs a time, if an event has no usable one; it says which.
+        ValueError: from every property and method that needs times, if an event has no usable
+            one; it says which.
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -43,26 +44,26 @@ class Timeline:
 
     @cached_property
     def indices(self) -> dict[str, list[int]]:
-        """Where the events of each key are, in order."""
-        found: dict[str, list[int]] = {}
+        """The indices of each key's events, in order."""
+        indices: dict[str, list[int]] = {}
         for index, key in enumerate(self.keys):
-            found.setdefault(key, []).append(index)
-        return found
+            indices.setdefault(key, []).append(index)
+        return indices
 
     def of(self, *keys: str) -> list[int]:
-        """Returns where the events of some keys are, in the order of the file."""
+        """Returns the indices of the events of any of these keys, in the order of the file."""
         if keys not in self._of:
             self._of[keys] = sorted(i for key in keys for i in self.indices.get(key, []))
         return self._of[keys]
 
     def fact(self, key: str) -> Any:
         """Returns the value of the last event of a key, or None where there is none."""
-        found = self.indices.get(key)
-        return self.events[found[-1]].get("value") if found else None
+        indices = self.indices.get(key)
+        return self.events[indices[-1]].get("value") if indices else None
 
     @cached_property
     def sessions(self) -> list[range]:
-        """The events of each process, see `tfasr.tta.clock.session_ranges`."""
+        """The range of indices of each session, see `tfasr.tta.clock.session_ranges`."""
         return session_ranges(self.keys, self.metadata)
 
     @cached_property
@@ -103,14 +104,14 @@ class Timeline:
 
     @cached_property
     def lost(self) -> list[range]:
-        """Where work was lost, see `tfasr.tta.intervals.lost_ranges`."""
+        """The ranges of indices of lost work, see `tfasr.tta.intervals.lost_ranges`."""
         return lost_ranges(self.events, self.indices, self.sessions)
 
     @cached_property
     def useful(self) -> list[bool]:
-        """For each event whether it counts: those of lost work do not.
+        """For each event whether it counts; events of lost work do not.
 
-        An evaluation in lost work is superseded by the one that the resumed session makes.
+        The resumed session repeats them: an evaluation in lost work has a successor that counts.
         """
         mask = [True] * len(self.events)
         for lost in self.lost:
@@ -119,7 +120,10 @@ class Timeline:
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The run cut by interval, see `tfasr.tta.intervals.interval_pieces`."""
+        """The run's time cut into pieces, each of one interval.
+
+        See `tfasr.tta.intervals.interval_pieces`.
+        """
         return interval_pieces(
             self.events, self.clock_us, self.session_begins_us, self.sessions, self.lost
         )
@@ -152,21 +156,25 @@ class Timeline:
         return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
 
     def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
-        """Returns at each event the microseconds of a clock that stands still at times, from 0.
+        """Returns at each event the reading of a clock that some intervals stop, in microseconds.
 
         Args:
-            excluded: intervals during which it stands still.
+            excluded: intervals during which the clock stands still.
             within_evaluation: whether overhead between ``eval_start`` and ``eval_stop`` counts.
+
+        Returns:
+            int64 ``(events,)``, from 0 at the beginning of the run.
         """
         codes, starts, stops = self._piece_arrays
-        idle = np.isin(codes, [_CODES[name] for name in excluded])
+        stopped = np.isin(codes, [_CODES[name] for name in excluded])
         if not within_evaluation:
-            idle |= (codes == _CODES["overhead"]) & self._evaluating(starts)
-        passed = np.concatenate([[0], np.cumsum(np.where(idle, 0, stops - starts))])
-        # Pieces never reach over an event: each is at the end of one, or before them all.
+            stopped |= (codes == _CODES["overhead"]) & self._evaluating(starts)
+        passed = np.concatenate([[0], np.cumsum(np.where(stopped, 0, stops - starts))])
+        # Pieces are cut at events: every event is at a piece's end, or before the first piece.
         return passed[np.searchsorted(stops, np.array(self.clock_us, dtype=np.int64), side="right")]
 
     def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
+        """Returns for each time whether it lies between ``eval_start`` and ``eval_stop``."""
         edges = self.of("eval_start", "eval_stop", "session_start")
         if not edges:
             return np.zeros(times_us.size, dtype=bool)
@@ -176,7 +184,7 @@ class Timeline:
 
     @cached_property
     def steps(self) -> Steps:
-        """The training steps that count."""
+        """The training steps that count, without those of lost work."""
         indices, places = [], []
         useful, session, place = self.useful, 0, count()
         for index in self.indices.get("train_step", []):
