@@ -166,7 +166,7 @@ def test_a_run_of_an_older_tfasr_is_resumed_with_a_word(run_dir, caplog):
         own_run_folder(run_dir, experiment, {"train": "a"}, resume=True) as claim,
     ):
         assert claim.session == 1
-    assert "booked no hash of its shards" in caplog.text
+    assert "recorded no hash of its shards" in caplog.text
 
 
 def test_a_checkpoint_that_finds_no_room_ends_the_run_in_one_message(tfasr, shards, tmp_path):

@@ -1,4 +1,4 @@
-"""An epoch begun ahead is the epoch that would have been made in time."""
+"""A prefetched epoch has the same batches as one that is read when it is needed."""
 
 import threading
 
@@ -34,7 +34,7 @@ def test_the_next_epoch_is_begun_at_the_end_of_one(batches, source):
     for epoch in (1, 2, 3):
         state = TrainingState(epoch=epoch)
         assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
-        # What was begun is gone on with once; asked for again, it is a whole epoch.
+        # A prefetched iterator is used once; the next call starts the epoch again.
         assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
         batches.on_epoch_trained(epoch)
 
