@@ -71,7 +71,7 @@ class Alphabet:
     def foreign_characters(self, text: str) -> list[str]:
         """Returns the characters of ``text`` that cannot be written, sorted, each once.
 
-        The separator is none of a transcript's characters: it only spells.
+        The separator may not occur in a transcript: it only stands between equal neighbours.
         """
         return sorted({c for c in text if c not in self._ids or c == self.separator})
 

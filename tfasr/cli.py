@@ -20,11 +20,11 @@ COMMANDS = {
     "evaluate": "score a trained model on a prepared split",
     "report": "time to accuracy of runs: table, figures, HTML",
     "bench": "what a part costs: decoders, training steps, synthetic workloads",
-    "doctor": "what this machine is, and whether its clocks can be believed",
+    "doctor": "what this machine is, and whether its clocks can be trusted",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {
-    "DataLossError": "A shard is damaged: run tfasr prepare again; it makes that one anew.",
+    "DataLossError": "A shard is damaged: run tfasr prepare again; it replaces that one.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
@@ -52,11 +52,11 @@ def parse(argv: list[str]):
 
 
 def _load_plugins(words: list[str]) -> None:
-    """Loads what ``--import`` names first of all: the flags' choices are what is registered."""
+    """Loads what ``--import`` names before the flags are declared: their choices depend on it."""
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
     for name in getattr(early.parse_known_args(words)[0], "import", ()):
-        # A plug-in that imports Keras must not bury a command's own words under TensorFlow's.
+        # A plug-in that imports Keras must not hide the command's output in TensorFlow's messages.
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         load_plugin(name)
 
@@ -84,11 +84,11 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
-    # bench takes a run's model or a preset, or what some model answered and needs none.
+    # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
-    of_run = arguments.command == "bench" and any(source is not None for source in sources)
+    has_model = arguments.command == "bench" and any(source is not None for source in sources)
     try:
-        if arguments.command in NEED_TENSORFLOW or of_run:
+        if arguments.command in NEED_TENSORFLOW or has_model:
             load_tensorflow()
         return arguments.run(arguments) or 0
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Config classes: frozen dataclasses with checked types that gin can fill at the edge."""
+"""Config classes: frozen dataclasses with checked types, whose fields gin can bind."""
 
 import dataclasses
 import types
@@ -21,7 +21,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def _matches(value: Any, annotation: Any) -> bool:
-    """Says whether a value is of an annotated type; an int passes for a float."""
+    """Whether a value is of an annotated type; an int is accepted for a float."""
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if annotation is Any:
@@ -64,7 +64,7 @@ def _check_types(self) -> None:
                 f"{wanted if wanted and '[' not in str(annotation) else annotation}. "
                 f"Received: {value!r}."
             )
-        # 8000 and 8000.0 must be one value to whoever hashes a config's JSON.
+        # 8000 and 8000.0 must give the same JSON, of which hashes are taken.
         value = float(value) if annotation is float else _tuples(value)
         object.__setattr__(self, field.name, value)
     check = getattr(self, "check", None)
@@ -76,12 +76,12 @@ def _check_types(self) -> None:
 def config_class(cls: _Class) -> _Class:
     """Makes a class a frozen, keyword-only dataclass with checked types, known to gin by its name.
 
-    A plain Python call behaves as written whatever gin has parsed: gin's bindings reach only
-    instances that `tfasr.gin_files.bindings` makes. A method ``check`` may raise ValueError for
-    values that make no sense.
+    gin's bindings reach only the instances that `tfasr.gin_files.bindings` makes; a call of the
+    class in Python is not influenced by them. A method ``check`` may raise ValueError for values
+    that make no sense.
 
     Raises:
-        TypeError: by the class, when a value is not of its field's annotated type.
+        TypeError: when the class is called with a value that is not of its field's type.
     """
     cls.__post_init__ = _check_types
     return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))

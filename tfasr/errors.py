@@ -1,4 +1,4 @@
-"""The two kinds of failure that the command line tells apart."""
+"""The two kinds of failure, which exit the command line with different codes."""
 
 import contextlib
 import errno
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 
 class UsageError(ValueError):
-    """What was asked for cannot be done as asked: a wrong flag, preset, folder or value."""
+    """The request is wrong: a flag, preset, folder or value. The command line exits with 2."""
 
 
 class RunError(RuntimeError):
-    """The work was well asked for and failed on the way; what was done before is kept.
+    """The request was right and its work failed, such as by a full disk. Finished files are kept.
 
     Attributes:
         exit_code: of the command line.
@@ -48,14 +48,14 @@ _CAUSES = {
 
 
 def explained(error: OSError) -> tuple[str, int]:
-    """Returns what to tell of an error of the operating system, and the exit status.
+    """Returns a message for an error of the operating system, and the exit status.
 
     Args:
-        error: what was raised; it names a file, or not.
+        error: what was raised, with or without the name of a file.
 
     Returns:
-        A line that names the file and what to do; 1 where the machine is at fault (a full disk, a
-        broken device), 2 where what was named is.
+        A line that names the file and what to do; then 1 if the machine is the cause (a full disk,
+        a broken device), 2 if the named file is.
     """
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""

@@ -1,8 +1,8 @@
 """Plug-ins: modules of the user's own that register a model, a corpus, a figure and so on.
 
-Importing a plug-in runs its code. That happens where a command line says ``--import`` or a gin
-file that is given to it says ``import``, and nowhere else: no run folder and no description of a
-machine can ask for it. A run notes which plug-ins it was trained with, so that an evaluation
+Importing a plug-in runs its code. That happens only for ``--import`` on the command line and for
+``import`` in a gin file that is given to it: nothing in a run folder or in the description of a
+machine is ever imported. A run records which plug-ins it was trained with, so that an evaluation
 without them can say which to import.
 """
 
@@ -34,13 +34,13 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Plugin:
-    """A module outside tfasr that this process, or a run, made use of.
+    """A module outside tfasr that this process has loaded, or that a run was trained with.
 
     Attributes:
-        name: what ``--import`` is given to load it: a module, or the path of a file.
-        file: where its code lies.
-        sha256: of that file; it tells whether the plug-in has changed since.
-        registers: names by their kind, such as {"model": ["my_model"]}.
+        name: the value of ``--import`` that loads it: a module, or the path of a file.
+        file: the path of its code.
+        sha256: of that file, to see whether the plug-in has changed since.
+        registers: the names it registers, by kind, such as {"model": ["my_model"]}.
     """
 
     name: str
@@ -48,8 +48,8 @@ class Plugin:
     sha256: str
     registers: dict[str, list[str]]
 
-    def told(self) -> str:
-        """Returns the plug-in with what it registers, for a message."""
+    def described(self) -> str:
+        """Returns the plug-in's name and what it registers, for a message."""
         parts = [f"{kind} {', '.join(names)}" for kind, names in self.registers.items()]
         return f"{self.name} (it registers {'; '.join(parts)})" if parts else self.name
 
@@ -59,7 +59,7 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
 
     Args:
         name: a module, looked for in the working directory too, or the path of a ``.py`` file.
-        asked_at: what asks for it, for messages.
+        asked_at: the flag, or file and line, that names the plug-in, for messages.
 
     Raises:
         UsageError: if there is no such module, or it cannot be imported; it names file and line.
@@ -71,7 +71,7 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
 
 
 def plugins() -> list[Plugin]:
-    """Returns the plug-ins of this process: those loaded, and all that registered something."""
+    """Returns this process's plug-ins: modules loaded as such, and others that registered names."""
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
     for kind, entry in entries_of_plugins():
@@ -86,44 +86,45 @@ def plugins() -> list[Plugin]:
 
 
 def loaded_plugins() -> list[str]:
-    """Returns what a child process must give to `load_plugin` to have this process's plug-ins."""
+    """Returns the names by which a child process can load the same plug-ins with `load_plugin`."""
     return [plugin.name for plugin in plugins()]
 
 
 def record_plugins(run_dir: Path) -> None:
-    """Writes ``plugins.json`` into a run's folder; nothing where there are none."""
-    found = [dataclasses.asdict(plugin) for plugin in plugins()]
-    if found:
-        write_whole(run_dir / PLUGINS_FILE, json.dumps({"plugins": found}, indent=1) + "\n")
+    """Writes ``plugins.json`` into a run's folder; no file without plug-ins."""
+    in_use = [dataclasses.asdict(plugin) for plugin in plugins()]
+    if in_use:
+        write_whole(run_dir / PLUGINS_FILE, json.dumps({"plugins": in_use}, indent=1) + "\n")
 
 
 def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
-    """Checks that a run's plug-ins are loaded, without loading any: a run folder runs no code.
+    """Checks that a run's plug-ins are loaded. It loads none: a run folder must run no code.
 
     Args:
         run_dir: a run's folder.
-        kinds: what must be there, such as "model"; by default all. The rest is only logged.
+        kinds: which kinds of plug-ins must be loaded, such as "model"; None for all. A missing
+            one of another kind is only logged.
 
     Raises:
-        UsageError: if one is missing; it names the ``--import``.
+        UsageError: if one is missing; it says how to import it.
     """
     path = Path(run_dir) / PLUGINS_FILE
     if not path.exists():
         return
-    content = read_object(path, "It only notes what to --import; remove it to go on without.")
+    content = read_object(path, "It only lists what to --import; remove it to go on without.")
     loaded = plugins()
     for plugin in _recorded(content.get("plugins")):
-        same = [one for one in loaded if plugin.name == one.name or plugin.sha256 == one.sha256]
+        same = [own for own in loaded if plugin.name == own.name or plugin.sha256 == own.sha256]
         if not same:
             if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
                 raise UsageError(
-                    f"{run_dir} was trained with the plug-in {plugin.told()}, which is not "
+                    f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
                     f"imported. Add --import {plugin.name}, if you trust its code."
                 )
             log.info(
                 "%s was trained with the plug-in %s; it is not needed here.", run_dir, plugin.name
             )
-        elif plugin.sha256 not in [one.sha256 for one in same]:
+        elif plugin.sha256 not in [own.sha256 for own in same]:
             log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
 
 
@@ -170,9 +171,9 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     path = path.resolve()
     for module in [*sys.modules.values()]:
         if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
-            return module  # known by another name
-    # A name that no other module has, the same in every process and wherever the file lies: the
-    # configs of a run hold it.
+            return module  # already imported under another name
+    # A name that no other module has. It must be the same in every process and for every place of
+    # the file, because experiment.json holds it.
     name = f"tfasr_plugin_{path.stem}"
     if name in sys.modules:
         raise UsageError(
@@ -191,8 +192,8 @@ def _file(path: Path, asked_at: str) -> ModuleType:
 
 
 def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
-    """Returns the error of a plug-in whose code raises one, with the place in the plug-in."""
-    if isinstance(error, UsageError):  # a registry's, which names file and line
+    """Returns the error for a plug-in that failed, with the line of the plug-in that did."""
+    if isinstance(error, UsageError):  # from a registry: it names file and line already
         return UsageError(str(error))
     message = str(error).split("\n")[0]
     if isinstance(error, SyntaxError):
@@ -204,12 +205,12 @@ def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
     said = f"{type(error).__name__}: {message}".rstrip(": .")
     return UsageError(
         f"{place}: a plug-in must be importable. Received: {said}. {asked_at} asks for {name!r}; "
-        "mend it or leave it out."
+        "correct it or leave it out."
     )
 
 
 def _of_user(file: str) -> bool:
-    """Says whether a file is neither Python's, nor an installed package's, nor tfasr's own."""
+    """Whether a file is neither Python's nor an installed package's nor tfasr's own."""
     others = [
         *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
         str(Path(__file__).parent),

@@ -1,7 +1,7 @@
 """``tfasr bench``: what a part of the system costs.
 
-``tfasr bench decoder``, say, measures on a run; ``tfasr bench --gin_file bench/ds2_small.gin``
-runs a workload of synthetic data that its preset describes.
+``tfasr bench decoder`` and ``tfasr bench step`` have flags of their own; ``tfasr bench --gin_file
+bench/ds2_small.gin`` runs any workload as its preset describes it.
 """
 
 import argparse
@@ -19,7 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of synthetic workloads, and the subcommands with their own."""
     known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
     parser.add_argument("--gin_file", help=f"a preset or file that names a workload ({known})")
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
+    parser.add_argument(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="a line of gin that overrides the file; repeatable",
+    )
     parser.add_argument("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
     parser.add_argument("--fraction", type=float, help="share of the data; default: the preset's")
     parser.add_argument("--corpus_dir", help="recordings, where the workload can use them")

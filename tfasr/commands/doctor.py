@@ -1,4 +1,4 @@
-"""``tfasr doctor``: what this machine is, and whether its clocks can be believed."""
+"""``tfasr doctor``: what this machine is, and whether its clocks can be trusted."""
 
 import argparse
 import json

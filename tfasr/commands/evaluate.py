@@ -11,15 +11,18 @@ from tfasr.decoding.choice import DECODERS
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
     parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
-    parser.add_argument("--shard_dir", help="default: the run's own")
+    parser.add_argument("--shard_dir", help="default: the one that the run was trained with")
     parser.add_argument("--split", required=True, help="a prepared split")
     parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     parser.add_argument("--beam_width", type=int, help="default: the run's own")
     parser.add_argument(
-        "--recombine", action="store_true", default=None, help="of word_beam; see WordBeamSearch"
+        "--recombine",
+        action="store_true",
+        default=None,
+        help="for word_beam: keep one beam for each future; see WordBeamSearch",
     )
     parser.add_argument("--checkpoint", default="best", help="best, last or a file")
-    parser.add_argument("--hypotheses", help="a file that gets them as JSON lines")
+    parser.add_argument("--hypotheses", help="a file to write the texts to, as JSON lines")
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
 
 

@@ -1,4 +1,4 @@
-"""What flags with several values hold."""
+"""Parses flags with several values."""
 
 from tfasr.errors import UsageError
 
@@ -7,7 +7,7 @@ def numbers(flag: str, text: str) -> tuple[int, ...]:
     """Returns the integers of a flag such as ``--batch 8,16``.
 
     Raises:
-        UsageError: if they are none.
+        UsageError: if they are not integers.
     """
     try:
         return tuple(int(number) for number in text.split(","))

@@ -25,13 +25,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--corpus", required=True, choices=tuple(CORPORA), help="the corpus's layout"
     )
     parser.add_argument("--corpus_dir", required=True, help="the corpus's folder")
-    parser.add_argument("--shard_dir", required=True, help="gets a folder for each split")
+    parser.add_argument("--shard_dir", required=True, help="a folder is written here per split")
     parser.add_argument("--split", choices=SPLITS, help="default: all")
     parser.add_argument("--manifest", help="list of a tsv or json corpus; needs --split")
     parser.add_argument("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
     parser.add_argument("--gin_file", help="preset or file with features, shards and model")
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
-    parser.add_argument("--max_bad_fraction", type=float, default=0.01, help="default: %(default)s")
+    parser.add_argument(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="a line of gin that overrides the file, such as 'FeatureConfig.num_mfcc = 0'; "
+        "repeatable",
+    )
+    parser.add_argument(
+        "--max_bad_fraction",
+        type=float,
+        default=0.01,
+        help="fail if a larger share of the utterances is unusable, too long ones aside; "
+        "default: %(default)s",
+    )
     parser.add_argument("--num_workers", type=int, help="default: all cores")
     parser.add_argument("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 

@@ -15,19 +15,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="preset or file, repeatable, such as demo.gin and hardware/rented_per_hour.gin; "
         "default: the paper's model",
     )
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
-    parser.add_argument("--shard_dir", required=True, help="holds the splits train, validation")
-    parser.add_argument("--run_dir", required=True, help="gets the run")
+    parser.add_argument(
+        "--gin_binding",
+        action="append",
+        default=[],
+        metavar="LINE",
+        help="a line of gin that overrides the files, such as 'TrainingConfig.epochs = 5'; "
+        "repeatable",
+    )
+    parser.add_argument(
+        "--shard_dir", required=True, help="holds the prepared splits train and validation"
+    )
+    parser.add_argument("--run_dir", required=True, help="the run's folder, created where missing")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
     parser.add_argument(
-        "--no_memory_probe", action="store_true", help="do not try the longest batch first"
+        "--no_memory_probe",
+        action="store_true",
+        help="do not check first whether the longest batch fits into memory",
     )
     parser.add_argument(
         "--log_to",
         action="append",
         choices=tuple(LOGS),
         default=[],
-        help="also write scalars there; repeatable",
+        help="where scalars are written too; repeatable",
     )
     parser.add_argument(
         "--dry_run", action="store_true", help="build everything, estimate, write nothing"

@@ -53,7 +53,7 @@ def own_split_folder(folder: Path) -> Iterator[None]:
     """Makes a split's folder this process's own while the block runs.
 
     Raises:
-        UsageError: if it is somebody else's, or another process is preparing it.
+        UsageError: if tfasr did not write its content, or another process is preparing it.
     """
     check_split_folder(folder)
     make_folder(folder)

@@ -47,7 +47,7 @@ class DecoderConfig:
     recombine: bool = False
 
     def check(self) -> None:
-        """Raises ValueError for an unknown decoder, and a beam of nothing or beyond all memory."""
+        """Raises ValueError for an unknown decoder or a beam width out of range."""
         require(self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}")
         require(0 < self.beam_width <= MAX_BEAM_WIDTH, self, "beam_width", f"1..{MAX_BEAM_WIDTH}")
 

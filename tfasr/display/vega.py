@@ -130,9 +130,9 @@ def config_of(ink: str) -> Spec:
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:
-    """Returns figures of five digits, which no eye can tell from more; None for what is none."""
-    found = np.asarray(values, dtype=float)
-    return [None if not math.isfinite(one) else float(f"{one:.5g}") for one in found.tolist()]
+    """Returns numbers rounded to five digits, enough to draw; None for those not finite."""
+    plain = np.asarray(values, dtype=float).tolist()
+    return [float(f"{value:.5g}") if math.isfinite(value) else None for value in plain]
 
 
 def log_ticks(low: float, high: float) -> list[float]:

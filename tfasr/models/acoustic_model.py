@@ -66,7 +66,7 @@ class AcousticModelConfig:
         return AcousticModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
-        """Returns the output frames of so many feature frames."""
+        """Returns the number of output frames for numbers of feature frames."""
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
@@ -179,7 +179,7 @@ class AcousticModel(keras.Model):
         return {layer.last_kernel for layer in layers if layer.last_kernel}
 
     def output_lengths(self, feature_lengths):
-        """Returns the output frames of so many feature frames."""
+        """Returns the number of output frames for numbers of feature frames."""
         return self.config.output_lengths(feature_lengths)
 
     def build(self, input_shape=None):

@@ -77,7 +77,7 @@ class DeepSpeech2Config:
         return DeepSpeech2(sized, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
-        """Returns the output frames of so many feature frames: the convolutions pad in time."""
+        """Returns the number of output frames for feature frames; convolutions pad in time."""
         return output_frames(lengths)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
@@ -121,7 +121,7 @@ def frequency_bins(num_bins: int) -> int:
 
 
 def output_frames(frames):
-    """Returns the output frames of so many input frames: the convolutions are same in time."""
+    """Returns the number of output frames for input frames; convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = -(-frames // stride)
     return frames

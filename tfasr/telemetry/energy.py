@@ -189,8 +189,8 @@ def rapl_access(root: Path = POWERCAP) -> str:
     zones = rapl_zones(root)
     if not zones:
         return (
-            "n/a: no RAPL counters, as in most virtual machines and containers; on a host of "
-            "one's own: modprobe intel_rapl_msr"
+            "n/a: no RAPL counters, as in most virtual machines and containers; on your "
+            "own host: modprobe intel_rapl_msr"
         )
     refused = [name for name, folder in zones.items() if not _readable(folder / "energy_uj")]
     if refused:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfasr.durable import write_whole
 
 FLUSH_S = 1.0
-"""Samples of so many seconds may be lost in a kill."""
+"""Seconds between writes, and so of the samples that a kill may lose."""
 
 log = logging.getLogger("tfasr")
 

@@ -1,4 +1,4 @@
-"""Checkpoints every so many steps and at every epoch's end."""
+"""Checkpoints at regular steps and at the end of every epoch."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +12,7 @@ from tfasr.training.step import StepResult
 
 
 class SaveCheckpoints(Hook):
-    """Saves a checkpoint every so many steps and at every epoch's end.
+    """Saves a checkpoint every ``every_steps`` steps and at the end of every epoch.
 
     Args:
         model: saved, with its optimizer.
@@ -21,7 +21,7 @@ class SaveCheckpoints(Hook):
         keep: how many to keep.
         ledger: books the time.
         progress: saved with the variables.
-        newest: the checkpoint that the run goes on from; it holds ``progress.state``.
+        newest: the checkpoint that the run resumes from, which holds ``progress.state``; or None.
 
     Attributes:
         newest: the last one saved.
@@ -60,7 +60,7 @@ class SaveCheckpoints(Hook):
             self.save()
 
     def save(self) -> None:
-        """Saves the run as it stands, unless it has been saved so.
+        """Saves the current state, unless the newest checkpoint holds it already.
 
         Raises:
             RunError: if the disk does not take it.
@@ -71,7 +71,7 @@ class SaveCheckpoints(Hook):
             return
         self._ledger.start("checkpoint", step=state.step, epoch_num=state.epoch)
         try:
-            # First the ledger: no checkpoint may outlive the lines before it in a power loss.
+            # The ledger first: after a power loss, no checkpoint may be newer than its lines.
             self._ledger.sync()
             self.newest = save_checkpoint(self._run_dir, self._model, state, self._keep)
         except OSError as error:

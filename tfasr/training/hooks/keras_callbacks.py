@@ -18,8 +18,8 @@ class KerasCallbacks(Hook):
     the mean over the utterances that this process trained on in it, and ``val_loss``,
     ``val_cer``, ``val_cer_reference`` and ``val_wer``; an overlapped evaluation is waited for.
     ``model.stop_training`` ends the epoch after the current batch, with its evaluation, and
-    training with it. What a callback remembers is not in the checkpoints: it begins anew in a
-    resumed run, though what it changed of the model and optimizer is kept.
+    training with it. Checkpoints hold what a callback changed in the model and optimizer, not its
+    own attributes: in a resumed run it starts from its initial state.
 
     Args:
         callbacks: at least one.

@@ -1,4 +1,4 @@
-"""``progress.json``: where a run stands, for whoever watches it from outside."""
+"""``progress.json``: how far a run has come, for programs that watch it."""
 
 import contextlib
 import dataclasses
@@ -19,11 +19,11 @@ EVERY_S = 2.0
 
 
 class WriteProgress(Hook):
-    """Keeps ``progress.json`` current: at the ends of epochs, and every two seconds at most.
+    """Keeps ``progress.json`` current: written at the ends of epochs, and at most every 2 s.
 
     It holds ``status`` ("training", "finished", or "stopped" where an error or a signal ended the
     process; one that is killed leaves "training" behind), ``updated_ms`` (wall clock), ``epoch``
-    and ``step`` (done so far), ``epochs`` (at most so many), ``elapsed_s`` (since the creation of
+    and ``step`` (done so far), ``epochs`` (the last epoch), ``elapsed_s`` (since the creation of
     the model), ``loss`` of the last step, ``evaluation`` (the last one's ``epoch`` and metrics, or
     None) and ``targets_met``, see `MetTarget`. The ledger, not this file, is the record of the
     run: a file that the disk does not take is passed over.

@@ -1,4 +1,4 @@
-"""Optimizers and schedules of one's own, which gin then knows by their names."""
+"""The registry of a user's own optimizers and schedules, which makes them known to gin."""
 
 import functools
 import inspect
@@ -13,9 +13,10 @@ _known_to_gin: set[str] = set()
 
 
 def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
-    """Makes a class or function a gin name with its own parameters.
+    """Makes a class or function known to gin by a name, with its own parameters.
 
-    gin cannot subclass Keras classes, so a function with their signature stands for them.
+    gin would subclass a class, which Keras's optimizers do not allow: gin gets a function with the
+    same signature instead.
     """
 
     def build(*args, **kwargs):
@@ -40,7 +41,7 @@ def _make_known(name: str, make: Callable[..., Any]) -> None:
     import keras
 
     if inspect.isclass(make):
-        # Keras finds classes of other modules by this name alone when it reads a config back.
+        # Without it, Keras could not find the class when it reads a saved config.
         keras.saving.register_keras_serializable("own", name)(make)
     if name in _known_to_gin:  # a cell of a notebook that is run again
         return
