@@ -60,14 +60,17 @@ def prepared(tmp_path_factory) -> Path:
         "TrainingConfig.optimizer = @Adam\n"
         "Adam.beta_1 = 0.8\n"
     )
+    (folder / "packing.gin").write_text("ShardConfig.utterances_per_shard = 4\n")
     (folder / "own_model.py").write_text((EXAMPLES / "own_model.py").read_text())
     done = tfasr(
         *("prepare", *example("own_corpus"), "--corpus", "sound_and_text"),
-        *("--corpus_dir", "corpus", "--shard_dir", "shards", "--gin_file", "own.gin"),
+        *("--corpus_dir", "corpus", "--shard_dir", "shards"),
+        *("--gin_file", "packing.gin", "--gin_file", "own.gin"),
         folder=folder,
     )
     assert "train: 12 utterances" in done.stdout
     assert "validation: 12 utterances" in done.stdout
+    assert done.stdout.count("in 3 shards") == 2  # packing.gin counts, though it is not the last
     return folder
 
 

@@ -153,6 +153,16 @@ def test_fields_that_the_model_no_longer_has_are_named():
         model_from_json(None, {"gru_units": 9})
 
 
+def test_a_method_in_the_place_of_a_property_is_refused():
+    with pytest.raises(UsageError, match=r"Yes\.can_stream must be a property or a field"):
+
+        @MODELS.register("yes")
+        @config_class
+        class Yes(PooledConfig):
+            def can_stream(self):
+                return False
+
+
 def test_an_unregistered_config_is_refused():
     @config_class
     class LooseConfig:

@@ -29,7 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", choices=SPLITS, help="default: all")
     parser.add_argument("--manifest", help="list of a tsv or json corpus; needs --split")
     parser.add_argument("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
-    parser.add_argument("--gin_file", help="preset or file with features, shards and model")
+    parser.add_argument(
+        "--gin_file",
+        action="append",
+        help="preset or file with features, shards and model, as tfasr train takes it; repeatable",
+    )
     parser.add_argument(
         "--gin_binding",
         action="append",

@@ -77,6 +77,9 @@ _REQUIRED = {
 }
 
 
+_ANSWERS = ("can_stream", "keeps_momentum")
+
+
 def check_config_class(cls: Any) -> None:
     """Raises TypeError unless a class can be registered as a model's config."""
     if not inspect.isclass(cls):
@@ -84,6 +87,12 @@ def check_config_class(cls: Any) -> None:
     lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
     if lacking:
         raise TypeError(f"{cls.__name__} lacks {' and '.join(lacking)}.")
+    for name in _ANSWERS:  # a method would pass for "yes" whatever it returns
+        if inspect.isfunction(getattr(cls, name, None)):
+            raise TypeError(
+                f"{cls.__name__}.{name} must be a property or a field. Received: a method. Write "
+                "@property above it."
+            )
     if not hasattr(cls, "__dataclass_fields__"):
         raise TypeError(
             f"{cls.__name__} must be a config class: write @config_class (of tfasr.config) between "
