@@ -61,9 +61,9 @@ class Comparison:
         """
         wanted = [*target.items()]
         for of_target in self.results:
-            for one in of_target:
-                if one.group == group and wanted == [one.target]:
-                    return one
+            for result in of_target:
+                if result.group == group and wanted == [result.target]:
+                    return result
         raise ValueError(
             f"A result must be of one of the groups {list(self.groups)} and one of the targets "
             f"{self.targets}. Received: {group!r}, {target}."
@@ -115,11 +115,11 @@ class Comparison:
         return "\n".join([*findings, to_text(self.tables)]).rstrip("\n")
 
     def _repr_markdown_(self) -> str:
-        findings = "".join(f"- {one}\n" for one in self.findings)
+        findings = "".join(f"- {sentence}\n" for sentence in self.findings)
         return f"{findings}\n{to_markdown(self.tables)}"
 
     def _repr_html_(self) -> str:
-        findings = [[one] for one in self.findings]
+        findings = [[sentence] for sentence in self.findings]
         shown = [html_table([""], findings, "Findings")] if findings else []
         for table in self.tables:
             headings = [" ".join(heading.split()) for heading in table.columns]

@@ -47,11 +47,11 @@ def score(transcripts: Iterable[Transcript]) -> list[Scored]:
     """Returns utterances with their errors and alignments, in the same order."""
     return [
         Scored(
-            one,
-            count_errors([one.reference], [one.hypothesis]),
-            align(one.reference, one.hypothesis),
+            transcript,
+            count_errors([transcript.reference], [transcript.hypothesis]),
+            align(transcript.reference, transcript.hypothesis),
         )
-        for one in transcripts
+        for transcript in transcripts
     ]
 
 
@@ -80,7 +80,7 @@ def align(reference: str, hypothesis: str) -> list[Pair]:
 
 def confusions(scored: Iterable[Scored]) -> Confusions:
     """Returns what is got wrong how often; equally frequent ones in the order of the alphabet."""
-    wrong = Counter(pair for one in scored for pair in one.pairs if pair[0] != pair[1])
+    wrong = Counter(pair for utterance in scored for pair in utterance.pairs if pair[0] != pair[1])
     kinds: tuple[list, list, list] = ([], [], [])
     for (said, heard), times in sorted(
         wrong.items(), key=lambda item: (-item[1], item[0][0] or "", item[0][1] or "")
@@ -96,8 +96,14 @@ def confusions(scored: Iterable[Scored]) -> Confusions:
 
 def worst(scored: Sequence[Scored], count: int) -> list[Scored]:
     """Returns the utterances with the most word errors; of equals the shorter, then by id."""
-    wrong = [one for one in scored if one.counts.word_edits]
-    wrong.sort(key=lambda one: (-one.counts.word_edits, one.counts.words, one.transcript.id))
+    wrong = [utterance for utterance in scored if utterance.counts.word_edits]
+    wrong.sort(
+        key=lambda utterance: (
+            -utterance.counts.word_edits,
+            utterance.counts.words,
+            utterance.transcript.id,
+        )
+    )
     return wrong[:count]
 
 

@@ -68,9 +68,12 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
     Source: Gillick and Cox 1989 (doi 10.1109/ICASSP.1989.266481), the matched-pairs test, with
     whole utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
     """
-    pairs = matched([one.transcript for one in first], [one.transcript for one in second])
-    of_first = {one.transcript.id: one.counts for one in first}
-    of_second = {one.transcript.id: one.counts for one in second}
+    pairs = matched(
+        [utterance.transcript for utterance in first],
+        [utterance.transcript for utterance in second],
+    )
+    of_first = {utterance.transcript.id: utterance.counts for utterance in first}
+    of_second = {utterance.transcript.id: utterance.counts for utterance in second}
     words = [of_first[a.id].words for a, _ in pairs]
     before = [of_first[a.id].word_edits for a, _ in pairs]
     after = [of_second[b.id].word_edits for _, b in pairs]

@@ -31,7 +31,7 @@ class SpeakerRow:
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:
     """Returns the error counts of utterances together."""
-    return sum((one.counts for one in scored), ErrorCounts())
+    return sum((utterance.counts for utterance in scored), ErrorCounts())
 
 
 def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
@@ -46,12 +46,12 @@ def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
 
     Utterances without a speaker are one speaker, named "(unknown)".
     """
-    if not any(one.transcript.speaker for one in scored):
+    if not any(utterance.transcript.speaker for utterance in scored):
         return []
     counts: dict[str, ErrorCounts] = {}
-    for one in scored:
-        name = one.transcript.speaker or "(unknown)"
-        counts[name] = counts.get(name, ErrorCounts()) + one.counts
+    for utterance in scored:
+        name = utterance.transcript.speaker or "(unknown)"
+        counts[name] = counts.get(name, ErrorCounts()) + utterance.counts
     return [_row(name, counts[name]) for name in sorted(counts)]
 
 

@@ -50,8 +50,8 @@ def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> Ra
         counts: of each utterance.
         speakers: of each utterance; () or "" where unknown.
     """
-    edits = [one.word_edits for one in counts], [one.character_edits for one in counts]
-    lengths = [one.words for one in counts], [one.longer_characters for one in counts]
+    edits = [errors.word_edits for errors in counts], [errors.character_edits for errors in counts]
+    lengths = [errors.words for errors in counts], [errors.longer_characters for errors in counts]
     wer, cer = (rate_interval(*pair) for pair in zip(edits, lengths, strict=True))
     blocks = speaker_blocks(speakers) if speakers else None
     by_speaker = [
@@ -63,4 +63,7 @@ def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> Ra
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:
     """Returns `summarise` of scored utterances."""
-    return summarise([one.counts for one in scored], [one.transcript.speaker for one in scored])
+    return summarise(
+        [utterance.counts for utterance in scored],
+        [utterance.transcript.speaker for utterance in scored],
+    )

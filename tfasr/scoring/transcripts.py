@@ -48,7 +48,9 @@ def read_transcripts(path: str | Path) -> list[Transcript]:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             transcripts.append(_transcript(line, f"line {number} of {path}"))
-    repeated = [key for key, n in Counter(one.id for one in transcripts).items() if n > 1]
+    repeated = [
+        key for key, n in Counter(transcript.id for transcript in transcripts).items() if n > 1
+    ]
     if repeated or not transcripts:
         what = f"{_some(repeated)} more than once" if repeated else "no line"
         raise UsageError(f"{path} must hold each utterance once. Received: {what}.")
@@ -67,14 +69,16 @@ def matched(
             how many differ and names some.
     """
     for key in (_whole, _stem):
-        own = {key(one.id): one for one in first}
-        theirs = {key(one.id): one for one in other}
+        own = {key(transcript.id): transcript for transcript in first}
+        theirs = {key(transcript.id): transcript for transcript in other}
         if own.keys() == theirs.keys() and len(own) == len(first) and len(theirs) == len(other):
-            pairs = [(one, theirs[name]) for name, one in own.items()]
+            pairs = [(transcript, theirs[name]) for name, transcript in own.items()]
             _check_references(pairs)
             return pairs
-    missing = sorted({one.id for one in first} - {one.id for one in other})
-    more = sorted({one.id for one in other} - {one.id for one in first})
+    missing = sorted(
+        {transcript.id for transcript in first} - {transcript.id for transcript in other}
+    )
+    more = sorted({transcript.id for transcript in other} - {transcript.id for transcript in first})
     raise UsageError(
         "Two systems must be compared over the same utterances. Received: "
         f"{len(first)} and {len(other)}; {_count(missing)} only in the first, "

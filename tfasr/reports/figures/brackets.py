@@ -32,9 +32,9 @@ def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> C
         "What is known of each time to accuracy: the evaluations between which it lies, and "
         "the interpolated time (dot); an arrow where a run never met the target"
     )
-    if any(len(one.members) > 1 for of_target in results for one in of_target):
+    if any(len(group.members) > 1 for of_target in results for group in of_target):
         caption += "; tall lines are medians"
-    rows = [(n, one) for of_target in results for n, one in enumerate(of_target[:MOST_GROUPS])]
+    rows = [(n, group) for of_target in results for n, group in enumerate(of_target[:MOST_GROUPS])]
     rows = rows[:_MOST_ROWS]
     if len(rows) < sum(map(len, results)):
         caption += "; the first of them"
@@ -46,16 +46,16 @@ def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> C
         names = [report.runs[run].name for run in result.members]
         marks += _brackets(row, run_colour(number), result, names, x.limits)
         marks += _median(row, result)
-    labels = [f"{target_label(*one.target)}  {shortened(one.group, 20)}" for _, one in rows]
+    labels = [f"{target_label(*group.target)}  {shortened(group.group, 20)}" for _, group in rows]
     panel = Panel(marks, x, rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
 
 
 def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
     ends = [
-        (one.last_miss_s if one.censored else one.first_hit_s) / 60
+        (bracket.last_miss_s if bracket.censored else bracket.first_hit_s) / 60
         for result in results
-        for one in result.brackets
+        for bracket in result.brackets
     ]
     known = [end for end in ends if end > 0]
     label = clock_label(report)
@@ -71,21 +71,22 @@ def _brackets(
 ) -> list[Mark]:
     count = len(result.brackets)
     at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
-    # So many runs in one row have smaller marks.
+    # Many runs in one row have smaller marks.
     scale = max(0.15, min(1.0, _ROOMY / count))
     arrow = span[1] / 1.025
     never, met, dots = [], [], []
-    for y, one, run in zip(at, result.brackets, names, strict=True):
+    for y, bracket, run in zip(at, result.brackets, names, strict=True):
         # On a logarithmic axis "not at the first evaluation" begins at its left end.
-        low = max(one.last_miss_s / 60, span[0])
-        if one.censored:
+        low = max(bracket.last_miss_s / 60, span[0])
+        if bracket.censored:
             never.append((low, arrow, y, f"{run}\nafter {low:.4g} min: never"))
             continue
-        high, text = one.first_hit_s / 60, f"{run}\n{low:.4g} to {one.first_hit_s / 60:.4g} min"
-        if one.interpolated_s is not None:
-            text += f", interpolated {one.interpolated_s / 60:.4g}"
+        high = bracket.first_hit_s / 60
+        text = f"{run}\n{low:.4g} to {high:.4g} min"
+        if bracket.interpolated_s is not None:
+            text += f", interpolated {bracket.interpolated_s / 60:.4g}"
         met.append((low, high, y, text))
-        inside = high if one.interpolated_s is None else one.interpolated_s / 60
+        inside = high if bracket.interpolated_s is None else bracket.interpolated_s / 60
         dots.append((inside, inside, y, text))
     marks: list[Mark] = []
     if met:
@@ -94,7 +95,7 @@ def _brackets(
         marks.append(Segments(x0=lows, x1=highs, width=3 * scale, **line))
         half = 0.12 * scale
         for ends in (lows, highs):
-            y0, y1 = [one - half for one in y], [one + half for one in y]
+            y0, y1 = [place - half for place in y], [place + half for place in y]
             marks.append(Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5))
         x, _, y, texts = zip(*dots, strict=True)
         marks.append(Points(x=x, y=y, colour=colour, size=6.5 * scale, texts=texts))

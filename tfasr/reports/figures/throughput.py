@@ -74,7 +74,9 @@ def throughput_charts(report: Report, results: Sequence[Sequence[GroupResult]]) 
 def _stated(report: Report) -> str | None:
     """Returns the rate that all logs state: utterances, the paper's, or seconds of audio."""
     series = [run.series for run in report.runs if run.series is not None]
-    stated = [rate for rate in _RATES if series and all(rate in one.throughput for one in series)]
+    stated = [
+        rate for rate in _RATES if series and all(rate in of_run.throughput for of_run in series)
+    ]
     return stated[0] if stated else None
 
 
@@ -113,15 +115,16 @@ def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> l
     name, number, run, series = rug
     own = series.evaluations
     texts = [
-        f"{run.name}\nevaluation of epoch {one.epoch}: {60 * (one.stop_min - one.start_min):.3g} s"
-        for one in own
+        f"{run.name}\nevaluation of epoch {evaluation.epoch}: "
+        f"{60 * (evaluation.stop_min - evaluation.start_min):.3g} s"
+        for evaluation in own
     ]
     about = {"series": name, "colour": run_colour(number), "texts": texts}
     if axis == "minutes":
         return [
             Rects(
-                x0=[one.start_min for one in own],
-                x1=[one.stop_min for one in own],
+                x0=[evaluation.start_min for evaluation in own],
+                x1=[evaluation.stop_min for evaluation in own],
                 y0=[row + 0.15] * len(own),
                 y1=[row + 0.85] * len(own),
                 # Keeps an evaluation of seconds visible in a run of hours.
@@ -129,18 +132,24 @@ def _rug(row: int, rug: tuple[str, int, RunAnalysis, RunSeries], axis: str) -> l
                 **about,
             )
         ]
-    at = [places(run, one.epoch, 60 * one.stop_min) for one in own]
-    if any(axis not in one for one in at):
+    at = [places(run, evaluation.epoch, 60 * evaluation.stop_min) for evaluation in own]
+    if any(axis not in position for position in at):
         return []
     return [
-        Points(x=[one[axis] for one in at], y=[row + 0.5] * len(at), symbol="tick", size=9, **about)
+        Points(
+            x=[position[axis] for position in at],
+            y=[row + 0.5] * len(at),
+            symbol="tick",
+            size=9,
+            **about,
+        )
     ]
 
 
 def _over_the_wall_clock(report: Report) -> list[Chart]:
     marks: list[Mark] = []
     ends, highest = [1e-9], 0.0
-    shown = [one for one in _runs(report) if one[3].wall_throughput is not None]
+    shown = [rug for rug in _runs(report) if rug[3].wall_throughput is not None]
     for name, number, _, series in shown:
         found = series.wall_throughput
         x, y = found.x["minutes"], found.y

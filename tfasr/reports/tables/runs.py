@@ -45,7 +45,7 @@ def _accuracy_table(report: Report) -> Table:
         ttas = [run.results[index].tta for run in report.runs]
         columns.append([f"{label}\nmin", *_minutes(report, [tta.seconds for tta in ttas], NEVER)])
         brackets = [run.results[index].bracket for run in report.runs]
-        columns.append(["between", *(_between(report, one) for one in brackets)])
+        columns.append(["between", *(_between(report, bracket) for bracket in brackets)])
         columns.append(["epoch", *(str(tta.epoch) if tta.reached else NEVER for tta in ttas)])
         if len(report.runs) > 1:
             columns.append(
@@ -74,14 +74,15 @@ def _time_table(report: Report) -> Table:
     columns = [
         ["Run", *(run.name for run in report.runs)],
         ["wall\nmin", *_minutes(report, [run.wall_s for run in report.runs])],
-        ["train\nmin", *_minutes(report, [train_s(one) for one in spent])],
-        ["eval\nmin", *_minutes(report, [eval_s(one) for one in spent])],
+        ["train\nmin", *_minutes(report, [train_s(intervals_s) for intervals_s in spent])],
+        ["eval\nmin", *_minutes(report, [eval_s(intervals_s) for intervals_s in spent])],
     ]
     for name in INTERVALS:
         shares = [
-            _share(one[name], run.wall_s) for one, run in zip(spent, report.runs, strict=True)
+            _share(intervals_s[name], run.wall_s)
+            for intervals_s, run in zip(spent, report.runs, strict=True)
         ]
-        if any(one[name] for one in spent):
+        if any(intervals_s[name] for intervals_s in spent):
             columns.append([f"{INTERVAL_LABELS[name]} %", *map(_percent, shares)])
     return _table(
         "Where the time went",
@@ -127,7 +128,7 @@ def _until_targets(report: Report) -> list[list[str]]:
     columns = []
     for index, target in enumerate(report.targets):
         parts = [run.results[index].parts for run in report.runs]
-        rates = [_figure(one and one.utterances_per_s) for one in parts]
+        rates = [_figure(of_run and of_run.utterances_per_s) for of_run in parts]
         columns.append([f"until\n{target_label(*target)}", *rates])
     return columns
 
@@ -156,7 +157,7 @@ def _relative(report: Report, row: int, target: int) -> str:
 
 
 def _minutes(report: Report, seconds: Iterable[float | None], absent: str = UNKNOWN) -> list[str]:
-    return [minutes_text(report, one, absent) for one in seconds]
+    return [minutes_text(report, value, absent) for value in seconds]
 
 
 def _between(report: Report, bracket: Bracket) -> str:
