@@ -1,4 +1,4 @@
-"""What a corpus is to ``tfasr prepare``: something that finds the utterances of its splits."""
+"""A corpus, as ``tfasr prepare`` uses it: functions that find the utterances of its splits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,15 +9,18 @@ from tfasr.corpora.utterance import CorpusSplit
 
 @dataclass(frozen=True)
 class Corpus:
-    """How a corpus of some layout is read.
+    """How to read a corpus of one layout.
 
     Attributes:
-        read: ``read(corpus_dir, split)`` returns a split's utterances. Of a corpus with a list it
-            is ``read(list, corpus_dir)``; of one with subsets ``read(corpus_dir, split, subsets)``.
-        splits: ``splits(corpus_dir)`` returns the splits that are there, of "train", "validation"
-            and "test". A corpus with a list has none: its splits are named by their lists.
-        list_suffix: such as ".tsv", of a corpus whose splits are each a list of utterances.
-        has_subsets: whether splits are made of subsets that can be chosen.
+        read: ``read(corpus_dir, split)`` returns a split's utterances, usually by
+            `tfasr.corpora.reading.assembly.assemble`. With ``list_suffix`` it is called as
+            ``read(list, corpus_dir)``, with ``has_subsets`` as ``read(corpus_dir, split,
+            subsets)``.
+        splits: ``splits(corpus_dir)`` returns those of "train", "validation" and "test" that are
+            in the folder. None with ``list_suffix``: then ``--manifest`` names the list and
+            ``--split`` the split.
+        list_suffix: such as ".tsv", for a corpus that has one list of utterances per split.
+        has_subsets: whether ``--subsets`` chooses parts of a split, as LibriSpeech has.
     """
 
     read: Callable[..., CorpusSplit]
