@@ -90,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         type=int,
         default=1,
-        help="runs of each batch size, for statistics; three take about 10 minutes on 2 quiet cores",
+        help="runs of each batch size, for statistics; three take some 10 minutes on 2 quiet cores",
     )
 
 
