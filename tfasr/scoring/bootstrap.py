@@ -101,9 +101,9 @@ def difference_interval(
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
         return None
-    found = _percentiles(sums, _difference, resamples, seed)
-    better, equal = np.mean(found.rates < 0), np.mean(found.rates == 0)
-    return DifferenceInterval(found.interval, float(better + equal / 2))
+    resampled = _percentiles(sums, _difference, resamples, seed)
+    better, equal = np.mean(resampled.rates < 0), np.mean(resampled.rates == 0)
+    return DifferenceInterval(resampled.interval, float(better + equal / 2))
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _percentiles(sums: np.ndarray, statistic, resamples: int, seed: int) -> _Res
     from scipy.stats import bootstrap
 
     drawn = sums.shape[1]
-    found = bootstrap(
+    result = bootstrap(
         tuple(sums),
         statistic,
         paired=True,
@@ -128,8 +128,8 @@ def _percentiles(sums: np.ndarray, statistic, resamples: int, seed: int) -> _Res
         batch=max(1, _MOST_AT_ONCE // drawn),
         rng=np.random.default_rng(seed),
     )
-    ends = found.confidence_interval
-    return _Resampled((float(ends.low), float(ends.high)), found.bootstrap_distribution)
+    ends = result.confidence_interval
+    return _Resampled((float(ends.low), float(ends.high)), result.bootstrap_distribution)
 
 
 def _widened(drawn: int) -> float:

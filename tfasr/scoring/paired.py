@@ -106,8 +106,8 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
         return None, None  # without a spread there is no standard error
     from scipy.stats import ttest_1samp
 
-    found = ttest_1samp(differences, 0)
-    return float(found.statistic), float(found.pvalue)
+    result = ttest_1samp(differences, 0)
+    return float(result.statistic), float(result.pvalue)
 
 
 def _sums(differences: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
@@ -135,7 +135,7 @@ def exchange_p(differences: np.ndarray) -> float | None:
         return 1.0  # exchanged or not, the sum is as far from 0
     from scipy.stats import permutation_test
 
-    found = permutation_test(
+    result = permutation_test(
         (unlike,),
         lambda sample, axis=-1: np.sum(sample, axis=axis),
         permutation_type="samples",
@@ -144,39 +144,39 @@ def exchange_p(differences: np.ndarray) -> float | None:
         batch=max(1, 2_000_000 // unlike.size),
         rng=np.random.default_rng(0),
     )
-    return min(1.0, float(found.pvalue))
+    return min(1.0, float(result.pvalue))
 
 
-def verdict(found: PairedComparison, first: str, second: str, tests: int = 1) -> str:
+def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
     """Returns a sentence that says what a comparison allows to say.
 
     Args:
-        found: the comparison.
+        comparison: the comparison.
         first: the first system's name.
         second: the second system's.
         tests: how many comparisons are made at once; each must pass a stricter level
             (Bonferroni).
     """
-    if found.permutation_p is None:
+    if comparison.permutation_p is None:
         return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
-    tested = f"p {_relation(found.permutation_p)}, {_exchanged(found)}"
-    if found.permutation_p >= LEVEL / tests:
+    tested = f"p {_relation(comparison.permutation_p)}, {_exchanged(comparison)}"
+    if comparison.permutation_p >= LEVEL / tests:
         return f"no difference shown ({tested})"
-    better, worse = (second, first) if found.wer_difference < 0 else (first, second)
+    better, worse = (second, first) if comparison.wer_difference < 0 else (first, second)
     return f"{better} makes fewer word errors than {worse} ({tested})"
 
 
-def _exchanged(found: PairedComparison) -> str:
+def _exchanged(comparison: PairedComparison) -> str:
     """Says what the test exchanged, and so of whom its verdict holds."""
-    if found.exchanged == "speaker":
-        fewest = 2 ** (1 - found.speakers)
+    if comparison.exchanged == "speaker":
+        fewest = 2 ** (1 - comparison.speakers)
         limit = (
             "" if fewest < LEVEL else f", of whom no p below {probability_text(fewest)} can come"
         )
-        return f"by {found.speakers} speakers{limit}"
-    if found.speakers is None:
+        return f"by {comparison.speakers} speakers{limit}"
+    if comparison.speakers is None:
         return "by utterance, speakers unknown"
-    who = "this speaker" if found.speakers == 1 else f"these {found.speakers} speakers"
+    who = "this speaker" if comparison.speakers == 1 else f"these {comparison.speakers} speakers"
     return f"by utterance: of {who}, not of others"
 
 

@@ -1,4 +1,4 @@
-"""Everything ``tfasr doctor`` finds out, and what it advises."""
+"""The examination behind ``tfasr doctor``, and the advice that follows from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ BUSY_LOAD = 0.25
 
 @dataclass(frozen=True)
 class Examination:
-    """A machine as it was found; None is what could not be found out.
+    """What a machine is and has; None for what could not be determined.
 
     Attributes:
         processor: of `tfasr.telemetry.processor.describe_processor`.
@@ -68,13 +68,13 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
     )
 
 
-def advice(found: Examination) -> list[str]:
-    """Returns what to mend or to know before clocks on this machine are believed."""
-    return [*_clock_advice(found), *_gpu_advice(found), *_software_advice(found)]
+def advice(machine: Examination) -> list[str]:
+    """Returns what to correct, or to know, before times measured on a machine are trusted."""
+    return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
 
 
-def _clock_advice(found: Examination) -> Iterator[str]:
-    host, processor = found.host, found.processor
+def _clock_advice(machine: Examination) -> Iterator[str]:
+    host, processor = machine.host, machine.processor
     threads = host["usable_threads"] or processor["threads"]
     if host["load"] is not None and threads and host["load"] > BUSY_LOAD * threads:
         yield (
@@ -94,14 +94,15 @@ def _clock_advice(found: Examination) -> Iterator[str]:
         )
     if processor["virtual"]:
         yield "This is a virtual machine: others may share its processors unseen."
-    if "not readable" in found.rapl:
-        yield f"The processors' energy is {found.rapl}"
+    if "not readable" in machine.rapl:
+        yield f"The processors' energy is {machine.rapl}"
 
 
-def _gpu_advice(found: Examination) -> Iterator[str]:
-    if not found.gpus and found.gpus_on_bus:
-        yield f"{found.gpus_on_bus} NVIDIA devices are there, and not usable: {found.gpu_problem}"
-    for index, gpu in enumerate(found.gpus):
+def _gpu_advice(machine: Examination) -> Iterator[str]:
+    if not machine.gpus and machine.gpus_on_bus:
+        devices = f"{machine.gpus_on_bus} NVIDIA devices"
+        yield f"{devices} are there, and not usable: {machine.gpu_problem}"
+    for index, gpu in enumerate(machine.gpus):
         pcie = gpu["pcie"]
         if None not in (pcie["width"], pcie["max_width"]) and pcie["width"] < pcie["max_width"]:
             yield (
@@ -110,18 +111,18 @@ def _gpu_advice(found: Examination) -> Iterator[str]:
             )
 
 
-def _software_advice(found: Examination) -> Iterator[str]:
-    if found.decoder_problem is not None:
+def _software_advice(machine: Examination) -> Iterator[str]:
+    if machine.decoder_problem is not None:
         yield (
-            f"The compiled decoder does not load: {found.decoder_problem}. Install tfasr again, "
+            f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
             "with a C++ compiler."
         )
-    packages = found.software["packages"]
+    packages = machine.software["packages"]
     missing = [name for name, version in packages.items() if version is None]
     if missing:
         yield f"Missing packages: {', '.join(missing)}. Install tfasr again."
-    if found.gpus and found.software["optional"]["nvidia-ml-py"] is None:
+    if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
         yield f"nvidia-ml-py is not installed: no {OPTIONAL['nvidia-ml-py']}."
-    problem = (found.tensorflow or {}).get("problem")
+    problem = (machine.tensorflow or {}).get("problem")
     if problem:
         yield f"TensorFlow does not load: {problem}"

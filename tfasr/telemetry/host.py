@@ -66,31 +66,31 @@ def _cpu_limit(root: Path) -> float | None:
 
 def _memory_limit(root: Path) -> int | None:
     names = ("memory.max", "memory.limit_in_bytes")
-    found = [text(group / name) for group in _groups(root, "memory") for name in names]
+    limits = [text(group / name) for group in _groups(root, "memory") for name in names]
     # Version 1 says "no limit" by a number near 2 ** 63.
-    return min((int(one) for one in found if one.isdigit() and int(one) < 1 << 60), default=None)
+    return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
 
 
 def _networks(classes: Path) -> list[dict[str, Any]]:
     """Returns names, states and megabits per second; None where a driver does not tell."""
-    found = []
+    networks = []
     for folder in sorted((classes / "net").glob("*")):
         speed = text(folder / "speed")
         if folder.name != "lo" and folder.is_dir():
             mbit = int(speed) if speed.isdigit() and int(speed) > 0 else None
             state = text(folder / "operstate") or None
-            found.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
+            networks.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
-        found.append(
+        networks.append(
             {
                 "name": f"{port.parents[1].name}:{port.name}",
                 "state": text(port / "state").partition(": ")[2].lower() or None,
                 "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
             }
         )
-    return found
+    return networks
 
 
 def _operating_system(root: Path) -> str:
@@ -104,5 +104,5 @@ def _container(root: Path) -> str | None:
         return "docker"
     if (root / "run" / ".containerenv").exists():
         return "podman"
-    found = _CONTAINER.search(text(root / "proc" / "1" / "cgroup"))
-    return found[0] if found else None
+    match = _CONTAINER.search(text(root / "proc" / "1" / "cgroup"))
+    return match[0] if match else None

@@ -10,7 +10,7 @@ NONE = "n/a"
 
 
 def system_description(
-    found: Examination, *, submitter: str = "", system_name: str = ""
+    machine: Examination, *, submitter: str = "", system_name: str = ""
 ) -> dict[str, Any]:
     """Returns a system description: text by MLPerf's names.
 
@@ -18,13 +18,13 @@ def system_description(
     and cooling are for the submitter to fill in.
 
     Args:
-        found: the machine.
+        machine: the machine.
         submitter: who submits.
         system_name: how the machine is called.
 
     Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
     """
-    processor, host = found.processor, found.host
+    processor, host = machine.processor, machine.host
     sockets, cores = processor["sockets"], processor["cores"]
     return {
         "submitter": submitter,
@@ -45,11 +45,11 @@ def system_description(
         "host_networking": "; ".join(map(network, host["networks"])),
         "host_networking_topology": UNKNOWN,
         "host_memory_configuration": UNKNOWN,
-        **_accelerators(found),
+        **_accelerators(machine),
         "cooling": UNKNOWN,
-        "hw_notes": _hardware_notes(found),
-        "framework": _framework(found),
-        "other_software_stack": _stack(found),
+        "hw_notes": _hardware_notes(machine),
+        "framework": _framework(machine),
+        "other_software_stack": _stack(machine),
         "operating_system": host["operating_system"],
         "sw_notes": f"container: {host['container']}" if host["container"] else UNKNOWN,
     }
@@ -76,9 +76,9 @@ def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
     return f"PCIe Gen{generation} x{width}"
 
 
-def _accelerators(found: Examination) -> dict[str, str]:
-    gpus = found.gpus
-    absent = UNKNOWN if found.gpus_on_bus else NONE
+def _accelerators(machine: Examination) -> dict[str, str]:
+    gpus = machine.gpus
+    absent = UNKNOWN if machine.gpus_on_bus else NONE
     links = {gpu["nvlinks"] for gpu in gpus} - {None}
     return {
         "accelerators_per_node": str(len(gpus)) if gpus else absent,
@@ -101,8 +101,8 @@ def _each(values: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
-def _hardware_notes(found: Examination) -> str:
-    processor, host = found.processor, found.host
+def _hardware_notes(machine: Examination) -> str:
+    processor, host = machine.processor, machine.host
     notes = [
         _told("instructions", ", ".join(processor["instructions"])),
         _told("NUMA nodes", processor["numa_nodes"]),
@@ -118,20 +118,20 @@ def _told(name: str, value: object) -> str:
     return f"{name}: {value}" if value else ""
 
 
-def _framework(found: Examination) -> str:
-    packages = found.software["packages"]
+def _framework(machine: Examination) -> str:
+    packages = machine.software["packages"]
     known = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
     return ", ".join(f"{name} {version}" for name, version in known if version)
 
 
-def _stack(found: Examination) -> dict[str, str]:
+def _stack(machine: Examination) -> dict[str, str]:
     """Returns versions of everything else, by name."""
-    stack = {"python": found.software["python"], "kernel": found.host["kernel"]}
-    stack |= found.software["packages"] | found.software["optional"]
+    stack = {"python": machine.software["python"], "kernel": machine.host["kernel"]}
+    stack |= machine.software["packages"] | machine.software["optional"]
     for name in ("tensorflow", "keras"):
         stack.pop(name)
-    stack["nvidia_driver"] = _each(gpu["driver"] for gpu in found.gpus)
-    built = found.tensorflow or {}
+    stack["nvidia_driver"] = _each(gpu["driver"] for gpu in machine.gpus)
+    built = machine.tensorflow or {}
     stack["cuda"], stack["cudnn"] = built.get("cuda"), built.get("cudnn")
     return {name: version for name, version in stack.items() if version}
 

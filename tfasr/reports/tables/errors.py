@@ -17,19 +17,21 @@ _MOST_CONFUSIONS = 10
 
 def error_tables(report: ErrorReport) -> list[Table]:
     """Returns all tables of a report: rates and comparisons of all systems, details of some."""
-    found = [_rates_table(report)]
+    tables = [_rates_table(report)]
     if len(report.systems) > 1:
-        found.append(_comparison_table(report))
+        tables.append(_comparison_table(report))
     for system in report.systems[:MOST_IN_DETAIL]:
-        found.append(speaker_table(system))
-        found.append(_confusion_table(system))
-    return found
+        tables.append(speaker_table(system))
+        tables.append(_confusion_table(system))
+    return tables
 
 
 def worst_alignments(report: ErrorReport) -> dict[str, str]:
     """Returns the alignments of the utterances with the most errors, as text by system's name."""
     return {
-        system.name: "\n".join(alignment_text(one) for one in worst(system.scored, report.worst))
+        system.name: "\n".join(
+            alignment_text(scored) for scored in worst(system.scored, report.worst)
+        )
         for system in report.systems[:MOST_IN_DETAIL]
     }
 
@@ -37,19 +39,19 @@ def worst_alignments(report: ErrorReport) -> dict[str, str]:
 def _rates_table(report: ErrorReport) -> Table:
     rows = []
     for system in report.systems:
-        found = system.summary
-        counts = found.counts
+        summary = system.summary
+        counts = summary.counts
         rows.append(
             [
                 system.name,
                 str(counts.utterances),
                 str(counts.words),
                 _percent(counts.wer, 2),
-                _range(found.wer_interval),
-                _range(found.wer_interval_by_speaker),
+                _range(summary.wer_interval),
+                _range(summary.wer_interval_by_speaker),
                 _percent(counts.cer, 2),
-                _range(found.cer_interval),
-                _range(found.cer_interval_by_speaker),
+                _range(summary.cer_interval),
+                _range(summary.cer_interval_by_speaker),
             ]
         )
     notes = [
@@ -69,15 +71,15 @@ def _rates_table(report: ErrorReport) -> Table:
 
 def _comparison_table(report: ErrorReport) -> Table:
     first = report.systems[0].name
-    made = sum(isinstance(found, PairedComparison) for found in report.comparisons)
+    tests = sum(isinstance(comparison, PairedComparison) for comparison in report.comparisons)
     rows, notes = [], []
-    for system, found in zip(report.systems[1:], report.comparisons, strict=True):
-        if isinstance(found, str):
+    for system, comparison in zip(report.systems[1:], report.comparisons, strict=True):
+        if isinstance(comparison, str):
             rows.append([system.name, *[REFUSED] * 8])
-            notes.append(f"{system.name} is not compared with {first}. {found}")
+            notes.append(f"{system.name} is not compared with {first}. {comparison}")
         else:
-            rows.append([system.name, *_comparison_cells(found)])
-            notes.append(f"{system.name}: {verdict(found, first, system.name, made)}.")
+            rows.append([system.name, *_comparison_cells(comparison)])
+            notes.append(f"{system.name}: {verdict(comparison, first, system.name, tests)}.")
     notes.append(
         "WER difference in points, below 0 is better than the first. Better: share of resamples in "
         "which it is. z and p: matched-pairs test on errors per utterance, whole utterances as "
@@ -85,25 +87,27 @@ def _comparison_table(report: ErrorReport) -> Table:
         f"{FEWEST_SPEAKERS} or more are known, else by utterance; the verdict goes by it. It "
         "is about these hypotheses; other seeds of training would give others."
     )
-    if made > 1:
-        notes.append(f"{made} comparisons at once: each must reach p < 0.05 / {made} (Bonferroni).")
+    if tests > 1:
+        notes.append(
+            f"{tests} comparisons at once: each must reach p < 0.05 / {tests} (Bonferroni)."
+        )
     columns = ["System", "WER\ndifference", "95 %", "95 % by\nspeaker", "better\n%",
                "fewer / more\nerrors in", "z", "p", "permutation\np"]  # fmt: skip
     return Table(f"Word errors against {first}", columns, rows, notes)
 
 
-def _comparison_cells(found: PairedComparison) -> list[str]:
-    resampled, by_speaker = found.by_utterance, found.by_speaker
+def _comparison_cells(comparison: PairedComparison) -> list[str]:
+    resampled, by_speaker = comparison.by_utterance, comparison.by_speaker
     return [
-        f"{100 * found.wer_difference:+.2f}",
+        f"{100 * comparison.wer_difference:+.2f}",
         _range(resampled and resampled.interval, sign="+"),
         _range(by_speaker and by_speaker.interval, sign="+"),
         UNKNOWN if resampled is None else f"{100 * resampled.probability_of_improvement:.1f}",
-        f"{found.fewer_errors} / {found.more_errors}",
-        UNKNOWN if found.matched_pairs_z is None else f"{found.matched_pairs_z:+.2f}",
+        f"{comparison.fewer_errors} / {comparison.more_errors}",
+        UNKNOWN if comparison.matched_pairs_z is None else f"{comparison.matched_pairs_z:+.2f}",
         *(
             UNKNOWN if p is None else probability_text(p)
-            for p in (found.matched_pairs_p, found.permutation_p)
+            for p in (comparison.matched_pairs_p, comparison.permutation_p)
         ),
     ]
 
@@ -129,11 +133,11 @@ def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
 
 
 def _confusion_table(system: System) -> Table:
-    found = confusions(system.scored)
+    counts = confusions(system.scored)
     columns = [
-        [(f"{said} → {heard}", times) for (said, heard), times in found.substitutions],
-        found.deletions,
-        found.insertions,
+        [(f"{said} → {heard}", times) for (said, heard), times in counts.substitutions],
+        counts.deletions,
+        counts.insertions,
     ]
     shown = [column[:_MOST_CONFUSIONS] for column in columns]
     rows = []

@@ -27,14 +27,16 @@ def policy_tables(report: Report) -> list[Table]:
     """Returns for each target a table of the runs' times under all policies."""
     clocks = report.question.beside
     rules = [f"{clock.name}: {clock.rule} ({clock.source})." for clock in clocks]
-    found = []
+    tables = []
     for index, target in enumerate(report.targets):
         rows = []
         for run in report.runs:
             result = run.results[index]
-            times = [minutes_text(report, one, NEVER) for one in result.by_policy_s.values()]
+            times = [
+                minutes_text(report, seconds, NEVER) for seconds in result.by_policy_s.values()
+            ]
             rows.append([run.name, *times])
-        found.append(
+        tables.append(
             Table(
                 f"{target_label(*target)} under each clock policy, minutes",
                 ["Run", *(clock.name for clock in clocks)],
@@ -44,7 +46,7 @@ def policy_tables(report: Report) -> list[Table]:
                 records=policy_records(report, index),
             )
         )
-    return found
+    return tables
 
 
 def group_tables(
@@ -60,7 +62,7 @@ def group_tables(
 
 def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
     """Returns for each target why groups take longer than the first, where that is known."""
-    found = []
+    tables = []
     for of_target in results:
         known = [result for result in of_target if result.decomposition is not None]
         if not known:
@@ -72,7 +74,7 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
             rows.append([result.group, f"{product.ratio:.3f}", *factors])
         label = target_label(*known[0].target)
         first = of_target[0].group
-        found.append(
+        tables.append(
             Table(
                 f"Why: {label}, factors of the time of {first}",
                 ["Run", "time", *_FACTOR_HEADINGS.values()],
@@ -90,7 +92,7 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
                 records=factor_records(known),
             )
         )
-    return found
+    return tables
 
 
 def target_name(target: Target) -> str:
@@ -127,19 +129,19 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0.",
     ]
     for index, result in enumerate(results):
-        found = result.statistics
-        interval = found.interval_s
+        statistics = result.statistics
+        interval = statistics.interval_s
         rows.append(
             [
                 result.group,
-                str(found.n),
-                str(found.reached),
-                minutes_text(report, found.median_s, NEVER),
-                minutes_text(report, found.mean_without_extremes_s),
+                str(statistics.n),
+                str(statistics.reached),
+                minutes_text(report, statistics.median_s, NEVER),
+                minutes_text(report, statistics.mean_without_extremes_s),
                 _range(report, interval),
-                _percent(found.coefficient_of_variation),
-                minutes_text(report, found.bracket_s),
-                minutes_text(report, found.restricted_mean_s),
+                _percent(statistics.coefficient_of_variation),
+                minutes_text(report, statistics.bracket_s),
+                minutes_text(report, statistics.restricted_mean_s),
             ]
         )
         if index:
@@ -161,8 +163,8 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
 
 def _verdicts(results: Sequence[GroupResult]) -> list[str]:
     """Says what the report's verdicts go by; nothing where it has none."""
-    tests = [one.comparison.comparisons for one in results if one.comparison]
-    if not any(one.comparison and one.comparison.p_value is not None for one in results):
+    tests = [result.comparison.comparisons for result in results if result.comparison]
+    if not any(result.comparison and result.comparison.p_value is not None for result in results):
         return []
     said = (
         "A verdict needs p < 0.05 and a gap larger than the time between evaluations. Intervals "
@@ -178,8 +180,8 @@ def _verdicts(results: Sequence[GroupResult]) -> list[str]:
 
 
 def _power(result: GroupResult) -> str:
-    found = result.statistics
-    variation, bracket = found.coefficient_of_variation, _bracket_share(result)
+    statistics = result.statistics
+    variation, bracket = statistics.coefficient_of_variation, _bracket_share(result)
     if variation is None or bracket is None:
         return f"{result.group}: two runs that reach the target would tell how many show a gap."
     needed = runs_to_detect(variation, bracket=bracket)
