@@ -1,4 +1,4 @@
-"""A corpus of one's own: a folder a split, and beside each recording a text file of its words.
+"""A corpus of your own: one folder per split, with a text file beside each recording.
 
 tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_dir DIR ...
 """
@@ -12,12 +12,12 @@ from tfasr.corpora.splits import SPLITS
 
 
 def splits(corpus_dir):
-    """Returns the splits that are there: folders named train, validation and test."""
+    """Returns the splits that the folder holds, each in a folder of its name."""
     return [split for split in SPLITS if Path(corpus_dir, split).is_dir()]
 
 
 def read(corpus_dir, split):
-    """Returns a split's utterances; `assemble` reads durations and rejects what is unusable."""
+    """Returns a split's utterances; `assemble` reads durations and leaves out unusable ones."""
     folder = Path(corpus_dir, split).resolve()
     entries = [
         Entry(

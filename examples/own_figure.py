@@ -1,4 +1,4 @@
-"""A figure of one's own: how long an epoch takes in each run.
+"""A figure of your own: how long an epoch takes in each run.
 
 tfasr report RUN_A RUN_B --out DIR --import examples/own_figure.py
 
@@ -11,7 +11,7 @@ from tfasr.reports.figures.registry import FIGURES, NotDrawnError
 
 @FIGURES.register("epoch_time")
 def epoch_time(report, results):
-    """Draws a bar for each run that came to the end of an epoch."""
+    """Draws a bar for each run with at least one evaluated epoch."""
     runs = [run for run in report.runs if run.epochs]
     if not runs:
         raise NotDrawnError("No run has ended an epoch.")

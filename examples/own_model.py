@@ -1,4 +1,4 @@
-"""A model of one's own: a strided convolution and a stack of GRUs, in Keras alone.
+"""A model of your own: a strided convolution and a stack of GRUs, in Keras alone.
 
 tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'conv_gru'" ...
 """
@@ -25,7 +25,7 @@ class ConvGruConfig:
     num_layers: int = 2
 
     def check(self) -> None:
-        """Raises ValueError for a model of nothing."""
+        """Raises ValueError for sizes that make no model."""
         require(self.units > 0, self, "units", "at least 1")
 
     def make(self, num_features, num_classes, *, seed, dtype):
@@ -33,7 +33,7 @@ class ConvGruConfig:
         return ConvGru(self, num_classes, dtype=dtype)
 
     def output_lengths(self, lengths):
-        """Returns the frames that are left of so many: with "same" padding one a stride."""
+        """Returns the number of output frames: one for every stride begun."""
         return (lengths + STRIDE - 1) // STRIDE
 
 
@@ -44,14 +44,14 @@ class ConvGru(keras.Model):
         super().__init__(dtype=dtype)
         self.config, policy = config, self.dtype_policy
         self.convolution = keras.layers.Conv1D(
-            config.units, 9, STRIDE, "same", activation="relu", dtype=policy
+            config.units, 9, STRIDE, "causal", activation="relu", dtype=policy
         )
         sizes = [config.units] * config.num_layers
         self.recurrent = [keras.layers.GRU(n, return_sequences=True, dtype=policy) for n in sizes]
         self.scores = keras.layers.Dense(num_classes, dtype="float32")
 
     def call(self, features, lengths, training=False):
-        """Returns the logits; what GRUs make of padding comes after an utterance's own frames."""
+        """Returns the logits; no layer looks ahead, so padding at the end needs no mask."""
         hidden = self.convolution(features)
         for layer in self.recurrent:
             hidden = layer(hidden, training=training)

@@ -1,4 +1,4 @@
-"""An optimizer of one's own: the sign of a running mean of gradients, and a schedule for it.
+"""An optimizer of your own: the sign of a running mean of gradients, and a schedule for it.
 
 tfasr train --import examples/own_optimizer.py --gin_file an4.gin \
     --gin_binding 'TrainingConfig.optimizer = @Signum' --gin_binding 'Signum.learning_rate = 3e-4'
@@ -13,7 +13,7 @@ from tfasr.training.optimizer.registry import OPTIMIZERS
 
 @OPTIMIZERS.register("Signum")
 class Signum(keras.optimizers.Optimizer):
-    """Moves every weight by the learning rate, against its momentum's sign."""
+    """Moves every weight by the learning rate, against the sign of its mean gradient."""
 
     def __init__(self, learning_rate=1e-3, momentum=0.9, name="signum", **kwargs):
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -34,13 +34,13 @@ class Signum(keras.optimizers.Optimizer):
         self.assign_sub(variable, rate * keras.ops.sign(mean))
 
     def get_config(self):
-        """Returns what a resumed run and the memory probe make the same optimizer from."""
+        """Returns all arguments, from which a resumed run makes the same optimizer."""
         return {**super().get_config(), "momentum": self.momentum}
 
 
 @OPTIMIZERS.register("Halving")
 class Halving(keras.optimizers.schedules.LearningRateSchedule):
-    """Halves the learning rate every so many steps: Signum.learning_rate = @Halving()."""
+    """Halves the learning rate every ``steps`` steps: Signum.learning_rate = @Halving()."""
 
     def __init__(self, initial_learning_rate=1e-3, steps=1000):
         self.initial_learning_rate, self.steps = initial_learning_rate, steps

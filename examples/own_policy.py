@@ -1,4 +1,4 @@
-"""A clock policy of one's own: what the model waits for is not its fault.
+"""A clock policy of your own: only the seconds of training steps count, no waiting for input.
 
 tfasr report RUN --import examples/own_policy.py --policy pure_training
 """

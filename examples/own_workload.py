@@ -1,4 +1,4 @@
-"""Seconds to sort random numbers: a workload of one's own.
+"""Seconds to sort random numbers: a workload of your own.
 
 tfasr bench --import examples/own_workload.py --gin_file sorting.gin
 
@@ -21,20 +21,20 @@ class SortingConfig:
 
     Attributes:
         count: numbers.
-        rounds: how often; the first is left out.
+        rounds: how often it is timed, after one round that is not.
     """
 
     count: int = 1_000_000
     rounds: int = 5
 
     def check(self) -> None:
-        """Raises ValueError for nothing to sort."""
+        """Raises ValueError for a count or rounds below 1."""
         for name in ("count", "rounds"):
             require(getattr(self, name) > 0, self, name, "at least 1")
 
 
 def run(config: SortingConfig, context: Context) -> Result:
-    """Sorts, in a process of its own."""
+    """Times the sort; tfasr bench calls this in a process of its own."""
     numbers = np.random.default_rng(1).random(round(config.count * context.fraction))
     seconds = []
     for _ in range(config.rounds + 1):

@@ -18,7 +18,7 @@ DS2 = """
     DeepSpeech2Config.units = 32
 """
 LAB = '''
-    """A model of one's own: a convolution over frames, then scores."""
+    """A user's own model: a convolution over frames, then scores."""
 
     import keras
 
