@@ -1,4 +1,4 @@
-"""Reading files that nobody vouches for: what is wrong becomes one line that names the file."""
+"""Reads files that may be damaged or forged: every error is one line that names the file."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""TensorFlow without what it prints when it is loaded."""
+"""Imports TensorFlow without the messages that it prints."""
 
 import contextlib
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def _quiet_stderr() -> Iterator[None]:
-    """Sends what C++ code prints to nowhere; Python's exceptions come through all the same."""
+    """Discards what C++ code prints to standard error; Python's exceptions are not affected."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
         os.dup2(nowhere.fileno(), 2)
@@ -19,7 +19,7 @@ def _quiet_stderr() -> Iterator[None]:
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow without its twenty lines on devices, which bury tfasr's own."""
+    """Imports TensorFlow without its twenty lines on devices, which would hide tfasr's messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with _quiet_stderr():
         import tensorflow as tf

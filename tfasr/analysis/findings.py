@@ -1,4 +1,4 @@
-"""What a comparison of two groups of runs comes to, in a sentence."""
+"""The verdict of a comparison of two groups of runs, as a sentence."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a report asks of its runs, as one thing."""
+"""The question that a report answers about its runs, as one object."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A Gaussian filter for curves, and thinning of what no eye can tell apart."""
+"""A Gaussian filter for curves, and thinning of points too close to be told apart."""
 
 import numpy as np
 

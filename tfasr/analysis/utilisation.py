@@ -1,4 +1,4 @@
-"""Some seconds in the midst of a run: how busy processors were, and what the run was doing."""
+"""A window of some seconds within a run: use of the processors, and what the run was doing."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Utterances and speakers that two splits share: what a model may remember instead of hear."""
+"""Utterances and speakers that two splits share, which make an evaluation look too good."""
 
 import logging
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""JSON for programs: what is no finite number is null."""
+"""JSON for programs: numbers that are not finite become null."""
 
 import json
 import math

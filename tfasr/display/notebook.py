@@ -1,4 +1,4 @@
-"""A table as a notebook shows it."""
+"""Tables as HTML and as data frames, for notebooks."""
 
 import importlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Error counts by speaker, and what speakers say together."""
+"""Error counts by speaker, and their mean, deviation and median over speakers."""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the GPUs are, as NVML tells it; None is what it does not tell."""
+"""What the GPUs are, according to NVML; None for what it does not tell."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How long this process has run already: what its start took is part of what it costs."""
+"""The age of this process, which includes the time that its start took."""
 
 import os
 import time

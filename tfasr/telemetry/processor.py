@@ -1,4 +1,4 @@
-"""What the processors are, as the Linux kernel tells it; None is what it does not tell."""
+"""What the processors are, according to the Linux kernel; None for what it does not tell."""
 
 import platform
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an evaluation now and then can know of a crossing: between which two it lies."""
+"""Brackets: the two evaluations between which a target was met, all that is known of the time."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What runs of one configuration say together: seeds differ, and some never arrive."""
+"""Statistics of runs of one configuration, which differ in seeds and may never meet a target."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""The log-probabilities that a run's model answers to a split."""
+"""The log-probabilities that a run's model gives for a split."""
 
 from pathlib import Path
 

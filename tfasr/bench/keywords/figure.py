@@ -1,4 +1,4 @@
-"""The keyword spotter as a figure for a slide: what it takes for what, and how fast it learns."""
+"""The keyword spotter as a figure for a slide: its confusions, and how fast it learns."""
 
 from collections.abc import Sequence
 

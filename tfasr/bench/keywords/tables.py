@@ -1,4 +1,4 @@
-"""The tables of the keyword spotter: its memory, its training, what it takes for what."""
+"""The tables of the keyword spotter: its memory, its training, its confusions."""
 
 from collections.abc import Sequence
 

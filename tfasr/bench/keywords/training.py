@@ -1,4 +1,4 @@
-"""Trains the keyword spotter, books every second, and tells how often it errs."""
+"""Trains the keyword spotter with a ledger, and counts its errors."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""The report's tables: what stands in which cell, whatever they are written in."""
+"""The report's tables on runs, independent of the format in which they are written."""
 
 from collections.abc import Iterable, Sequence
 

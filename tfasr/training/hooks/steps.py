@@ -1,4 +1,4 @@
-"""Every step in the ledger, and the end of a run whose loss is no number."""
+"""Records every step in the ledger, and ends a run whose loss is not finite."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ _FACTS = (
 
 
 class BookSteps(Hook):
-    """Writes every step into the ledger and ends the run at a loss that is no number.
+    """Writes every step into the ledger and ends the run at a loss that is not finite.
 
     Args:
         model: tells the kernels of its recurrent layers after the first step.

@@ -1,4 +1,4 @@
-"""The end of a run that a signal has asked for."""
+"""Ends a run after a signal has asked for it."""
 
 from tfasr.training.hooks.checkpoints import SaveCheckpoints
 from tfasr.training.interruption import Interruption, RunInterruptedError

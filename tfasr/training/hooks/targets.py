@@ -1,4 +1,4 @@
-"""Targets: announced when they are met, and the end of a run that was to stop there."""
+"""Announces targets when they are met, and ends a run that was to stop there."""
 
 import logging
 from dataclasses import dataclass

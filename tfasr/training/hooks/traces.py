@@ -1,4 +1,4 @@
-"""The traces of a run's functions, booked at its end."""
+"""Records at the end of a run how often its functions were traced."""
 
 from tfasr.ledger import Ledger
 from tfasr.training.evaluation import Evaluator

@@ -1,4 +1,4 @@
-"""Scalars in MLflow; where its server is says ``MLFLOW_TRACKING_URI``."""
+"""Scalars in MLflow; ``MLFLOW_TRACKING_URI`` names its server."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Scalars in Weights & Biases; who and where, its own settings and variables say."""
+"""Scalars in Weights & Biases; its own settings and variables choose account and project."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The longest batch before the first: a run that cannot hold it ends at once and says what fits."""
+"""Checks before a run that its longest batch fits into memory, and says what does if not."""
 
 import contextlib
 import logging

@@ -1,4 +1,4 @@
-"""What a time to accuracy costs: hours times price, and electricity where that is paid beside."""
+"""What a time to accuracy costs: hours times price, and electricity where it is paid separately."""
 
 from dataclasses import dataclass
 

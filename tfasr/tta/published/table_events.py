@@ -1,4 +1,4 @@
-"""Events for logs that hold only a table: when each evaluation was, and what it said."""
+"""Events for logs that are only a table of evaluations: when each was, and its result."""
 
 from typing import Any
 
