@@ -128,7 +128,10 @@ def test_an_axis_that_one_log_lacks_is_not_offered(small, tmp_path):
     by_name = {one.name: one for one in found}
     assert set(by_name["cer"].views) == {"minutes", "epochs"}
     assert not {"throughput", "throughput_wall"} & by_name.keys()
-    assert "Throughput over time: not every log says what a step had." in left_out
+    assert (
+        "Throughput over time: not every log states the utterances or the audio of its steps."
+        in left_out
+    )
 
 
 def test_more_groups_than_lines_share_a_band(tmp_path):

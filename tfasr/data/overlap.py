@@ -83,10 +83,10 @@ def overlap(training: Sequence[ShardedUtterance], held_out: Sequence[ShardedUtte
     )
 
 
-def warn_of_overlap(found: Overlap, split: str) -> None:
+def warn_of_overlap(shared: Overlap, split: str) -> None:
     """Logs what a split shares with the training split, if anything."""
-    if found.utterances or found.speakers:
-        log.warning("%s: %s. Its error rates tell in part what the model remembers.", split, found)
+    if shared.utterances or shared.speakers:
+        log.warning("%s: %s. Its error rates are lower than those on new data.", split, shared)
 
 
 def warn_of_overlaps(shard_dir: Path) -> None:

@@ -265,7 +265,7 @@ def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
         raise UsageError(
             f"Shards must be prepared with the model's features. {split.folder} differs in: "
             f"{'; '.join(differing)}. Run tfasr prepare with the same --gin_file into another "
-            "--shard_dir, or mend the preset."
+            "--shard_dir, or correct the preset."
         )
 
 

@@ -204,7 +204,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
         raise UsageError(
             f"Shards in {folder} must have the size that their index notes. Received: "
             + ", ".join(f"{n} with {sizes[n]} of {shards[n]['bytes']} bytes" for n in wrong[:10])
-            + ". Run tfasr prepare again; it makes them anew."
+            + ". Run tfasr prepare again; it replaces them."
         )
     if not content:
         return
@@ -214,8 +214,8 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
             hashes = list(threads.map(file_sha256, (folder / name for name in stated)))
     except OSError as error:
         raise UsageError(
-            f"Shards must be readable. {error.filename}: {error.strerror}. Mend its permissions, "
-            "or run tfasr prepare again."
+            f"Shards must be readable. {error.filename}: {error.strerror}. Correct its "
+            "permissions, or run tfasr prepare again."
         ) from None
     other = [n for n, found in zip(stated, hashes, strict=True) if found != stated[n]]
     if other:

@@ -35,7 +35,7 @@ def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.
         pandas = importlib.import_module("pandas")
     except ImportError as error:
         raise UsageError(
-            "A data frame must have pandas, which is not installed. Install it with: "
+            "Data frames need pandas, which is not installed. Install it with: "
             "pip install 'tfasr[notebook]'."
         ) from error
     more = dict.fromkeys(name for row in rows for name in row)

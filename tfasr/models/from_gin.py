@@ -27,7 +27,7 @@ def model_class(lines: Sequence[Line]) -> type:
     if name not in MODELS:
         raise UsageError(
             f"{binding_place(lines, 'ModelConfig', 'name')}ModelConfig.name must be a known model: "
-            f"{MODELS.listed()}. Received: {name!r}. One of a module of your own is known once it "
-            "is imported, as by --import my_lab.models."
+            f"{MODELS.listed()}. Received: {name!r}. To use one from a module of your "
+            "own, import the module: --import my_lab.models."
         )
     return MODELS[name]

@@ -68,7 +68,7 @@ def make_synthetic_corpus(
 
     Two thirds of the voices speak the training split, a sixth each the others. The same arguments
     give the same bytes, with the same versions of espeak-ng and NumPy. What a killed process left
-    unfinished is made anew.
+    unfinished is made again.
 
     Args:
         corpus_dir: a folder that is empty or does not exist, or one that this function made.
@@ -130,7 +130,7 @@ def _require_made(corpus_dir: str | Path) -> Path:
     corpus_dir = require_folder(corpus_dir, expected)
     if not _read_marker(corpus_dir).get("finished"):
         raise UsageError(
-            f"--corpus_dir must be {expected}, to the end: its {MARKER_FILE} says finished. "
+            f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} says. "
             f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
         )
     return corpus_dir
@@ -183,7 +183,7 @@ def _is_made(corpus_dir: Path, parameters: _Parameters) -> bool:
         if made_with == asdict(parameters):
             return True
         raise UsageError(
-            f"The synthetic corpus in {corpus_dir} must have been made as is asked for now. "
+            f"The synthetic corpus in {corpus_dir} must have been made with the same arguments. "
             f"It was made with {made_with}. Received: {asdict(parameters)}. "
             "Choose another folder, or delete this one."
         )

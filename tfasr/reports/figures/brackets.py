@@ -27,7 +27,7 @@ def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> C
     A tall line is a group's median.
     """
     if not report.targets or not any(run.curves for run in report.runs):
-        raise NotDrawnError("Times to accuracy: no target and evaluation to tell them from.")
+        raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (
         "What is known of each time to accuracy: the evaluations between which it lies, and "
         "the interpolated time (dot); an arrow where a run never met the target"

@@ -43,7 +43,7 @@ def loss_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Char
 
     bands = bands_by_axis(report, curve)
     if not bands["minutes"]:
-        raise NotDrawnError("Training loss: no log says it of its steps.")
+        raise NotDrawnError("Training loss: no log states the loss of its steps.")
     caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
     y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
     views = {

@@ -38,7 +38,7 @@ def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
         )  # fmt: skip
         left = left + minutes
     if not marks:
-        raise NotDrawnError("Where the time went: no run has lasted any.")
+        raise NotDrawnError("Where the time went: no run has lasted any time.")
     more = f", of the first {MOST_BARS} runs" if len(report.runs) > MOST_BARS else ""
     x = Axis("minutes", limits=(0.0, 1.03 * float(left.max()) or 1.0))
     names = rows_axis([shortened(run.name, 20) for run in runs])

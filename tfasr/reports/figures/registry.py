@@ -82,7 +82,7 @@ def report_charts(
                 )
             if chart.name in charts:
                 raise RunError(
-                    f"{place}: each chart must have a name of its own, its files are called so. "
+                    f"{place}: each chart must have its own name, which its files get too. "
                     f"Received: {chart.name!r} twice. Choose another name."
                 )
             charts[chart.name] = chart

@@ -39,7 +39,9 @@ def throughput_charts(report: Report, results: Sequence[Sequence[GroupResult]]) 
     """
     rate = _stated(report)
     if rate is None:
-        raise NotDrawnError("Throughput over time: not every log says what a step had.")
+        raise NotDrawnError(
+            "Throughput over time: not every log states the utterances or the audio of its steps."
+        )
     label, what = _RATES[rate]
 
     def curve(run: RunAnalysis, axis: str) -> Curve | None:

@@ -60,7 +60,7 @@ class BookSteps(Hook):
     def _book_kernels(self) -> None:
         used = sorted(kernels(self._model.recogniser))
         self._ledger.event("lstm_kernel", used)
-        log.info("recurrence: %s", ", ".join(used) or "n/a")
+        log.info("recurrent layers computed by: %s", ", ".join(used) or "n/a")
 
     def _describe(self, step: StepResult, state: TrainingState) -> str:
         bad = set(step.positions[~np.isfinite(step.utterance_loss)].tolist())

@@ -55,7 +55,7 @@ def required(package: str) -> ModuleType:
         return importlib.import_module(package)
     except ImportError as error:
         raise UsageError(
-            f"--log_to {package} must have the package {package}, which is not installed "
+            f"--log_to {package} needs the package {package}, which is not installed "
             f"({error}). Install it with: pip install {package}, or leave --log_to {package} out."
         ) from error
 

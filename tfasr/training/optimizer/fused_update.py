@@ -75,12 +75,12 @@ _FUSED = {
 
 
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns an optimizer that does the same by one operation a variable, where there is one.
+    """Returns an optimizer that does the same with one operation per variable, where there is one.
 
     Args:
-        optimizer: any, not built yet. One of another class is returned as it is, and so is one
-            whose config does not say all of it, such as a learning rate that cannot be rebuilt or
-            variables left out of weight decay.
+        optimizer: any, not built yet. It is returned as it is if its class has no such operation,
+            or if its config does not hold all of its settings, such as a learning rate that cannot
+            be read back or variables left out of weight decay.
     """
     # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on 2 cores:
     # AdaDelta 82 ms against 30 in one operation each, Adam 63 against 18; of 256 x 1024: 9.1
@@ -93,12 +93,12 @@ def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         plain, replacement = type(optimizer).from_config(dict(config)), cls.from_config(config)
     except (TypeError, ValueError, NotImplementedError) as error:
         reason = str(error).split("\n")[0]
-        log.info("%s: Keras's own update, its config cannot be rebuilt: %s", cls.__name__, reason)
+        log.info("%s: updated by Keras; its config cannot be read back: %s", cls.__name__, reason)
         return optimizer
-    # A learning rate that is a function stands in the config as today's number.
+    # A learning rate that is a function is only a number in the config.
     same_variables = len(plain.variables) == len(optimizer.variables)
     if not same_variables or vars(plain).keys() != vars(optimizer).keys():
-        log.info("%s: Keras's own update, its config does not say all of it", cls.__name__)
+        log.info("%s: updated by Keras; its config does not hold all settings", cls.__name__)
         return optimizer
     return replacement
 
