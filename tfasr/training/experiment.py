@@ -32,7 +32,7 @@ BEFORE = {
     "training": {"batch_norm_window_utterances": 0},
     "augmentation": {"frequency_masks_over": "all_features"},
 }
-"""What tfasr 0.1.0 did where its ``experiment.json`` says nothing."""
+"""What tfasr 0.1.0 did, by settings that its ``experiment.json`` does not hold."""
 
 
 def zeiler_adadelta() -> keras.optimizers.Optimizer:
@@ -42,25 +42,25 @@ def zeiler_adadelta() -> keras.optimizers.Optimizer:
 
 @config_class
 class TrainingConfig:
-    """How a model is trained and when it is looked at.
+    """How a model is trained, and when it is saved and evaluated.
 
     Attributes:
-        epochs: at most so many.
+        epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
         num_replicas: devices that share each batch.
-        optimizer: makes the Keras optimizer; called once, where its variables must live.
+        optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers; "mixed_float16" scales the loss.
-        gradient_accumulation_steps: parts of a device's share of each batch that go through the
-            model one after the other, so that memory holds one alone. Gradients are added up,
-            clipped and applied once per global batch: steps and schedules stay as they are. Batch
-            normalisation takes the statistics of each part.
+        gradient_accumulation_steps: into how many parts a device's share of each batch is cut.
+            They go through the model one after the other, which saves memory. Gradients are added
+            up, clipped and applied once per global batch, so that steps and schedules do not
+            change. Batch normalisation takes the statistics of each part.
         batch_norm_window_utterances: how far back the moving statistics of batch normalisation
             reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
             of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras;
             layers that were made with another keep it always, unless the model's config says
             otherwise, see `tfasr.models.recogniser.keeps_momentum`.
         sentences_every_steps: steps between printed sentences; 0 for none.
-        num_sentences: how many are printed.
+        num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
         keep_checkpoints: how many are kept, beside the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
@@ -89,7 +89,7 @@ class TrainingConfig:
     stop_at_targets: bool = False
 
     def check(self) -> None:
-        """Raises ValueError for values that train nothing."""
+        """Raises ValueError for values with which nothing can be trained."""
         for name in ("epochs", "num_replicas", "checkpoint_every_steps", "keep_checkpoints"):
             require(getattr(self, name) > 0, self, name, "at least 1")
         for name in ("target_window", "gradient_accumulation_steps"):
@@ -97,7 +97,7 @@ class TrainingConfig:
         at_least_0 = ("seed", "sentences_every_steps", "num_sentences")
         for name in (*at_least_0, "batch_norm_window_utterances"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
-        # Layers are given a thousand numbers from it on, which must fit into 64 bits.
+        # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
         fractions = all(0 <= value <= 1 for _, value in self.targets)
         require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
@@ -117,7 +117,7 @@ class Experiment:
         pipeline: how batches are made.
         augmentation: what is done to training batches.
         model: sizes of the model, of a class in `tfasr.models.recogniser.MODELS`.
-        decoder: what writes the hypotheses.
+        decoder: how log-probabilities become text.
         training: how it is trained.
     """
 
@@ -129,10 +129,10 @@ class Experiment:
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def continued(self, run_dir: Path) -> "Experiment":
-        """Returns these configs with what an older tfasr did where the run's own say nothing.
+        """Returns these configs, with an older tfasr's behaviour for settings it did not know.
 
         Args:
-            run_dir: holds the run that is to be continued; any other folder changes nothing.
+            run_dir: the run that is to be continued; a folder without one changes nothing.
         """
         path = run_dir / EXPERIMENT_FILE
         if not path.is_file():
@@ -162,7 +162,7 @@ class Experiment:
 
     @classmethod
     def load(cls, run_dir: Path) -> "Experiment":
-        """Reads a run's configs back; the optimizer stays the default, as it made no part of them.
+        """Reads a run's configs back, but for the optimizer, which stays the default.
 
         Raises:
             UsageError: if the folder holds no run, or its model is not registered.
@@ -182,7 +182,7 @@ class Experiment:
 
     @staticmethod
     def completed(content: dict) -> dict:
-        """Returns what `to_json` returned once, with what that tfasr did not know."""
+        """Returns a saved `to_json`, completed by the settings that its tfasr did not know."""
         defaults = Experiment().to_json()
         name = content.get("recogniser", defaults["recogniser"]).get("name")
         if name in MODELS:
@@ -199,7 +199,7 @@ class Experiment:
         """Reads what `to_json` returned; the optimizer stays the default."""
         content = {group: {**BEFORE.get(group, {}), **own} for group, own in content.items()}
         content["training"].pop("optimizer")
-        # What tfasr 0.1.0 wrote names no model: there was one.
+        # tfasr 0.1.0 had only one model and did not write its name.
         model = model_from_json(content.pop("recogniser", None), content.pop("model"))
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         configs = {name: classes[name](**values) for name, values in content.items()}
