@@ -7,6 +7,7 @@ Type checkers and editors read them in ``__init__.pyi``, which shows `tfasr.api`
 from importlib import import_module
 
 from tfasr._version import __version__
+from tfasr.errors import lacking
 
 _HOME = {
     "AcousticModel": "tfasr.models.acoustic_model",
@@ -23,7 +24,9 @@ _HOME = {
     "Hypothesis": "tfasr.decoding.decoder",
     "Ledger": "tfasr.ledger",
     "LoadedConfig": "tfasr.training.from_gin",
+    "Metric": "tfasr.tta.metrics",
     "PipelineConfig": "tfasr.data.pipeline",
+    "Recorder": "tfasr.recording.recorder",
     "Run": "tfasr.tta.run",
     "RunError": "tfasr.errors",
     "ShardConfig": "tfasr.data.shards",
@@ -50,7 +53,14 @@ __all__ = ["__version__", *_HOME]
 def __getattr__(name: str):
     if name not in _HOME:
         raise AttributeError(f"module 'tfasr' has no attribute {name!r}. It has: {__all__}.")
-    return getattr(import_module(_HOME[name]), name)
+    try:
+        home = import_module(_HOME[name])
+    except ModuleNotFoundError as error:
+        said = lacking(error, f"tfasr.{name}")
+        if said is None:
+            raise
+        raise ModuleNotFoundError(said, name=error.name) from error
+    return getattr(home, name)
 
 
 def __dir__():

@@ -19,6 +19,7 @@ from tfasr.ledger import Ledger, read_events
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 from tfasr.plugins import load_plugin
+from tfasr.recording.recorder import Recorder
 from tfasr.reports.compare import Comparison, compare
 from tfasr.reports.write import report
 from tfasr.training.evaluation import EvaluationResult
@@ -28,6 +29,7 @@ from tfasr.training.train import train
 from tfasr.training.trained import evaluate
 from tfasr.tta.costs.hardware import HardwareConfig
 from tfasr.tta.load import load_run
+from tfasr.tta.metrics import Metric
 from tfasr.tta.run import Run
 
 __all__ = [
@@ -46,7 +48,9 @@ __all__ = [
     "Hypothesis",
     "Ledger",
     "LoadedConfig",
+    "Metric",
     "PipelineConfig",
+    "Recorder",
     "Run",
     "RunError",
     "ShardConfig",

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 
-from tfasr.errors import RunError, UsageError, explained
+from tfasr.errors import RunError, UsageError, explained, lacking
 from tfasr.plugins import load_plugin
 from tfasr.quiet import load_tensorflow
 
@@ -97,6 +97,11 @@ def run(arguments) -> int:
         return _failed(f" {arguments.command}", error, error.exit_code)
     except OSError as error:
         return _failed(f" {arguments.command}", *explained(error))
+    except ModuleNotFoundError as error:
+        said = lacking(error, f"tfasr {arguments.command}")
+        if said is None:
+            raise
+        return _failed(f" {arguments.command}", said, 2)
     except Exception as error:
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if remedy is None:
@@ -119,6 +124,11 @@ def main() -> None:
         app.run(run, flags_parser=parse)
     except UsageError as error:  # a plug-in that cannot be imported
         sys.exit(_failed("", error, 2))
+    except ModuleNotFoundError as error:  # while the modules of the commands are imported
+        said = lacking(error, "tfasr")
+        if said is None:
+            raise
+        sys.exit(_failed("", said, 2))
     except KeyboardInterrupt:  # while the modules of the commands are imported
         sys.exit(_failed("", "interrupted", 1))
 

@@ -68,3 +68,39 @@ def explained(error: OSError) -> tuple[str, int]:
         return str(error), 1
     status = 1 if error.errno in (errno.EIO, errno.EMFILE, errno.EFBIG) else 2
     return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status
+
+
+# What tfasr imports of others, with the names they are installed by.
+_PACKAGES = {
+    "absl": "absl-py",
+    "gin": "gin-config",
+    "vl_convert": "vl-convert-python",
+    **{
+        name: name
+        for name in (
+            *("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr", "rich", "matplotlib"),
+            *("psutil", "scipy"),
+        )
+    },
+}
+
+
+def lacking(error: ImportError, what: str) -> str | None:
+    """Returns what to tell of a package that is not installed.
+
+    Args:
+        error: of the import.
+        what: needs it, such as "tfasr.train".
+
+    Returns:
+        A line that names the package and what to do; None if it is none that tfasr needs.
+    """
+    if isinstance(error.__cause__, ModuleNotFoundError):
+        return str(error)  # which said so already
+    package = _PACKAGES.get((error.name or "").partition(".")[0])
+    if package is None:
+        return None
+    return (
+        f"{what} needs {package}, which is not installed: pip install {package}, or all that tfasr "
+        "needs by pip install tfasr. docs/light_install.md says what works without it."
+    )

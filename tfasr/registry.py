@@ -6,9 +6,10 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar, overload
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, lacking
 
 _Thing = TypeVar("_Thing")
 _PACKAGE = str(Path(__file__).parent)
@@ -148,7 +149,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         """
         entry = self.entry(name)
         if name not in self._things:
-            thing = getattr(importlib.import_module(entry.module), entry.attribute)
+            thing = getattr(self._imported(entry), entry.attribute)
             self._checked(entry, thing)
             self._things[name] = thing
         return self._things[name]
@@ -174,6 +175,15 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __repr__(self) -> str:
         """Returns the kind and the names."""
         return f"Registry({self.kind!r}: {self.listed()})"
+
+    def _imported(self, entry: Entry) -> ModuleType:
+        try:
+            return importlib.import_module(entry.module)
+        except ModuleNotFoundError as error:
+            said = lacking(error, f"The {self.kind} {entry.name!r}")
+            if said is None:
+                raise
+            raise ModuleNotFoundError(said, name=error.name) from error
 
     def _add(self, entry: Entry) -> None:
         if not entry.name or entry.name.split() != [entry.name]:

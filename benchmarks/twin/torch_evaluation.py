@@ -1,15 +1,12 @@
 """The PyTorch twin's evaluation on a split: forward passes, greedy decoding, error counts."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import Batch, BatchSource
 from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.ledger import Ledger
-from tfasr.metrics import count_errors
+from tfasr.recording.blocks import Evaluation
 from twin.torch_model import TorchTwin
 
 
@@ -38,18 +35,20 @@ class TwinEvaluator:
         self._decoder = GreedyDecoder(alphabet)
 
     @torch.inference_mode()
-    def evaluate(self, model: TorchTwin, ledger: Ledger, epoch: int) -> dict[str, Any]:
-        """Returns the scores that the ledger gets as ``tracked_stats``."""
+    def evaluate(self, model: TorchTwin, evaluation: Evaluation) -> None:
+        """Notes error counts and loss of the split in a recorder's open evaluation."""
         model.eval()
-        ledger.start("eval", epoch_num=epoch)
-        with ledger.interval("eval_forward", epoch_num=epoch):
-            answers = [self._forward(model, as_arrays(batch)) for batch in self._batches]
-        with ledger.interval("decode", epoch_num=epoch):
-            scores = self._score(answers)
-        ledger.event("eval_accuracy", scores["wer"], epoch_num=epoch)
-        ledger.event("tracked_stats", scores, epoch_num=epoch)
-        ledger.stop("eval", epoch_num=epoch)
-        return scores
+        answers = [self._forward(model, as_arrays(batch)) for batch in self._batches]
+        with evaluation.decoding():
+            heard: dict[int, str] = {}
+            for positions, log_probs, lengths, _ in answers:
+                texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
+                heard.update(zip(positions.tolist(), texts, strict=True))
+            references = [utterance.text for utterance in self._utterances]
+            hypotheses = [heard[utterance.position] for utterance in self._utterances]
+            evaluation.score(references, hypotheses)
+            losses = np.concatenate([losses for *_, losses in answers])
+            evaluation.measure(loss=losses.mean())
 
     def _forward(self, model: TorchTwin, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Returns positions, log-probabilities ``(batch, frames, classes)``, lengths, losses."""
@@ -60,13 +59,3 @@ class TwinEvaluator:
         lengths = model.output_lengths(batch["feature_lengths"])
         by_batch = log_probs.transpose(0, 1).contiguous()
         return arrays["positions"], by_batch.numpy(), lengths.numpy(), losses.numpy()
-
-    def _score(self, answers: list[tuple[np.ndarray, ...]]) -> dict[str, Any]:
-        heard: dict[int, str] = {}
-        for positions, log_probs, lengths, _ in answers:
-            texts = [hypothesis.text for hypothesis in self._decoder.decode(log_probs, lengths)]
-            heard.update(zip(positions.tolist(), texts, strict=True))
-        hypotheses = [heard[utterance.position] for utterance in self._utterances]
-        counts = count_errors([utterance.text for utterance in self._utterances], hypotheses)
-        losses = np.concatenate([losses for *_, losses in answers])
-        return {**counts.to_json(), "loss": float(losses.mean())}

@@ -32,17 +32,29 @@ def test_a_target_written_otherwise_is_refused(text):
         parse_target(text)
 
 
-@pytest.mark.parametrize("text", ["cer=10", "wer=-0.1", "cer=nan", "loss=inf"])
-def test_a_target_no_run_could_mean_is_refused(text):
-    with pytest.raises(UsageError, match="must be a fraction between 0 and 1"):
+@pytest.mark.parametrize(
+    ("text", "must"),
+    [
+        ("cer=10", "a fraction between 0 and 1"),
+        ("wer=-0.1", "a fraction between 0 and 1"),
+        ("accuracy=98", "a fraction between 0 and 1"),
+        ("cer=nan", "a fraction between 0 and 1"),
+        ("loss=inf", "a finite number"),
+    ],
+)
+def test_a_target_no_run_could_mean_is_refused(text, must):
+    with pytest.raises(UsageError, match=f"must be {must}"):
         parse_target(text)
 
 
 def test_targets_of_all_runs_once_in_order():
     merged = merged_targets([[("wer", 0.2), ("cer", 0.07)], [("cer", 0.1), ("cer", 0.07)]])
     assert merged == [("cer", 0.1), ("cer", 0.07), ("wer", 0.2)]
+    easiest_first = [("accuracy", 0.9), ("accuracy", 0.95)]
+    assert merged_targets([easiest_first[::-1]]) == easiest_first
 
 
 def test_people_read_percent():
     assert target_label("wer", 0.202) == "WER 20.2 %"
     assert target_label("loss", 3.5) == "loss 3.5"
+    assert target_label("accuracy", 0.9) == "accuracy 90 %"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tfasr.analysis.report import Report, RunAnalysis
-from tfasr.run_files import EXPERIMENT_FILE
+from tfasr.run_files import EXPERIMENT_FILE, RECORDER_FILE
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.decomposition import Decomposition, decompose
 from tfasr.tta.group_comparison import GroupComparison, adjusted, compare_groups
@@ -50,13 +50,15 @@ def configuration(run: Run) -> str | None:
 
     That is the configuration as used without its seeds, what makes results comparable, and the
     batch size and optimizer that the ledger states. A run that was started from Python has no
-    gin text: its experiment's values serve.
+    gin text: its experiment's values serve, or what a recorder was told.
     """
-    experiment = run.path / EXPERIMENT_FILE
     text = run.operative_config or run.config
-    if text is None and not experiment.is_file():
+    settings = (run.path / name for name in (EXPERIMENT_FILE, RECORDER_FILE))
+    text = text or next(
+        (one.read_text(encoding="utf-8") for one in settings if one.is_file()), None
+    )
+    if text is None:
         return None
-    text = text or experiment.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)

@@ -12,9 +12,11 @@ from tfasr.analysis.question import Question
 from tfasr.analysis.report import Report, make_report
 from tfasr.analysis.workers import Task, analyse_all, processes_for
 from tfasr.errors import UsageError
-from tfasr.tta.load import read_targets
+from tfasr.tta.load import read_metrics, read_targets
+from tfasr.tta.metrics import declare
 from tfasr.tta.published import find_logs
 from tfasr.tta.run import Run
+from tfasr.tta.targets import check_target
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +42,10 @@ def load_report(
     """
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
     found, notes = _logs(sources)
-    # Targets have to be known before any run is analysed.
-    wanted = list(question.targets) or merged_targets(
+    # Targets have to be known before any run is analysed, and what they are of before that.
+    for log, _ in found:
+        declare(read_metrics(log), log)
+    wanted = [check_target(*target) for target in question.targets] or merged_targets(
         loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
         for log, _ in found
     )

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tfasr.tta.targets import METRICS, RATES, Target
-
-_LABELS = {"cer": "CER", "wer": "WER", "cer_reference": "CER over the reference"}
+from tfasr.tta.metrics import METRICS, metric_named
+from tfasr.tta.targets import Target
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
@@ -32,20 +31,25 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
     """Returns every target once: metrics in their usual order, the easiest value first."""
     targets = {target for targets in of_runs for target in targets}
-    return sorted(targets, key=lambda target: (_rank(target[0]), -target[1]))
+    return sorted(targets, key=lambda target: (_rank(target[0]), _hardness(*target)))
 
 
 def target_label(metric: str, value: float) -> str:
     """Returns a target as people read it: "CER 10 %"."""
-    if metric not in RATES:
-        return f"{metric} {value:g}"
+    if not metric_named(metric).rate:
+        return f"{metric_label(metric)} {value:g}"
     return f"{metric_label(metric)} {100 * value:.4g} %"
 
 
 def metric_label(metric: str) -> str:
     """Returns a metric's name in headings."""
-    return _LABELS.get(metric, metric.replace("_", " "))
+    return metric_named(metric).label or metric.replace("_", " ")
 
 
 def _rank(metric: str) -> tuple[int, str]:
-    return (METRICS.index(metric) if metric in METRICS else len(METRICS), metric)
+    known = list(METRICS)
+    return (known.index(metric) if metric in known else len(known), metric)
+
+
+def _hardness(metric: str, value: float) -> float:
+    return metric_named(metric).hardness(value)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tfasr.errors import UsageError
 from tfasr.tta.policies import PAPER, Policy, policy_named
-from tfasr.tta.targets import Target, check_target, parse_target
+from tfasr.tta.targets import Target, written_target
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ def ask(
     """Returns a question whose parts may be written as a user writes them.
 
     Args:
-        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10".
+        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; whether there are such
+            metrics is known once the runs are, which may declare some.
         policy: one, or its name.
         window: see `Question`, as for what follows.
         beside: policies.
@@ -54,12 +55,13 @@ def ask(
         force: yes or no.
 
     Raises:
-        UsageError: if a target is wrong, there is no such policy, or the window is less than 1.
+        UsageError: if a target is written wrong, there is no such policy, or the window is less
+            than 1.
     """
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
     return Question(
-        targets=tuple(parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets),
+        targets=tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets),
         policy=policy_named(policy),
         window=window,
         beside=tuple(beside),

@@ -161,7 +161,8 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         question: what is asked; its targets are the ones that are looked at.
         group: the name of the run's group; its own name by default.
     """
-    metrics = dict.fromkeys(["cer", "wer", *(metric for metric, _ in question.targets)])
+    asked = (metric for metric, _ in question.targets)
+    metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
     return RunAnalysis(
         name=run.name,
@@ -200,7 +201,9 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
         # Logs of other benchmarks may hold no steps, without which there are no factors.
         with suppress(ValueError):
             parts = parts_until(run.timeline, elapsed_s)
-    return TargetResult(tta, bracket(points, value, window=window), until_s, parts, by_policy)
+    return TargetResult(
+        tta, bracket(points, value, window=window, metric=metric), until_s, parts, by_policy
+    )
 
 
 def make_report(

@@ -8,6 +8,7 @@ from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from tfasr.analysis.charges import Machines, charges_of
 from tfasr.analysis.groups import configuration
@@ -15,6 +16,7 @@ from tfasr.analysis.question import Question
 from tfasr.analysis.report import RunAnalysis, analyse_run
 from tfasr.errors import UsageError
 from tfasr.plugins import load_plugin, loaded_plugins
+from tfasr.tta.metrics import declare, declared
 from tfasr.tta.published import load_log
 from tfasr.tta.run import Run
 
@@ -102,16 +104,19 @@ def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
         return [analyse(task) for task in tasks]
     try:
         context = get_context("spawn")  # a fork would take the parent's threads' locks with it
-        with ProcessPoolExecutor(processes, context, _begin, (loaded_plugins(),)) as pool:
+        with ProcessPoolExecutor(
+            processes, context, _begin, (loaded_plugins(), declared())
+        ) as pool:
             return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
     except BrokenExecutor:
         _log.warning("The processes that read the runs were ended; reading on in this one.")
         return [analyse(task) for task in tasks]
 
 
-def _begin(plugin_names: Sequence[str]) -> None:
+def _begin(plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
     for name in plugin_names:  # which may register the policy of a task
         load_plugin(name)
+    declare(metrics, "another run of the report")
     # A ledger is a hundred thousand objects without a cycle: to search them for one is in vain.
     gc.set_threshold(200_000, 20, 20)
 

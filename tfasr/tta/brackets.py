@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfasr.tta.metrics import metric_named
 from tfasr.tta.time_to_accuracy import AccuracyPoint, medians
 
 
@@ -30,19 +31,23 @@ class Bracket:
         return self.first_hit_s is None
 
 
-def bracket(points: Sequence[AccuracyPoint], target: float, *, window: int) -> Bracket:
+def bracket(
+    points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
+) -> Bracket:
     """Returns the bracket of the first time that the median of ``window`` points met a target.
 
     Args:
         points: a curve in the order of time, on any clock.
-        target: the value to come down to.
+        target: the value to come to.
         window: the evaluations whose median must meet it, at least 1.
+        metric: what the points are of; it says which way is better.
     """
     previous = None
-    found = medians([point.value for point in points], window)
+    kind = metric_named(metric)
+    found = medians([point.value for point in points], window, kind.worst)
     for last, median in enumerate(found, start=window):
         now = points[last - 1].elapsed_s
-        if median <= target:
+        if kind.met(median, target):
             before = points[last - 2].elapsed_s if last > 1 else 0.0
             return Bracket(before, now, _crossing(before, previous, now, median, target))
         previous = median

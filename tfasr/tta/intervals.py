@@ -101,7 +101,7 @@ def lost_ranges(
         if start["key"] != "session_start" or not isinstance(value, dict):
             continue
         step = value.get("resumed_from_step")
-        kept = _kept_index(events, indices, session.start, step) if step else None
+        kept = kept_index(events, indices, session.start, step) if step else None
         if kept is None:
             stops = indices.get("init_stop", [])
             kept = stops[0] if stops and stops[0] < sessions[0].stop else 0
@@ -110,9 +110,17 @@ def lost_ranges(
     return ranges
 
 
-def _kept_index(
+def kept_index(
     events: Sequence[Event], indices: Mapping[str, Sequence[int]], before: int, step: int
 ) -> int | None:
+    """Returns which event before another was the last whose work a checkpoint kept.
+
+    Args:
+        events: all of a run's events in file order.
+        indices: where events of each key are.
+        before: the index of the ``session_start`` that resumed.
+        step: from which.
+    """
     for key in ("checkpoint_stop", "checkpoint_start", "train_step"):
         for index in reversed(indices.get(key, [])):
             if index < before and metadata(events[index]).get("step") == step:

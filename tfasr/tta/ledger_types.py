@@ -58,6 +58,12 @@ def _targets(value: Any) -> bool:
     )
 
 
+def _metrics(value: Any) -> bool:
+    return value is None or (
+        type(value) is dict and all(type(one) is dict for one in value.values())
+    )
+
+
 def _session(value: Any) -> bool:
     return type(value) is not dict or _whole(value.get("resumed_from_step"))
 
@@ -69,6 +75,7 @@ def _text(value: Any) -> bool:
 _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "session_start": (_session, "an object whose resumed_from_step is a whole number or null"),
     "targets": (_targets, "a list of pairs of a metric and a number"),
+    "metrics": (_metrics, "an object with an object for each metric"),
     "global_batch_size": (_whole, "a whole number"),
     "num_replicas": (_whole, "a whole number"),
     "train_samples": (_whole, "a whole number"),

@@ -1,11 +1,13 @@
 """Reads a run's folder."""
 
 from pathlib import Path
+from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.ledger import ends_cut, last_value, read_events
 from tfasr.run_files import EVENTS_FILE
 from tfasr.tta.ledger_types import wrong_value
+from tfasr.tta.metrics import declare
 from tfasr.tta.run import Run
 from tfasr.tta.writers import second_writer
 
@@ -16,6 +18,16 @@ def read_targets(path: str | Path) -> list[tuple[str, float]]:
         return [(str(metric), float(value)) for metric, value in last_value(path, "targets") or []]
     except (OSError, TypeError, ValueError, OverflowError, RecursionError):
         return []  # reading the rest will say what is wrong
+
+
+def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Returns the metrics that a run's ledger declares, without reading the rest of it."""
+    try:
+        found = last_value(path, "metrics")
+    except (OSError, ValueError, RecursionError):
+        return {}  # reading the rest will say what is wrong
+    usable = isinstance(found, dict) and all(isinstance(one, dict) for one in found.values())
+    return found if usable else {}
 
 
 def load_run(path: str | Path, name: str | None = None) -> Run:
@@ -49,6 +61,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"The values of a ledger must be of their kind. In line {_line_of(path, index)} of "
                 f"{path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
             )
+        declare(run.declared_metrics, path)
         # An event without a usable time makes itself known here, not in the midst of a report.
         _ = run.timeline.clock_us
         twice = second_writer(run.timeline)

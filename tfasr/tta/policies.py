@@ -102,14 +102,14 @@ class Policy:
 
         Args:
             timeline: the run's.
-            target: the value to come down to; error rates are fractions.
+            target: the value to come to; error rates are fractions.
             metric: a key of ``tracked_stats``.
             window: replaces the policy's own.
         """
         window = self.window if window is None else window
         points = self.curve(timeline, metric)
         found = first_sustained(points, target, metric=metric, window=window)
-        return found, bracket(points, target, window=window)
+        return found, bracket(points, target, window=window, metric=metric)
 
 
 def _check(policy: object) -> None:

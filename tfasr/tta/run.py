@@ -14,6 +14,7 @@ from tfasr.display.notebook import dataframe, html_table
 from tfasr.errors import UsageError
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
 from tfasr.tta.clock import Event
+from tfasr.tta.metrics import METRICS
 from tfasr.tta.policies import PAPER, Policy, policy_named
 from tfasr.tta.targets import check_target
 from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput
@@ -23,7 +24,6 @@ from tfasr.tta.timeline import Timeline
 if TYPE_CHECKING:
     import pandas as pd
 
-_METRICS = ("cer", "wer", "cer_reference", "loss", "top1_error", "top5_error", "f1_error")
 _STEP_FIELDS = (
     "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
     "train_s",
@@ -96,6 +96,11 @@ class Run:
     def targets(self) -> list[tuple[str, float]]:
         """The targets the run set itself: metrics and values, error rates as fractions."""
         return [(str(metric), float(value)) for metric, value in self.fact("targets") or []]
+
+    @property
+    def declared_metrics(self) -> dict[str, dict[str, Any]]:
+        """What the run says of its metrics, see `tfasr.tta.metrics`; {} where it says nothing."""
+        return self.fact("metrics") or {}
 
     @property
     def comparability(self) -> dict[str, Any] | None:
@@ -226,7 +231,7 @@ class Run:
             UsageError: if pandas is not installed, or there is no such policy.
         """
         rows: dict[int, dict[str, float]] = {}
-        for metric in _METRICS:
+        for metric in METRICS:
             for point in self.accuracy_curve(metric, policy):
                 row = rows.setdefault(point.epoch, {"epoch": point.epoch})
                 row |= {"elapsed_s": point.elapsed_s, metric: point.value}

@@ -1,4 +1,4 @@
-"""Time to accuracy: when a run's error rate has come down to a target, and stays there."""
+"""Time to accuracy: when a run's error rate, or any metric, has come to a target and stays."""
 
 import math
 import statistics
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfasr.display.notebook import html_table
+from tfasr.tta.metrics import metric_named
 from tfasr.tta.timeline import Timeline
 
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
@@ -35,7 +36,7 @@ class TimeToAccuracy:
 
     Attributes:
         metric: "cer", "wer" or another key of ``tracked_stats``.
-        target: the value to come down to; error rates are fractions.
+        target: the value to come to; error rates are fractions.
         window: the evaluations whose median must meet the target.
         seconds: on the policy's clock, or None where never.
         epoch: that epoch, or None where never.
@@ -135,7 +136,7 @@ def readings(
 def first_sustained(
     points: Sequence[AccuracyPoint], target: float, *, metric: str = "cer", window: int = WINDOW
 ) -> TimeToAccuracy:
-    """Returns when the median of the last ``window`` points of a curve is first at most a target.
+    """Returns when the median of the last ``window`` points of a curve first meets a target.
 
     Before there are ``window`` points nothing is decided.
 
@@ -146,9 +147,10 @@ def first_sustained(
     """
     if window < 1:
         raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
-    found = medians([point.value for point in points], window)
+    kind = metric_named(metric)
+    found = medians([point.value for point in points], window, kind.worst)
     for point, median in zip(points[window - 1 :], found, strict=True):
-        if median <= target:
+        if kind.met(median, target):
             return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
     return TimeToAccuracy(metric, target, window)
 
@@ -164,22 +166,25 @@ def rule_met(
 
     Args:
         history: the metrics of each evaluation, in order.
-        targets: metrics and the values to come down to; without any, nothing is met.
+        targets: metrics and the values to come to; without any, nothing is met.
         window: the number of evaluations, at least 1.
     """
     recent = history[-window:]
     if len(recent) < window or not targets:
         return False
+    kinds = {metric: metric_named(metric) for metric, _ in targets}
     return all(
-        next(medians([scores[metric] for scores in recent], window)) <= value
+        kinds[metric].met(
+            next(medians([scores[metric] for scores in recent], window, kinds[metric].worst)), value
+        )
         for metric, value in targets
     )
 
 
-def medians(values: Sequence[float], window: int) -> Iterator[float]:
-    """Yields the median of each ``window`` consecutive values; no number is worse than any."""
+def medians(values: Sequence[float], window: int, worst: float = math.inf) -> Iterator[float]:
+    """Yields the median of each ``window`` consecutive values; no number counts as ``worst``."""
     # A diverged evaluation is as far from any target as can be.
-    values = [math.inf if math.isnan(value) else value for value in values]
+    values = [worst if math.isnan(value) else value for value in values]
     for last in range(window, len(values) + 1):
         yield statistics.median(values[last - window : last])
 

@@ -15,7 +15,7 @@ from tfasr.analysis.smoothing import SIGMA
 from tfasr.display.chart import Area, Axis, Chart, Line, Mark, Panel, Points, Rule
 from tfasr.display.style import OTHER_COLOUR, run_colour, run_dash
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.tta.targets import RATES
+from tfasr.tta.metrics import HIGHER, metric_named
 
 _MOST_POINTS = 2000
 _LOG_TIME_RATIO = 8
@@ -145,7 +145,7 @@ def places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
 
 
 def _error_rate_chart(report: Report, metric: str) -> Chart:
-    rate = metric in RATES
+    rate = metric_named(metric).rate
     scale, unit = (100, " %") if rate else (1, "")
     bands = bands_by_axis(report, lambda run, axis: _evaluations(run, metric, axis, scale))
     values = np.concatenate([band.middle for band in bands["minutes"]] or [[]])
@@ -156,11 +156,7 @@ def _error_rate_chart(report: Report, metric: str) -> Chart:
         caption += "; dashed lines are targets, rings mark where the rule for one is met"
         if any(band.runs > 1 for band in bands["minutes"]):
             caption += " (by a group: its median time)"
-    # Zero has no place on a logarithmic axis, and leaving it out would hide the best.
-    log = bool(values.size and values.min() > 0)
-    low, high = value_limits(bands, targets, _RATE_LIMIT_PERCENT if rate else None)
-    label = metric_label(metric) + (", %" if rate else "")
-    y = Axis(label, log=log, limits=(low if log else 0.0, high), choose=log)
+    y = _value_axis(metric, bands, values, targets)
     few = sum(len(run.curves.get(metric, [])) for run in report.runs) <= _MOST_POINTS
     views = {}
     for axis, own in bands.items():
@@ -169,6 +165,24 @@ def _error_rate_chart(report: Report, metric: str) -> Chart:
         marks += _rings(report, metric, axis, own, scale, unit)
         views[axis] = [Panel(marks, time_axis(report, bands, axis), y)]
     return chart_of_views(metric, with_spread(caption, bands), views)
+
+
+def _value_axis(metric: str, bands: Bands, values: np.ndarray, targets: Sequence[float]) -> Axis:
+    kind = metric_named(metric)
+    label = metric_label(metric) + (", %" if kind.rate else "")
+    most = _RATE_LIMIT_PERCENT if kind.rate else None
+    lowest = float(values.min(initial=0.0))
+    if kind.better == HIGHER or lowest < 0:
+        # What grows is read from the top of a linear axis, as far up as the targets.
+        above = [*values, *targets, 0.0 if lowest < 0 else 1e-12]
+        high, low = float(max(above)), min([lowest, *targets, 0.0])
+        room = 0.08 * (high - low)
+        high = min(high + room, most or math.inf)
+        return Axis(label, limits=(low - room if low < 0 else 0.0, high))
+    # Zero has no place on a logarithmic axis, and leaving it out would hide the best.
+    log = bool(values.size and values.min() > 0)
+    low, high = value_limits(bands, targets, most)
+    return Axis(label, log=log, limits=(low if log else 0.0, high), choose=log)
 
 
 def _evaluations(run: RunAnalysis, metric: str, axis: str, scale: float) -> Curve | None:

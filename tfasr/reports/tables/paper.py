@@ -7,6 +7,7 @@ from tfasr.analysis.names import metric_label, target_label
 from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Cell, Table, records_of
 from tfasr.reports.tables.runs import minutes_text
+from tfasr.tta.metrics import metric_named
 
 _GB = 1e9
 
@@ -48,6 +49,7 @@ def systems_table(report: Report) -> Table | None:
             ("Python", "python", _system("python"), _text),
             ("TensorFlow", "tensorflow", _package("tensorflow"), _text),
             ("Keras", "keras", _package("keras"), _text),
+            ("PyTorch", "torch", _package("torch"), _text),
         ],
         ["Cores: those that the run was allowed to use."],
     )
@@ -78,7 +80,7 @@ def epochs_table(report: Report) -> Table | None:
 
 
 def evaluation_table(report: Report) -> Table | None:
-    """Returns what the evaluations took with which decoder, and the best rates they saw.
+    """Returns what the evaluations took with which decoder, and the best that they saw.
 
     Source: the paper, Table 3 (evaluation time and error rates over beam widths); for one model
     under many widths see ``tfasr bench decoder``.
@@ -90,9 +92,10 @@ def evaluation_table(report: Report) -> Table | None:
         ("forward s\neach", "forward_s", lambda run: run.facts.forward_s, _seconds),
         ("decode s\neach", "decode_s", lambda run: run.facts.decode_s, _seconds),
     ]
-    for metric in ("cer", "wer"):
-        heading = f"best\n{metric_label(metric)} %"
-        columns.append((heading, f"best_{metric}", _best(metric), _percent))
+    for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
+        rate = metric_named(metric).rate
+        heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
+        columns.append((heading, f"best_{metric}", _best(metric), _percent if rate else _seconds))
     notes = ["Seconds: means of the run's evaluations. Decode: what training waited for it."]
     return _table("Evaluation", "evaluation", report, columns, notes)
 
@@ -188,7 +191,10 @@ def _epoch_of(target: int) -> Callable[[RunAnalysis], Cell]:
 
 
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
-    return lambda run: min((point.value for point in run.curves.get(metric, [])), default=None)
+    def best(run: RunAnalysis) -> Cell:
+        return metric_named(metric).best([point.value for point in run.curves.get(metric, [])])
+
+    return best
 
 
 def _load(name: str, scale: float = 1.0) -> Callable[[RunAnalysis], Cell]:

@@ -1,0 +1,99 @@
+"""What `tfasr.Recorder` costs a step: the blocks around steps of 50 ms, and around none.
+
+    python benchmarks/recorder.py
+
+A step that books utterances, seconds of audio and a loss, in blocks, against the same loop without
+a recorder. Steps of 50 ms sleep, so that what is left of the processor does not matter; steps of
+no length are many, and give the cost to a tenth of a microsecond. Runs take turns; the medians of
+the rounds are told. Takes about a minute. See `results.py` for --out.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from twin import results
+
+import tfasr
+
+STEP_S = 0.05
+
+
+def main() -> None:
+    """Measures and tells."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=50, help="of 50 ms, a round; default: 50")
+    parser.add_argument("--empty_steps", type=int, default=5000, help="default: %(default)s")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    flags = parser.parse_args()
+    rows = [
+        {"step_ms": 0.0, "steps": flags.empty_steps, **measured(0.0, flags.empty_steps, flags)},
+        {"step_ms": 1000 * STEP_S, "steps": flags.steps, **measured(STEP_S, flags.steps, flags)},
+    ]
+    for row in rows:
+        row["share_pct"] = 100 * row["recorder_us"] / (1e6 * STEP_S)
+    columns = [
+        ("step_ms", "step, ms"),
+        ("steps", "steps a round"),
+        ("plain_us", "plain, us a step"),
+        ("recorded_us", "recorded, us a step"),
+        ("recorder_us", "difference, us"),
+        ("spread_us", "over rounds, us"),
+        ("share_pct", "of a step of 50 ms, %"),
+    ]
+    tables = [{"title": "A recorded step", "columns": columns, "rows": rows}]
+    notes = [f"Medians of {flags.rounds} rounds; over rounds: largest less least difference."]
+    found = results.result("recorder", tables, notes, {})
+    if flags.out:
+        results.write(found, flags.out)
+    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+
+
+def measured(step_s: float, steps: int, flags: argparse.Namespace) -> dict[str, float]:
+    """Returns microseconds a step without and with a recorder, and their difference."""
+    plain, recorded = [], []
+    for _ in range(flags.rounds):
+        plain.append(1e6 * plain_loop(step_s, steps) / steps)
+        recorded.append(1e6 * recorded_loop(step_s, steps) / steps)
+    differences = [b - a for a, b in zip(plain, recorded, strict=True)]
+    return {
+        "plain_us": statistics.median(plain),
+        "recorded_us": statistics.median(recorded),
+        "recorder_us": statistics.median(differences),
+        "spread_us": max(differences) - min(differences),
+    }
+
+
+def plain_loop(step_s: float, steps: int) -> float:
+    """Returns the seconds of a loop of steps."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        work(step_s)
+    return time.perf_counter() - began
+
+
+def recorded_loop(step_s: float, steps: int) -> float:
+    """Returns the seconds of the same loop with a recorder's blocks."""
+    with tempfile.TemporaryDirectory() as folder, tfasr.Recorder(f"{folder}/run") as run:
+        run.epoch()
+        began = time.perf_counter()
+        for _ in range(steps):
+            with run.step(utterances=16, audio_s=60.0) as step:
+                step.loss = work(step_s)
+        return time.perf_counter() - began
+
+
+def work(step_s: float) -> float:
+    """Takes a time, and returns a loss."""
+    if step_s:
+        time.sleep(step_s)
+    return 1.25
+
+
+if __name__ == "__main__":
+    main()

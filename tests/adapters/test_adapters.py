@@ -1,0 +1,71 @@
+"""The examples of recorded trainings, by the real libraries: interrupted, gone on, reported."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+import tfasr
+
+NEEDS = {
+    "plain_pytorch": ("torch", 16),
+    "with_lightning": ("lightning", 32),
+    "with_hugging_face": ("transformers", 32),
+    "with_keras": ("keras", 32),
+}
+
+
+@pytest.fixture(params=NEEDS, scope="module")
+def finished(request, tmp_path_factory):
+    """An example's name, its run's folder, the updates of an epoch, and those until it failed."""
+    library, steps_an_epoch = NEEDS[request.param]
+    for needed in (library, "torch") if library != "keras" else (library,):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"needs {needed}: pip install tfasr[adapters]")
+    run_dir = tmp_path_factory.mktemp(request.param) / "run"
+    failed_at = 3 * steps_an_epoch + 5
+    command = [sys.executable, "-m", "tests.adapters.interrupted", request.param, str(run_dir)]
+    done = subprocess.run(
+        [*command, str(failed_at)], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "interrupted" in done.stdout
+    return request.param, run_dir, steps_an_epoch, failed_at
+
+
+def test_steps_go_on_at_the_checkpoint_and_what_came_after_it_is_lost(finished):
+    _, run_dir, steps_an_epoch, failed_at = finished
+    run = tfasr.load_run(run_dir)
+    assert (run.status, run.sessions) == ("success", 2)
+    starts = [e["value"] for e in run.events if e["key"] == "session_start"]
+    assert starts[1]["resumed_from_step"] == 3 * steps_an_epoch
+    assert (
+        len(run.timeline.of("train_step")) - len(run.timeline.steps) == failed_at % steps_an_epoch
+    )
+    steps = run.loss_curve().steps.tolist()
+    assert steps == list(range(1, len(steps) + 1))
+    assert run.intervals["lost_work"] > 0
+    assert run.intervals["eval_forward"] > 0
+    assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
+
+
+def test_each_epoch_trains_on_all_there_is_and_is_evaluated_once(finished):
+    name, run_dir, steps_an_epoch, _ = finished
+    run = tfasr.load_run(run_dir)
+    ((metric, target),) = run.targets
+    points = run.accuracy_curve(metric)
+    assert [point.epoch for point in points] == list(range(1, len(points) + 1))
+    assert len(run.timeline.steps) == len(points) * steps_an_epoch
+    utterances = run.timeline.steps.column("utterances")
+    assert utterances.sum() == len(points) * run.fact("train_samples")
+    if name != "with_hugging_face":  # whose callbacks are told no loss of a step
+        assert run.loss_curve().loss[-1] < run.loss_curve().loss[0]
+
+
+def test_the_report_tells_the_time_to_the_target(finished):
+    _, run_dir, *_ = finished
+    run = tfasr.load_run(run_dir)
+    ((metric, target),) = run.targets
+    assert run.time_to_accuracy(**{metric: target}).reached
+    assert "2 sessions" in tfasr.report([run_dir])

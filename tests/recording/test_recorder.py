@@ -1,0 +1,213 @@
+"""What a recorder writes, and what reports make of it."""
+
+import json
+import math
+
+import pytest
+
+import tfasr
+from tfasr.ledger import read_events
+from tfasr.run_files import EVENTS_FILE
+
+SENTENCES = ["one two three", "four five six"]
+
+
+def train(run_dir, accuracies, *, seed=1, begin=1, **settings):
+    """A run whose evaluations find these accuracies."""
+    settings = {"targets": ["accuracy=0.8"], "target_window": 1, **settings}
+    with tfasr.Recorder(run_dir, train_samples=8, seed=seed, **settings) as run:
+        for accuracy in accuracies:
+            with run.epoch():
+                for _ in range(2):
+                    with run.step(utterances=4, audio_s=2.0) as step:
+                        step.loss = 1 - accuracy
+                with run.evaluation() as e:
+                    e.measure(accuracy=accuracy)
+            with run.saving():
+                pass
+    return run
+
+
+def value(run_dir, key):
+    return [event["value"] for event in read_events(run_dir) if event["key"] == key]
+
+
+def test_time_to_an_accuracy_is_read_upwards(tmp_path):
+    train(tmp_path / "run", [0.5, 0.7, 0.85, 0.9])
+    run = tfasr.load_run(tmp_path / "run")
+    found = run.time_to_accuracy(accuracy=0.8, window=1)
+    assert (found.epoch, found.value) == (3, 0.85)
+    assert run.time_to_accuracy(accuracy=0.95).reached is False
+    text = tfasr.report([tmp_path / "run"], policy="mlperf")
+    assert "accuracy 80 %" in text
+    (group,) = json.loads(tfasr.report([tmp_path / "run"], policy="mlperf", output_format="json"))
+    low, high = group["bracket"][0]
+    assert low < group["interpolated_s"][0] < high
+
+
+def test_every_second_is_in_one_interval_and_steps_know_their_own(tmp_path):
+    train(tmp_path / "run", [0.5, 0.9])
+    run = tfasr.load_run(tmp_path / "run")
+    assert sum(run.intervals.values()) == pytest.approx(run.wall_s)
+    assert all(run.intervals[name] > 0 for name in ("init", "train", "eval_forward", "checkpoint"))
+    assert run.fact("train_samples") == 8
+    assert [step["utterances"] for step in value(tmp_path / "run", "train_step")] == [4] * 4
+    assert run.loss_curve().loss.tolist() == pytest.approx([0.5, 0.5, 0.1, 0.1])
+
+
+def test_texts_are_scored_over_all_calls_and_booked_beside_other_numbers(tmp_path):
+    with tfasr.Recorder(tmp_path / "run", targets=[("cer", 0.1)]) as run:
+        run.epoch()
+        with run.evaluation() as e:
+            with e.decoding():
+                e.score(SENTENCES[:1], SENTENCES[:1])
+                e.score(SENTENCES[1:], ["four five"])
+            e.measure(loss=math.nan, cer_reference=0.5)
+    assert e.scores["wer"] == pytest.approx(1 / 6)
+    (booked,) = value(tmp_path / "run", "tracked_stats")
+    assert booked == e.scores
+    assert (booked["utterances"], booked["loss"], booked["cer_reference"]) == (2, None, 0.5)
+    (stated,) = value(tmp_path / "run", "comparability")
+    assert stated["validation_utterances"] == 2
+    assert tfasr.load_run(tmp_path / "run").intervals["decode"] > 0
+
+
+def test_runs_scored_on_other_references_are_refused_a_ranking(tmp_path):
+    for name, references in (("a", SENTENCES), ("b", SENTENCES[::-1]), ("c", ["other"])):
+        with tfasr.Recorder(tmp_path / name, targets=["wer=0.5"], target_window=1) as run:
+            run.epoch()
+            with run.evaluation() as e:
+                e.score(references, references)
+    text = tfasr.report([tmp_path / name for name in "abc"])
+    assert "c is not compared with a: they differ in validation_references" in text
+    assert "b is not compared" not in text
+
+
+def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
+    for seed in (1, 2):
+        with tfasr.Recorder(
+            tmp_path / "runs" / f"seed-{seed}",
+            targets=["reward_of_game=-2", ("pit_error", 3)],
+            metrics={"reward_of_game": "higher", "pit_error": tfasr.Metric("lower", label="PIT")},
+            target_window=1,
+            seed=seed,
+        ) as run:
+            for reward in (-9, -5, -1.5, 1):
+                run.epoch()
+                with run.step(utterances=1):
+                    pass
+                with run.evaluation() as e:
+                    e.measure(reward_of_game=reward, pit_error=4 - reward)
+    text = tfasr.report([tmp_path / "runs"], out=tmp_path / "out", output_format="json", window=1)
+    rows = json.loads(text)
+    assert [row["epoch"] for row in rows if row["metric"] == "reward_of_game"] == [3, 3]
+    assert [row["epoch"] for row in rows if row["metric"] == "pit_error"] == [4, 4]
+    assert {path.name for path in (tmp_path / "out").rglob("reward_of_game.*")}
+    assert "PIT 3" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    comparison = tfasr.compare([tmp_path / "runs"], targets=["reward_of_game=-2"])
+    assert list(comparison.groups) == ["runs"]
+
+
+def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
+    for seed in (1, 2):
+        train(tmp_path / f"small-{seed}", [0.9], seed=seed, config={"units": 8})
+    train(tmp_path / "large-1", [0.9], config={"units": 64})
+    names = [tmp_path / name for name in ("small-1", "small-2", "large-1")]
+    assert tfasr.compare(names).groups == {"small": ["small-1", "small-2"], "large-1": ["large-1"]}
+
+
+def test_a_name_means_one_thing(tmp_path):
+    train(tmp_path / "run", [0.9], metrics={"points_of_team": "higher"})
+    with pytest.raises(tfasr.UsageError, match="must mean one thing.*points_of_team"):
+        tfasr.Recorder(tmp_path / "other", metrics={"points_of_team": "lower"})
+    with pytest.raises(tfasr.UsageError, match="'cer' as a number that is better higher.*tfasr as"):
+        tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})
+    with pytest.raises(tfasr.UsageError, match="that a run declares. Received: .bleu_of"):
+        tfasr.report([tmp_path / "run"], targets=["bleu_of_mine=1"])
+
+
+def test_an_unfinished_run_goes_on_with_the_same_settings_alone(tmp_path):
+    recorder = tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1)
+    with pytest.raises(RuntimeError, match="out of power"), recorder as run:
+        run.epoch()
+        raise RuntimeError("out of power")
+    assert tfasr.load_run(tmp_path / "run").status == "aborted"
+    with pytest.raises(tfasr.UsageError, match="train_samples: 8 then, 9 now"):
+        tfasr.Recorder(tmp_path / "run", train_samples=9, seed=1).__enter__()
+    with pytest.raises(tfasr.UsageError, match="0 to 0. Received: 7"):
+        tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1, resumed_from_step=7).__enter__()
+    with tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1) as run:
+        assert (run.resumed_from_step, run.epochs_done) == (0, 0)
+    with pytest.raises(tfasr.UsageError, match="A run that is finished must stay as it is"):
+        tfasr.Recorder(tmp_path / "run", train_samples=8, seed=1).__enter__()
+
+
+def test_the_caller_may_know_better_which_checkpoint_it_goes_on_from(tmp_path):
+    def begin(**more):
+        return tfasr.Recorder(tmp_path / "run", targets=["accuracy=0.9"], **more)
+
+    with pytest.raises(KeyboardInterrupt), begin() as run:
+        for accuracy in (0.1, 0.2, 0.3):
+            run.epoch()
+            for _ in range(2):
+                with run.step(utterances=4):
+                    pass
+            with run.evaluation() as e:
+                e.measure(accuracy=accuracy)
+            run.checkpoint()
+        raise KeyboardInterrupt
+    with begin(resumed_from_step=4) as run:
+        assert (run.resumed_from_step, run.steps_done, run.epochs_done) == (4, 4, 2)
+        assert [scores["accuracy"] for scores in run.history] == [0.1, 0.2]
+        run.epoch()
+        with run.evaluation() as e:
+            e.measure(accuracy=0.4)
+    found = tfasr.load_run(tmp_path / "run").accuracy_curve("accuracy")
+    assert [(point.epoch, point.value) for point in found] == [(1, 0.1), (2, 0.2), (3, 0.4)]
+
+
+def test_a_start_that_never_came_to_training_begins_anew(tmp_path):
+    recorder = tfasr.Recorder(tmp_path / "run", train_samples=8)
+    with pytest.raises(RuntimeError), recorder:
+        raise RuntimeError
+    train(tmp_path / "run", [0.9])
+    assert tfasr.load_run(tmp_path / "run").sessions == 1
+
+
+def test_folders_of_others_are_left_alone(tmp_path):
+    for name, file in (("trained", "experiment.json"), ("foreign", EVENTS_FILE)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text('{"key": "run_begin", "time_ms": 1}\n')
+        with pytest.raises(tfasr.UsageError, match="must have a folder of its own"):
+            tfasr.Recorder(tmp_path / name).__enter__()
+        assert (tmp_path / name / file).read_text().startswith('{"key"')
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"train_samples": 0}, "train_samples must be a whole number of at least 1"),
+        ({"targets": ["accuracy=98"]}, "a fraction between 0 and 1"),
+        ({"targets": ["bleu_unheard_of=3"]}, "or one that a run declares"),
+        ({"metrics": {"x_y_z": "up"}}, 'must be better "lower" or "higher"'),
+        ({"target_window": 0}, "target_window must be at least 1"),
+        ({"config": {"path": object()}}, "must be JSON values"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_before_anything_is_written(
+    tmp_path, settings, message
+):
+    with pytest.raises(tfasr.UsageError, match=message):
+        tfasr.Recorder(tmp_path / "run", **settings)
+    assert not (tmp_path / "run").exists()
+
+
+def test_targets_met_asks_the_rule(tmp_path):
+    with tfasr.Recorder(tmp_path / "run", targets=["accuracy=0.8"], target_window=3) as run:
+        met = []
+        for accuracy in (0.9, math.nan, 0.9, 0.9):
+            run.epoch()
+            with run.evaluation() as e:
+                e.measure(accuracy=accuracy)
+            met.append(run.targets_met)
+    assert met == [False, False, True, True]

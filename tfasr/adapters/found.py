@@ -1,0 +1,76 @@
+"""What the callbacks have in common: a framework's words turned into the ledger's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.recording.blocks import Evaluation
+from tfasr.recording.recorder import Recorder
+from tfasr.tta.metrics import METRICS
+
+Score = Callable[[], tuple[Sequence[str], Sequence[str]]]
+"""Returns references and hypotheses of the validation set, by the weights as they are."""
+
+
+def check_step(run: Recorder, trainer_step: int) -> None:
+    """Raises UsageError if a trainer goes on from another step than its recorder."""
+    if trainer_step != run.steps_done:
+        raise UsageError(
+            f"Recorder and trainer must go on from one step. Received: {run.steps_done} of the "
+            f"recorder, {trainer_step} of the trainer. Give the recorder "
+            f"resumed_from_step={trainer_step}, or the trainer the checkpoint of step "
+            f"{run.steps_done}."
+        )
+
+
+def batch_utterances(batch: Any) -> int:
+    """Returns the first dimension of a batch's first tensor."""
+    while not hasattr(batch, "shape"):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return int(batch.shape[0])
+
+
+def note(
+    evaluation: Evaluation,
+    logs: Mapping[str, Any],
+    prefix: str,
+    names: Mapping[str, str] | None,
+    score: Score | None,
+) -> None:
+    """Notes what an evaluation has found.
+
+    Args:
+        evaluation: the open block.
+        logs: what the framework found, by its names.
+        prefix: of its names for validation, which the ledger's do not have.
+        names: the ledger's names with the framework's, such as ``{"accuracy": "val_acc"}``; None
+            takes those that are a known metric's but for the prefix.
+        score: called for texts to be scored, if given.
+
+    Raises:
+        UsageError: if the logs lack what is named, or have nothing that is known.
+    """
+    if names is None:
+        found = {
+            name.removeprefix(prefix): value
+            for name, value in logs.items()
+            if name.removeprefix(prefix) in METRICS
+        }
+    else:
+        missing = sorted(set(names.values()) - set(logs))
+        if missing:
+            raise UsageError(
+                f"Every evaluation must find {', '.join(missing)}. Received: {', '.join(logs)}. "
+                "Log it in validation, or correct the callback's metrics."
+            )
+        found = {own: logs[theirs] for own, theirs in names.items()}
+    if score is not None:
+        with evaluation.decoding():
+            evaluation.score(*score())
+    elif not found:
+        raise UsageError(
+            f"An evaluation must find a metric of {METRICS.listed()}, or one that the recorder "
+            f"declares. Received: {', '.join(logs) or 'nothing'}. Name what is what, such as "
+            'metrics={"accuracy": "val_acc"}.'
+        )
+    evaluation.measure(**found)

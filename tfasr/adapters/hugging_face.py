@@ -1,0 +1,91 @@
+"""A callback of Hugging Face's ``Trainer`` that records its training."""
+
+from collections.abc import Mapping
+
+from transformers import TrainerCallback
+from transformers.trainer_utils import IntervalStrategy
+
+from tfasr.adapters.found import Score, check_step, note
+from tfasr.recording.recorder import Recorder
+
+
+class RecordTrainer(TrainerCallback):
+    """Books steps, evaluations and checkpoints of a ``Trainer``.
+
+    ::
+
+        with tfasr.Recorder("runs/mine", train_samples=len(data), targets=["wer=0.2"]) as run:
+            trainer = Trainer(..., callbacks=[RecordTrainer(run)])
+            trainer.train(resume_from_checkpoint=bool(run.steps_done))
+
+    What lies between two evaluations is an epoch of the ledger, where ``eval_strategy`` is
+    "steps".
+
+    Args:
+        run: open.
+        metrics: the ledger's names with those of the trainer, such as
+            ``{"accuracy": "eval_acc"}``; by default those that are ``eval_`` and a known metric.
+        score: returns references and hypotheses of the validation set, where ``compute_metrics``
+            does not find WER and CER.
+        stop_at_targets: whether to end the training once the run's targets are met.
+    """
+
+    def __init__(
+        self,
+        run: Recorder,
+        *,
+        metrics: Mapping[str, str] | None = None,
+        score: Score | None = None,
+        stop_at_targets: bool = False,
+    ):
+        self._run = run
+        self._names = metrics
+        self._score = score
+        self._stop_at_targets = stop_at_targets
+        self._evaluation = None
+        self._seen = 0
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Refuses a training that goes on from another step than the recorder."""
+        check_step(self._run, state.global_step)
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        """Begins an epoch, unless it is evaluations that end them."""
+        self._seen = 0
+        if not self._run.in_epoch or args.eval_strategy != IntervalStrategy.STEPS:
+            self._run.epoch()
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        """Begins a step of all the batches that it accumulates."""
+        if not self._run.in_epoch:
+            self._run.epoch()
+        self._step = self._run.step().__enter__()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Ends it, and begins the evaluation that comes next."""
+        batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        left = (self._run.train_samples or self._seen + batch) - self._seen
+        self._step.utterances = min(batch, left) if left > 0 else batch
+        self._seen += batch
+        self._step.__exit__(None, None, None)
+        self._evaluate_if_asked(control)
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        """Begins the evaluation that comes next."""
+        self._evaluate_if_asked(control)
+
+    def _evaluate_if_asked(self, control):
+        if control.should_evaluate and self._evaluation is None:
+            self._evaluation = self._run.evaluation().__enter__()
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        """Ends an evaluation; those outside of training belong to no epoch."""
+        if self._evaluation is not None:
+            note(self._evaluation, metrics or {}, "eval_", self._names, self._score)
+            self._evaluation.__exit__(None, None, None)
+            self._evaluation = None
+            control.should_training_stop |= self._stop_at_targets and self._run.targets_met
+
+    def on_save(self, args, state, control, **kwargs):
+        """Says that a checkpoint was saved."""
+        self._run.checkpoint()

@@ -1,0 +1,99 @@
+"""A Keras callback that records anybody's ``fit``, on any of Keras's backends."""
+
+from collections.abc import Mapping
+
+import keras
+
+from tfasr.adapters.found import Score, note
+from tfasr.recording.recorder import Recorder
+
+
+class RecordFit(keras.callbacks.Callback):
+    """Books the epochs, steps and validations of ``fit``.
+
+    ::
+
+        with tfasr.Recorder("runs/mine", train_samples=len(x), targets=["accuracy=0.9"]) as run:
+            model = build()
+            saver = keras.callbacks.ModelCheckpoint("runs/mine.keras")
+            model.fit(x, y, batch_size=32, validation_data=held_out, epochs=20,
+                      initial_epoch=run.epochs_done,
+                      callbacks=[saver, RecordFit(run, batch_size=32, checkpoint=True)])
+
+    A step's loss is Keras's, the mean over the epoch so far.
+
+    Args:
+        run: open.
+        batch_size: utterances, or samples of any kind, of a step.
+        metrics: the ledger's names with those of Keras, such as ``{"accuracy": "acc"}``; by
+            default those that have a known metric's name.
+        score: returns references and hypotheses of the validation set, where WER and CER are
+            wanted.
+        checkpoint: whether each epoch's end is saved, by a callback that stands before this one.
+        stop_at_targets: whether to end the training once the run's targets are met.
+    """
+
+    def __init__(
+        self,
+        run: Recorder,
+        *,
+        batch_size: int,
+        metrics: Mapping[str, str] | None = None,
+        score: Score | None = None,
+        checkpoint: bool = False,
+        stop_at_targets: bool = False,
+    ):
+        super().__init__()
+        self._run = run
+        self._batch_size = batch_size
+        self._names = metrics
+        self._score = score
+        self._checkpoint = checkpoint
+        self._stop_at_targets = stop_at_targets
+        self._fitting = False
+        self._seen = 0
+
+    def on_train_begin(self, logs=None):
+        """Begins to listen."""
+        self._fitting = True
+
+    def on_train_end(self, logs=None):
+        """Ends listening: what is evaluated later belongs to no epoch."""
+        self._fitting = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Begins an epoch."""
+        self._run.epoch()
+        self._seen = 0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        """Begins a step."""
+        self._first = batch
+        self._step = self._run.step().__enter__()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Ends a step, or as many as Keras executes at once."""
+        done = (batch - self._first + 1) * self._batch_size
+        left = (self._run.train_samples or self._seen + done) - self._seen
+        self._step.utterances = min(done, left) if left > 0 else done
+        self._seen += done
+        self._step.loss = (logs or {}).get("loss")
+        self._step.__exit__(None, None, None)
+
+    def on_test_begin(self, logs=None):
+        """Begins an evaluation."""
+        if self._fitting:
+            self._evaluation = self._run.evaluation().__enter__()
+
+    def on_test_end(self, logs=None):
+        """Ends an evaluation."""
+        if self._fitting:
+            note(self._evaluation, logs or {}, "val_", self._names, self._score)
+            self._evaluation.__exit__(None, None, None)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Says that the epoch is saved, and stops where the targets are met."""
+        if self._checkpoint:
+            self._run.checkpoint()
+        if self._stop_at_targets and self._run.targets_met:
+            self.model.stop_training = True

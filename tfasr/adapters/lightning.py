@@ -1,0 +1,99 @@
+"""A callback of PyTorch Lightning that records a ``Trainer``'s ``fit``."""
+
+from collections.abc import Callable, Mapping
+
+try:
+    from lightning.pytorch import Callback
+except ImportError:
+    from pytorch_lightning import Callback
+
+from tfasr.adapters.found import Score, batch_utterances, check_step, note
+from tfasr.recording.recorder import Recorder
+
+
+class RecordFit(Callback):
+    """Books steps, validations and checkpoints of ``fit``; each validation ends an epoch.
+
+    ::
+
+        with tfasr.Recorder("runs/mine", train_samples=len(data), targets=["accuracy=0.9"]) as run:
+            trainer = Trainer(callbacks=[RecordFit(run, metrics={"accuracy": "val_acc"})])
+            trainer.fit(module, data_module, ckpt_path=last if run.steps_done else None)
+
+    Args:
+        run: open.
+        metrics: the ledger's names with those logged; by default ``val_`` and a known metric.
+        score: returns references and hypotheses of the validation set, to be scored.
+        utterances: returns how many a batch has.
+        stop_at_targets: whether to end the training once the run's targets are met.
+    """
+
+    def __init__(
+        self,
+        run: Recorder,
+        *,
+        metrics: Mapping[str, str] | None = None,
+        score: Score | None = None,
+        utterances: Callable[..., int] = batch_utterances,
+        stop_at_targets: bool = False,
+    ):
+        self._run, self._utterances = run, utterances
+        self._found = {"prefix": "val_", "names": metrics, "score": score}
+        self._stop_at_targets = stop_at_targets
+        self._step = self._evaluation = self._saved = None
+
+    def on_train_start(self, trainer, pl_module):
+        """Refuses a training that goes on from another step than the recorder."""
+        check_step(self._run, trainer.global_step)
+
+    def on_train_epoch_start(self, trainer, pl_module):
+        """Begins an epoch."""
+        self._run.epoch()
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        """Begins a step, of all the batches that it accumulates."""
+        self._book_saved()
+        if not self._run.in_epoch:
+            self._run.epoch()
+        if self._step is None:
+            self._step = self._run.step(utterances=0).__enter__()
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        """Ends a step once the weights were updated."""
+        self._step.utterances += self._utterances(batch)
+        self._step.loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if trainer.global_step > self._run.steps_done:
+            self._end_step()
+
+    def on_validation_start(self, trainer, pl_module):
+        """Begins an evaluation."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._end_step()
+            self._evaluation = self._run.evaluation().__enter__()
+
+    def on_validation_end(self, trainer, pl_module):
+        """Ends an evaluation."""
+        if self._evaluation is not None:
+            note(self._evaluation, trainer.callback_metrics, **self._found)
+            self._evaluation.__exit__(None, None, None)
+            self._evaluation = None
+            trainer.should_stop |= self._stop_at_targets and self._run.targets_met
+
+    def on_save_checkpoint(self, trainer, pl_module, checkpoint):
+        """Notes that a checkpoint is being written; it is booked when that has been done."""
+        self._saved = True
+
+    def on_train_end(self, trainer, pl_module):
+        """Books what was saved last."""
+        self._book_saved()
+
+    def _end_step(self):
+        if self._step is not None:
+            self._step.__exit__(None, None, None)
+            self._step = None
+
+    def _book_saved(self):
+        if self._saved:
+            self._end_step()
+            self._run.checkpoint()
+            self._saved = None

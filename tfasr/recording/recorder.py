@@ -1,0 +1,286 @@
+"""The ledger for any training loop: what was done when, for ``tfasr report`` to read."""
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfasr.durable import locked, make_folder
+from tfasr.errors import UsageError
+from tfasr.ledger import Ledger
+from tfasr.recording.blocks import Epoch, Evaluation, Mark, Saving, Step, amount
+from tfasr.recording.folder import position
+from tfasr.recording.order import Order
+from tfasr.recording.session import Session
+from tfasr.recording.settings import check_facts, settings_of
+from tfasr.run_files import LOCK_FILE
+from tfasr.telemetry.utilisation import UtilisationSampler
+from tfasr.tta.metrics import Metric
+from tfasr.tta.targets import Target
+
+
+class Recorder:
+    """Records a training of any framework, so that ``tfasr report`` can read it.
+
+    ::
+
+        with tfasr.Recorder("runs/mine", train_samples=948, targets=[("cer", 0.15)]) as run:
+            model = build()  # what comes before the first epoch is booked as initialisation
+            for _ in range(run.epochs_done, 20):
+                run.epoch()
+                for batch in batches:  # waiting for it is booked as waiting for input
+                    with run.step(utterances=len(batch), audio_s=seconds(batch)) as step:
+                        step.loss = update(model, batch)
+                with run.evaluation() as e:  # ends the epoch
+                    e.score(references, recognise(model))
+                save(model)
+                run.checkpoint()
+
+    Every event is handed to the operating system at once: ``kill -9`` loses at most the line
+    being written. A folder that holds an unfinished run with the same settings is continued at
+    its last checkpoint, and what was done after that is booked as lost work. A block that ends
+    with an exception ends the run as aborted; it can be continued, too.
+
+    Args:
+        run_dir: the run's folder; made where it is missing. One process writes it: of a
+            distributed training the first.
+        train_samples: utterances, or whatever is trained on, of an epoch.
+        targets: as ``("cer", 0.15)`` or "accuracy=0.9"; error rates are fractions.
+        target_window: the evaluations whose median must meet a target.
+        metrics: of a task of your own, names to "lower" or "higher" (is better), or to a
+            `tfasr.Metric`; what is built in (cer, wer, accuracy, loss and others) needs none.
+        global_batch_size: utterances of one update.
+        seed: of the run; runs that differ in nothing else are one group of a report.
+        facts: further events by key, such as ``opt_name``, see `tfasr.ledger`; JSON.
+        comparability: what makes results comparable, JSON: reports refuse to rank runs that
+            differ in it. By default the references that are scored, and the targets' rule.
+        config: the configuration in your own terms, JSON. A continued run must keep it.
+        resumed_from_step: the step of the checkpoint that you go on from, 0 for none; by default
+            the last that was booked. Ignored where the run begins.
+        utilisation: whether to sample how busy the machine is, see
+            `tfasr.telemetry.utilisation`.
+        own_process: whether this process was started for this run alone, and its start counts.
+
+    Attributes:
+        run_dir: the run's folder.
+
+    Raises:
+        UsageError: for settings that make no sense; when the block begins, if another process
+            writes the folder, or it holds another run or a finished one; and for a call that
+            comes in a wrong order.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | Path,
+        *,
+        train_samples: int | None = None,
+        targets: Iterable[str | Target] = (),
+        target_window: int = 3,
+        metrics: Mapping[str, str | Metric] | None = None,
+        global_batch_size: int | None = None,
+        seed: int | None = None,
+        facts: Mapping[str, Any] | None = None,
+        comparability: Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        resumed_from_step: int | None = None,
+        utilisation: bool = False,
+        own_process: bool = False,
+    ):
+        self.run_dir = Path(run_dir)
+        self._settings = settings_of(
+            targets,
+            metrics or {},
+            target_window=target_window,
+            facts={
+                "train_samples": train_samples,
+                "global_batch_size": global_batch_size,
+                "seed": seed,
+                **(facts or {}),
+            },
+            comparability=comparability,
+            config=config,
+        )
+        self._wanted_step = resumed_from_step
+        self._utilisation = utilisation
+        self._own_process = own_process
+        self._order = Order()
+        self._session: Session | None = None
+        self._resumed_from: int | None = None
+
+    @property
+    def steps_done(self) -> int:
+        """Updates so far; where a run goes on, at first those of its checkpoint."""
+        return self._session.steps_done if self._session else 0
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that are finished; where a run goes on, at first those of its checkpoint."""
+        return self._order.epoch - self._order.in_epoch
+
+    @property
+    def train_samples(self) -> int | None:
+        """What is trained on in an epoch, where the run was told."""
+        return self._settings.facts.get("train_samples")
+
+    @property
+    def in_epoch(self) -> bool:
+        """Whether an epoch is under way."""
+        return self._order.in_epoch
+
+    @property
+    def resumed_from_step(self) -> int | None:
+        """The step that this process goes on from, 0 for none; None where the run began here."""
+        return self._resumed_from
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """What the evaluations that count have found, in order."""
+        return list(self._session.history) if self._session else []
+
+    @property
+    def targets_met(self) -> bool:
+        """Whether the last evaluations meet all targets, for a training that may stop there."""
+        return self._session is not None and self._session.targets_met
+
+    def __enter__(self) -> "Recorder":
+        """Opens the run's folder and begins the initialisation."""
+        if self._order.open:
+            raise UsageError("A recorder must be opened once. Received: one that is open.")
+        make_folder(self.run_dir)
+        held = (
+            f"Only one process may write a run. {self.run_dir} is being written by another one: "
+            "wait for it, stop it, or choose another folder."
+        )
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(locked(self.run_dir / LOCK_FILE, held))
+            begin = position(self.run_dir, self._settings, self._wanted_step)
+            self._settings.write(self.run_dir)
+            ledger = Ledger(self.run_dir, begin.session)
+            stack.callback(ledger.close)
+            order = Order()
+            self._session = Session(
+                self.run_dir, ledger, self._settings, begin, order, own_process=self._own_process
+            )
+            if self._utilisation:
+                stack.enter_context(UtilisationSampler(self.run_dir))
+            self._resumed_from = begin.step if begin.session else None
+            self._stack = stack.pop_all()
+            self._order, order.open = order, True
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        """Ends the run: as a success, or as aborted by what the block raised."""
+        session = self._session
+        try:
+            if kind is None:
+                self._order.check("The end of the recorder's block")
+                session.end_epoch()
+                session.begin_training()
+                session.finish("success")
+            else:
+                by_hand = issubclass(kind, KeyboardInterrupt)
+                status = "interrupted" if by_hand else "aborted"
+                session.finish(status, reason=f"{kind.__name__}: {error}"[:500])
+        except UsageError as wrong:
+            session.finish("aborted", reason=str(wrong)[:500])
+            raise
+        finally:
+            self._order.open = False
+            self._stack.close()
+
+    def note(self, **facts: Any) -> None:
+        """Books facts that are known only now, such as ``run.note(parameters=123_456)``.
+
+        Args:
+            **facts: values by the keys of events, see `tfasr.ledger`; JSON.
+
+        Raises:
+            UsageError: if one is no JSON, or within a block.
+        """
+        self._order.check("run.note(...)")
+        check_facts(facts)
+        self._session.note(facts)
+
+    def epoch(self, number: int | None = None) -> Epoch:
+        """Begins the next epoch; it ends with its evaluation, the next epoch, or its block.
+
+        To evaluate more often than once per pass over the data, take for an epoch what lies
+        between two evaluations.
+
+        Args:
+            number: of the epoch, where it is not the next.
+
+        Raises:
+            UsageError: for a number that has been, or within a block.
+        """
+        self._order.check("run.epoch()")
+        number = self._order.epoch + 1 if number is None else number
+        if type(number) is not int or number <= self._order.epoch:
+            raise UsageError(
+                f"An epoch's number must be above the last one's, {self._order.epoch}. Received: "
+                f"{number!r}."
+            )
+        self._session.end_epoch()
+        self._session.begin_epoch(number)
+        return Epoch(self._session, number)
+
+    def step(
+        self,
+        *,
+        utterances: float | None = None,
+        audio_s: float | None = None,
+        frames: int | None = None,
+        padded_frames: int | None = None,
+        input_wait_s: float | None = None,
+    ) -> Step:
+        """Returns the block of one update of the weights; its attributes may be set later, too.
+
+        Args:
+            utterances: see `tfasr.recording.blocks.Step`, as for what follows.
+            audio_s: seconds.
+            frames: a number.
+            padded_frames: a number.
+            input_wait_s: what was waited for the batch; by default the time since the last call.
+
+        Raises:
+            UsageError: outside an epoch, or within another block.
+        """
+        self._order.check("run.step(...)")
+        self._order.check_epoch("run.step(...)")
+        amounts = {
+            "utterances": utterances,
+            "audio_s": audio_s,
+            "frames": frames,
+            "padded_frames": padded_frames,
+        }
+        for name, value in amounts.items():
+            amount(name, value)
+        return Step(self._session, input_wait_s, amounts)
+
+    def evaluation(self) -> Evaluation:
+        """Returns the block of an evaluation; it ends the epoch.
+
+        Raises:
+            UsageError: before the first epoch, for a second one of an epoch, or within a block.
+        """
+        self._order.check("run.evaluation()")
+        if self._order.evaluated or not self._order.epoch:
+            self._order.check_epoch("run.evaluation()")
+        self._session.begin_training()
+        return Evaluation(self._session)
+
+    def checkpoint(self) -> Mark:
+        """Says that all work so far is saved: a run that is interrupted goes on from here."""
+        self._order.check("run.checkpoint()")
+        session = self._session
+        with session.ledger.interval("checkpoint", **session.where):
+            pass
+        session.ledger.sync()
+        session.touch()
+        return Mark()
+
+    def saving(self) -> Saving:
+        """Returns a block that saves a checkpoint: its time is booked, and `checkpoint` implied."""
+        self._order.check("run.saving()")
+        return Saving(self._session)

@@ -1,0 +1,132 @@
+"""What an evaluation measures, by name: which way is better, and how it is written.
+
+Error rates and losses are built in. A run of any other task declares its own in its ledger (the
+event ``metrics``); reading the run makes them known here, and a name means one thing in a process.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.registry import Registry
+
+LOWER, HIGHER = "lower", "higher"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that an evaluation finds.
+
+    Attributes:
+        better: "lower" or "higher".
+        rate: whether it is a fraction between 0 and 1, which tables write in percent.
+        label: its name in headings; by default the name it is registered under.
+
+    Raises:
+        UsageError: for another direction.
+    """
+
+    better: str = LOWER
+    rate: bool = False
+    label: str = ""
+
+    def __post_init__(self):
+        if self.better not in (LOWER, HIGHER):
+            raise UsageError(
+                f'A metric must be better "{LOWER}" or "{HIGHER}". Received: {self.better!r}.'
+            )
+        if not isinstance(self.rate, bool) or not isinstance(self.label, str):
+            raise UsageError(
+                "A metric must have true or false as its rate, and a text as its label. Received: "
+                f"{self.rate!r}, {self.label!r}."
+            )
+
+    @property
+    def worst(self) -> float:
+        """A value that is worse than any: what a diverged evaluation counts as."""
+        return math.inf if self.better == LOWER else -math.inf
+
+    def met(self, value: float, target: float) -> bool:
+        """Returns whether a value has come down, or up, to a target."""
+        return value <= target if self.better == LOWER else value >= target
+
+    def best(self, values: list[float]) -> float | None:
+        """Returns the best of some values; None of none."""
+        known = [value for value in values if not math.isnan(value)]
+        choose = min if self.better == LOWER else max
+        return choose(known, default=None)
+
+    def hardness(self, target: float) -> float:
+        """Returns a number that grows as a target becomes harder to meet."""
+        return -target if self.better == LOWER else target
+
+
+def _check(metric: object) -> None:
+    if not isinstance(metric, Metric):
+        raise TypeError(f"it must be a tfasr.tta.metrics.Metric. Received: {metric!r}.")
+
+
+METRICS: Registry[Metric] = Registry("metric", check=_check)
+"""All metrics by name, in the order of reports; those that runs have declared come last."""
+
+for _name, _metric in {
+    "cer": Metric(rate=True, label="CER"),
+    "wer": Metric(rate=True, label="WER"),
+    "cer_reference": Metric(rate=True, label="CER over the reference"),
+    # What DAWNBench's accuracies leave.
+    "top1_error": Metric(rate=True),
+    "top5_error": Metric(rate=True),
+    "f1_error": Metric(rate=True),
+    "loss": Metric(),
+    "perplexity": Metric(),
+    "accuracy": Metric(HIGHER, rate=True),
+}.items():
+    METRICS.register(_name, _metric)
+
+_declared: dict[str, str] = {}
+
+
+def metric_named(name: str) -> Metric:
+    """Returns a metric; of a name that nothing declares, a number that is better lower."""
+    return METRICS.get(name, Metric())
+
+
+def declared() -> dict[str, dict[str, Any]]:
+    """Returns what runs have declared in this process, as JSON, for another process to declare."""
+    return {name: asdict(METRICS[name]) for name in _declared}
+
+
+def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
+    """Makes the metrics of a run known.
+
+    Args:
+        metrics: of a ledger: for each name an object with the fields of `Metric`.
+        where: the run, for messages.
+
+    Raises:
+        UsageError: if a metric is not described so, or its name means something else already.
+    """
+    for name, fields in (metrics or {}).items():
+        try:
+            metric = Metric(**fields)
+        except (TypeError, UsageError) as error:
+            raise UsageError(
+                f"{where} must say of the metric {name!r} what it is. {error}"
+            ) from None
+        if name not in METRICS:
+            METRICS.register(name, metric)
+            _declared[name] = str(where)
+        elif METRICS[name] != metric:
+            raise UsageError(
+                f"A metric's name must mean one thing. {where} has {name!r} as {_shown(metric)}, "
+                f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Give one of them "
+                "another name, or report on the runs apart."
+            )
+
+
+def _shown(metric: Metric) -> str:
+    kind = "a fraction" if metric.rate else "a number"
+    label = f", labelled {metric.label!r}" if metric.label else ""
+    return f"{kind} that is better {metric.better}{label}"
