@@ -73,7 +73,7 @@ def registered():
 def test_listing_the_models_imports_no_keras():
     script = (
         "import sys\nfrom tfasr.models.recogniser import MODELS\n"
-        "assert list(MODELS) == ['acoustic_model', 'deep_speech_2']\n"
+        "assert list(MODELS)[:2] == ['acoustic_model', 'deep_speech_2']\n"
         "assert 'keras' not in sys.modules and 'tensorflow' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -105,6 +105,9 @@ MODELS: Registry[type] = Registry(
     {
         DEFAULT_MODEL: "tfasr.models.acoustic_model:AcousticModelConfig",
         "deep_speech_2": "tfasr.models.deep_speech_2:DeepSpeech2Config",
+        "gru": "tfasr.models.gru:GruModelConfig",
+        "separable_conv": "tfasr.models.separable_conv:SeparableConvConfig",
+        "conformer": "tfasr.models.conformer:ConformerConfig",
     },
     check=check_config_class,
 )

@@ -19,6 +19,8 @@ from tfasr.telemetry.software import (
 BUSY_LOAD = 0.25
 """Runnable processes per thread above which clocks measure the neighbours too."""
 
+_TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+
 
 @dataclass(frozen=True)
 class Examination:
@@ -119,8 +121,15 @@ def _software_advice(machine: Examination) -> Iterator[str]:
         )
     packages = machine.software["packages"]
     missing = [name for name, version in packages.items() if version is None]
-    if missing:
-        yield f"Missing packages: {', '.join(missing)}. Install tfasr again."
+    of_training = [name for name in missing if name in _TRAINING]
+    if of_training:
+        yield (
+            f"Without {', '.join(of_training)} nothing is prepared, trained or evaluated; reports, "
+            "the recorder, scoring and decoding work (docs/light_install.md)."
+        )
+    if len(missing) > len(of_training):
+        others = [name for name in missing if name not in _TRAINING]
+        yield f"Missing packages: {', '.join(others)}. Install tfasr again."
     if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
         yield f"nvidia-ml-py is not installed: no {OPTIONAL['nvidia-ml-py']}."
     problem = (machine.tensorflow or {}).get("problem")

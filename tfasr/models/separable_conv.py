@@ -1,0 +1,242 @@
+"""Blocks of separable convolutions over time, QuartzNet's shape, against Keras 3 alone."""
+
+import keras
+
+from tfasr.config import config_class, require
+from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.dropout import Dropout
+from tfasr.layers.padding import valid_frames, without_padding
+from tfasr.models.footprint import step_bytes
+
+
+@config_class
+class SeparableConvConfig:
+    """Sizes of the model; the defaults are QuartzNet-5x5's.
+
+    Attributes:
+        filters: channels of the blocks, one number each; the first layer has the first block's.
+        kernels: frames that each block's convolutions see, as many numbers.
+        repeats: separable convolutions of a block.
+        stride: feature frames from one output frame to the next, of the first layer.
+        first_kernel: feature frames that the first layer sees.
+        last_filters: channels of the two layers behind the blocks, the second of kernel 1.
+        last_kernel: frames that the first of these sees.
+        last_dilation: frames from one that it sees to the next.
+        dropout: share of activations dropped behind each layer in training.
+
+    Source: Kriman et al. 2020, "QuartzNet: deep automatic speech recognition with 1D time-channel
+    separable convolutions", Table 1.
+    """
+
+    filters: tuple[int, ...] = (256, 256, 512, 512, 512)
+    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)
+    repeats: int = 5
+    stride: int = 2
+    first_kernel: int = 33
+    last_filters: tuple[int, int] = (512, 1024)
+    last_kernel: int = 87
+    last_dilation: int = 2
+    dropout: float = 0.0
+
+    def check(self) -> None:
+        """Raises ValueError for sizes that make no model."""
+        for field in ("repeats", "stride", "first_kernel", "last_kernel", "last_dilation"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(len(self.kernels) == len(self.filters), self, "kernels", "as many as filters")
+        require(bool(self.filters), self, "filters", "one or more numbers")
+        for field in ("filters", "kernels", "last_filters"):
+            require(all(one > 0 for one in getattr(self, field)), self, field, "positive numbers")
+        require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
+
+    can_stream = False
+
+    @property
+    def layers(self) -> list[tuple[int, int, int]]:
+        """Channels in, channels out and kernel of all separable convolutions but the first's."""
+        found, width = [], self.filters[0]
+        for filters, kernel in zip(self.filters, self.kernels, strict=True):
+            for _ in range(self.repeats):
+                found.append((width, filters, kernel))
+                width = filters
+        return [*found, (width, self.last_filters[0], self.last_kernel)]
+
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
+    ) -> "SeparableConvModel":
+        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
+        return SeparableConvModel(self, num_classes, seed, dtype=dtype)
+
+    def output_lengths(self, lengths):
+        """Returns the output frames of so many feature frames: one a stride."""
+        return -(-lengths // self.stride)
+
+    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+        """Returns the operations of an utterance's products."""
+        first = num_features * (self.first_kernel + self.filters[0])
+        weights = first + self.last_filters[0] * self.last_filters[1]
+        weights += self.last_filters[1] * num_classes
+        weights += sum(into * (kernel + out) for into, out, kernel in self.layers)
+        ins = (self.filters[0], *self.filters[:-1])
+        weights += sum(into * out for into, out in zip(ins, self.filters, strict=True))
+        outputs = 2 * self.output_lengths(frames)
+        # Backward twice as much, but for the features, which need no gradient.
+        return outputs * (3 * weights - first if training else weights)
+
+    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+        """Returns an estimate of the peak memory of a process that trains on such batches."""
+        widths = sum(into + 7 * out for into, out, _ in self.layers) + 8 * self.last_filters[1]
+        values = self.output_lengths(frames) * widths + 4 * frames * num_features
+        return step_bytes(parameters, batch * values)
+
+
+class SeparableConvModel(keras.Model):
+    """A strided separable convolution, residual blocks, and two layers before the classes.
+
+    Each convolution sees zeros beyond an utterance's end, whatever it is padded with.
+
+    Args:
+        config: sizes.
+        num_classes: classes, the CTC blank last.
+        seed: of the initial weights and of dropout.
+        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+    """
+
+    def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):
+        super().__init__(name="separable_conv", dtype=dtype)
+        self.config = config
+        self._seeds = iter(range(seed * 1000, seed * 1000 + 1000))
+        self.first = self._separable(config.filters[0], config.first_kernel, "first")
+        self.blocks = [
+            [self._separable(filters, kernel, f"block_{i}_{j}") for j in range(config.repeats)]
+            for i, (filters, kernel) in enumerate(zip(config.filters, config.kernels, strict=True))
+        ]
+        self.shortcuts = [
+            self._pointwise(filters, f"shortcut_{i}") for i, filters in enumerate(config.filters)
+        ]
+        self.last = [
+            self._separable(
+                config.last_filters[0], config.last_kernel, "last_0", config.last_dilation
+            ),
+            self._pointwise(config.last_filters[1], "last_1"),
+        ]
+        # float32 even under mixed precision: the loss is computed from these.
+        self.classifier = keras.layers.Dense(
+            num_classes,
+            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
+            dtype="float32",
+            name="classifier",
+        )
+
+    def _separable(
+        self, filters: int, kernel: int, name: str, dilation: int = 1
+    ) -> "NormalisedConv":
+        strides = self.config.stride if name == "first" else 1
+        layer = keras.layers.SeparableConv1D(
+            filters,
+            kernel,
+            strides=strides,
+            dilation_rate=dilation,
+            use_bias=False,
+            depthwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
+            pointwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
+            dtype=self.dtype_policy,
+            name="convolution",
+        )
+        return self._normalised(layer, (kernel - 1) * dilation, name)
+
+    def _pointwise(self, filters: int, name: str) -> "NormalisedConv":
+        layer = keras.layers.Dense(
+            filters,
+            use_bias=False,
+            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
+            dtype=self.dtype_policy,
+            name="convolution",
+        )
+        return self._normalised(layer, 0, name)
+
+    def _normalised(self, layer, reach: int, name: str) -> "NormalisedConv":
+        rate, seed = self.config.dropout, next(self._seeds)
+        return NormalisedConv(layer, reach, rate, seed, dtype=self.dtype_policy, name=name)
+
+    def build(self, input_shape=None):
+        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
+        shape = self.first.built_for(input_shape)
+        for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
+            shortcut.built_for(shape)
+            for layer in block:
+                shape = layer.built_for(shape)
+        for layer in self.last:
+            shape = layer.built_for(shape)
+        self.classifier.build(shape)
+        self.built = True
+
+    def call(self, features, lengths, training=False):
+        """Computes class scores.
+
+        Args:
+            features: float ``(batch, frames, num_features)``, right-padded.
+            lengths: int32 ``(batch,)``: valid frames.
+            training: whether dropout and batch statistics are on.
+
+        Returns:
+            float32 logits ``(batch, output frames, classes)``.
+        """
+        before = valid_frames(features, lengths)
+        valid = valid_frames(
+            features[:, :: self.config.stride], self.config.output_lengths(lengths)
+        )
+        hidden = self.first(features, before, valid, training=training)
+        for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
+            straight = shortcut(hidden, valid, valid, rectified=False, training=training)
+            for number, layer in enumerate(block, start=1):
+                last = number == len(block)
+                added = {"added": straight} if last else {}
+                hidden = layer(hidden, valid, valid, training=training, **added)
+        for layer in self.last:
+            hidden = layer(hidden, valid, valid, training=training)
+        return self.classifier(hidden)
+
+
+class NormalisedConv(keras.layers.Layer):
+    """A convolution over time, batch-normalised, rectified, dropped out.
+
+    Args:
+        convolution: valid, over ``(batch, time, channels)``.
+        reach: frames that it sees beside one.
+        rate: of dropout.
+        seed: of dropout.
+    """
+
+    def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
+        super().__init__(**kwargs)
+        self.convolution = convolution
+        self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
+        self.dropout = Dropout(rate, seed=seed, dtype=self.dtype_policy, name="dropout")
+        self._around = (reach // 2, reach - reach // 2)
+
+    def built_for(self, shape) -> tuple:
+        """Makes the weights for inputs of a shape, and returns that of the outputs."""
+        self.convolution.build(shape)
+        filters = getattr(self.convolution, "filters", None) or self.convolution.units
+        self.normalisation.build((None, None, filters))
+        self.built = True
+        return (None, None, filters)
+
+    def call(self, inputs, before, valid, added=None, rectified=True, training=False):
+        """Convolves.
+
+        Args:
+            inputs: ``(batch, time, channels)``.
+            before: booleans ``(batch, time)``: which of them count.
+            valid: the same of the outputs.
+            added: what is added before the rectifier; None for nothing.
+            rectified: whether negative values become 0.
+            training: whether dropout and batch statistics are on.
+        """
+        inputs = without_padding(inputs, before)
+        if any(self._around):
+            inputs = keras.ops.pad(inputs, ((0, 0), self._around, (0, 0)))
+        hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
+        hidden = hidden if added is None else hidden + added
+        hidden = keras.ops.relu(hidden) if rectified else hidden
+        return self.dropout(hidden, training=training)
