@@ -175,7 +175,8 @@ def test_a_start_that_never_came_to_training_begins_anew(tmp_path):
 
 
 def test_folders_of_others_are_left_alone(tmp_path):
-    for name, file in (("trained", "experiment.json"), ("foreign", EVENTS_FILE)):
+    files = ("experiment.json", EVENTS_FILE, "run.json")
+    for name, file in zip(("trained", "foreign", "mine"), files, strict=True):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).write_text('{"key": "run_begin", "time_ms": 1}\n')
         with pytest.raises(tfasr.UsageError, match="must have a folder of its own"):

@@ -21,7 +21,7 @@ from tfasr.tta.intervals import kept_index
 from tfasr.tta.timeline import Timeline
 
 # What may be there before the first step; a start that comes to none is begun anew.
-_WRITTEN_AT_START = (HEARTBEAT_FILE, RECORDER_FILE, RUN_FILE, CPU_FILE, GPU_FILE, EVENTS_FILE)
+_WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE, EVENTS_FILE)
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
             f"A recorder must have a folder of its own. {run_dir} holds a run of tfasr train: "
             "choose another."
         )
-    events = read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
+    there = [name for name in _WRITTEN_AT_START if (run_dir / name).exists()]
+    if there and not (run_dir / RECORDER_FILE).exists():
+        raise UsageError(
+            f"A recorder must have a folder of its own. {run_dir} holds {', '.join(there)}, which "
+            "it has not written: choose another folder."
+        )
+    events = read_events(run_dir) if EVENTS_FILE in there else []
     if not any(event["key"] == "run_start" for event in events):
-        # A ledger that does not begin as a recorder's does is somebody else's.
-        if events and (events[0]["key"] != "session_start" or not _ours(run_dir)):
-            raise UsageError(
-                f"A recorder must have a folder of its own. {run_dir} holds a ledger that is none "
-                "of its: choose another."
-            )
         _remove_start(run_dir)
         _check_step(run_dir, step, 0)
         return Position()
@@ -78,12 +78,9 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
     return _resumed(run_dir, Timeline(events), step)
 
 
-def _ours(run_dir: Path) -> bool:
-    return (run_dir / RECORDER_FILE).exists() or not (run_dir / EVENTS_FILE).exists()
-
-
 def _remove_start(run_dir: Path) -> None:
-    for name in _WRITTEN_AT_START:
+    # What says whose folder it is goes last.
+    for name in (*_WRITTEN_AT_START, RECORDER_FILE):
         (run_dir / name).unlink(missing_ok=True)
         (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
 

@@ -56,7 +56,7 @@ class Recorder:
             differ in it. By default the references that are scored, and the targets' rule.
         config: the configuration in your own terms, JSON. A continued run must keep it.
         resumed_from_step: the step of the checkpoint that you go on from, 0 for none; by default
-            the last that was booked. Ignored where the run begins.
+            the last that was booked.
         utilisation: whether to sample how busy the machine is, see
             `tfasr.telemetry.utilisation`.
         own_process: whether this process was started for this run alone, and its start counts.

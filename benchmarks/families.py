@@ -1,0 +1,145 @@
+"""Every family of models on the demo's speech, one run each: what it costs and what it reaches.
+
+    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir SHARDS
+    tfasr prepare --corpus synthetic --corpus_dir CORPUS --shard_dir DS2 --gin_file ds2_demo.gin
+    python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2 --run_dir RUNS
+
+Each run is a ``tfasr train`` with the family's preset, batches of 16 and as many epochs for all,
+on one thread, one after the other. A finished run is kept, so that the benchmark goes on where it
+was interrupted. Deep Speech 2 has features of its own; all else is the same. Times are from the
+creation of the model, everything counted, and depend on the machine and its neighbours; the rest
+does not. A single seed says what a family can do here, and ranks none that are close.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from twin import results
+from twin.worker import environment
+
+from tfasr.alphabet import Alphabet
+from tfasr.ledger import read_events
+from tfasr.models.recogniser import can_stream, model_flops
+from tfasr.run_files import ALPHABET_FILE, EVENTS_FILE
+from tfasr.training.from_gin import load_config
+from tfasr.tta.load import load_run
+
+FAMILIES = {
+    "paper (LSTM)": "demo.gin",
+    "Deep Speech 2": "ds2_demo.gin",
+    "GRU": "gru_demo.gin",
+    "bidirectional GRU": "bidirectional_gru_demo.gin",
+    "separable convolutions": "separable_conv_demo.gin",
+    "Conformer": "conformer_demo.gin",
+}
+TARGET = ("cer", 0.15)
+_FRAMES_A_SECOND = 100
+_SECONDS = 4  # about an utterance of the demo; the share of attention grows with it
+
+
+def main() -> None:
+    """Trains what is not there, and makes the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shard_dir", type=Path, required=True)
+    parser.add_argument("--ds2_shard_dir", type=Path, required=True)
+    parser.add_argument("--run_dir", type=Path, required=True)
+    parser.add_argument("--families", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
+    parser.add_argument("--epochs", type=int, default=20, help="default: %(default)s")
+    parser.add_argument("--format", choices=["table", "json"], default="table")
+    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    flags = parser.parse_args()
+    rows = [row(family, trained(family, flags)) for family in flags.families]
+    columns = [
+        ("family", "family"),
+        ("preset", "preset"),
+        ("parameters", "parameters"),
+        ("gflop_per_audio_s", "GFLOP a second of audio"),
+        ("minutes", "minutes to CER 15 %"),
+        ("epoch", "epoch"),
+        ("cer_pct", "last CER %"),
+        ("wer_pct", "last WER %"),
+        ("epochs", "epochs"),
+        ("audio_s_per_s", "audio s/s"),
+        ("streaming", "streaming"),
+    ]
+    notes = [
+        f"One seed, {flags.epochs} epochs, batches of 16, one thread. GFLOP: forward, of "
+        f"{_SECONDS} s. CER and WER: of the validation split, greedy, after the last epoch. Audio "
+        "s/s: of steady training steps.",
+        "The step against the machine's matmul ceiling was not measured.",
+    ]
+    tables = [{"title": "Model families on the demo's speech", "columns": columns, "rows": rows}]
+    found = results.result("families", tables, notes, {})
+    if flags.out:
+        results.write(found, flags.out)
+    print(json.dumps(found, indent=1) if flags.format == "json" else results.to_text(found))
+
+
+def trained(family: str, flags: argparse.Namespace) -> Path:
+    """Returns the folder of a family's run; trains it unless it is there."""
+    preset = FAMILIES[family]
+    run_dir = flags.run_dir / preset.removesuffix(".gin")
+    if is_finished(run_dir):
+        return run_dir
+    shards = flags.ds2_shard_dir if preset.startswith("ds2") else flags.shard_dir
+    bindings = [
+        f"TrainingConfig.targets = {[TARGET]}",
+        "TrainingConfig.stop_at_targets = False",
+        f"TrainingConfig.epochs = {flags.epochs}",
+        "TrainingConfig.sentences_every_steps = 0",
+        "PipelineConfig.global_batch_size = 16",
+    ]
+    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", preset]
+    for binding in bindings:
+        command += ["--gin_binding", binding]
+    command += ["--shard_dir", str(shards), "--run_dir", str(run_dir)]
+    command += ["--resume"] if (run_dir / EVENTS_FILE).exists() else []
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, check=True, env={**os.environ, **environment(), **one_thread})
+    return run_dir
+
+
+def is_finished(run_dir: Path) -> bool:
+    """Says whether a folder's run came to its end."""
+    if not (run_dir / EVENTS_FILE).exists():
+        return False
+    last = read_events(run_dir)[-1:]
+    return any(event["metadata"].get("status") == "success" for event in last)
+
+
+def row(family: str, run_dir: Path) -> dict:
+    """Returns what a finished run tells of a family."""
+    run = load_run(run_dir)
+    experiment = load_config(FAMILIES[family]).experiment
+    features, classes = experiment.features.num_features, run_classes(run_dir)
+    frames = _SECONDS * _FRAMES_A_SECOND
+    flops = model_flops(experiment.model, features, classes, 1, frames, training=False)
+    metric, value = TARGET
+    met = run.time_to_accuracy(**{metric: value})
+    last = {name: run.accuracy_curve(name)[-1] for name in ("cer", "wer")}
+    return {
+        "family": family,
+        "preset": FAMILIES[family],
+        "parameters": run.fact("parameters"),
+        "gflop_per_audio_s": flops / 1e9 / _SECONDS,
+        "minutes": met.minutes,
+        "epoch": met.epoch,
+        "cer_pct": 100 * last["cer"].value,
+        "wer_pct": 100 * last["wer"].value,
+        "epochs": last["cer"].epoch,
+        "audio_s_per_s": run.throughput().audio_s_per_s,
+        "streaming": "yes" if can_stream(experiment.model) else "no",
+    }
+
+
+def run_classes(run_dir: Path) -> int:
+    """Returns how many classes a run's alphabet has."""
+    return Alphabet.load(run_dir / ALPHABET_FILE).num_classes
+
+
+if __name__ == "__main__":
+    main()
