@@ -172,3 +172,12 @@ def test_a_step_that_fails_is_not_booked_and_another_may_follow(tmp_path):
         with run.step(utterances=4):
             pass
     assert run.steps_done == 1
+
+
+@pytest.mark.parametrize("amounts", [{"utterances": -1}, {"audio_s": "long"}, {"frames": 1e999}])
+def test_an_amount_that_is_none_is_refused(tmp_path, amounts):
+    recorder = tfasr.Recorder(tmp_path / "run")
+    with pytest.raises(tfasr.UsageError, match=f"{next(iter(amounts))} must be a"), recorder as run:
+        run.epoch()
+        with run.step(**amounts):
+            pass

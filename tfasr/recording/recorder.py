@@ -8,7 +8,7 @@ from typing import Any
 from tfasr.durable import locked, make_folder
 from tfasr.errors import UsageError
 from tfasr.ledger import Ledger
-from tfasr.recording.blocks import Epoch, Evaluation, Mark, Saving, Step, amount
+from tfasr.recording.blocks import Epoch, Evaluation, Mark, Saving, Step
 from tfasr.recording.folder import position
 from tfasr.recording.order import Order
 from tfasr.recording.session import Session
@@ -244,7 +244,8 @@ class Recorder:
             input_wait_s: what was waited for the batch; by default the time since the last call.
 
         Raises:
-            UsageError: outside an epoch, or within another block.
+            UsageError: outside an epoch, or within another block; at the block's end, for an
+                amount that is none.
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
@@ -254,8 +255,6 @@ class Recorder:
             "frames": frames,
             "padded_frames": padded_frames,
         }
-        for name, value in amounts.items():
-            amount(name, value)
         return Step(self._session, input_wait_s, amounts)
 
     def evaluation(self) -> Evaluation:
