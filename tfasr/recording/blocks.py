@@ -47,11 +47,11 @@ class Step:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        loss = number(self.loss)
-        took = time.perf_counter() - self._began
         self._order.leave()
         if kind is not None:
             return
+        loss = number(self.loss)  # which waits for it
+        took = time.perf_counter() - self._began
         waited = self._input_wait_s
         if waited is None:
             waited = max(0.0, self._began - self._session.last_at)
