@@ -45,6 +45,13 @@ def test_time_to_an_accuracy_is_read_upwards(tmp_path):
     assert low < group["interpolated_s"][0] < high
 
 
+def test_a_run_of_another_task_without_targets_shows_what_it_measured(tmp_path):
+    train(tmp_path / "run", [0.5, 0.9], targets=[])
+    assert "no finished evaluation" not in tfasr.report([tmp_path / "run"])
+    tfasr.report([tmp_path / "run"], out=tmp_path / "out")
+    assert "best_accuracy" in (tmp_path / "out" / "evaluation.csv").read_text()
+
+
 def test_every_second_is_in_one_interval_and_steps_know_their_own(tmp_path):
     train(tmp_path / "run", [0.5, 0.9])
     run = tfasr.load_run(tmp_path / "run")

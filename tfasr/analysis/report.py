@@ -14,6 +14,7 @@ from tfasr.analysis.question import Question
 from tfasr.analysis.series import RunSeries, run_series
 from tfasr.tta.brackets import Bracket, bracket
 from tfasr.tta.decomposition import Parts, parts_until
+from tfasr.tta.metrics import METRICS
 from tfasr.tta.policies import Policy
 from tfasr.tta.run import Run
 from tfasr.tta.targets import Target
@@ -164,6 +165,8 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
+    if not any(curves.values()):  # a run of another task, without targets
+        curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     return RunAnalysis(
         name=run.name,
         group=group or run.name,
