@@ -16,17 +16,17 @@ FRAMES = 4  # a letter's
 
 
 def spoken(count: int, seed: int) -> tuple[list[str], torch.Tensor]:
-    """Returns words of five letters, and their frames ``(count, frames, letters)``."""
+    """Returns words of five letters, and their frames ``(count, letters, frames)``."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, len(LETTERS), (count, 5), generator=random)
     frames = torch.nn.functional.one_hot(ids, len(LETTERS)).repeat_interleave(FRAMES, 1).float()
     words = ["".join(LETTERS[i] for i in row) for row in ids.tolist()]
-    return words, frames + 0.4 * torch.randn(frames.shape, generator=random)
+    return words, (frames + 0.4 * torch.randn(frames.shape, generator=random)).transpose(1, 2)
 
 
 def heard(model: torch.nn.Module, frames: torch.Tensor) -> list[str]:
     """Returns what the model makes of frames: the best letters, without repeats and blanks."""
-    best = model(frames).argmax(-1).tolist()
+    best = model(frames).argmax(1).tolist()
     kept = [[i for n, i in enumerate(row) if i and (n == 0 or i != row[n - 1])] for row in best]
     return ["".join(LETTERS[i] for i in row) for row in kept]
 
@@ -38,7 +38,9 @@ def main(run_dir: str, epochs: int = 30) -> None:
     torch.manual_seed(0)
     with tfasr.Recorder(run_dir, train_samples=512, targets=["cer=0.2"], seed=0) as run:
         model = torch.nn.Sequential(
-            torch.nn.Linear(len(LETTERS), 64), torch.nn.ReLU(), torch.nn.Linear(64, len(LETTERS))
+            torch.nn.Conv1d(len(LETTERS), 64, 9, padding=4),
+            torch.nn.ReLU(),
+            torch.nn.Conv1d(64, len(LETTERS), 1),
         )
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         if run.steps_done:
@@ -48,7 +50,7 @@ def main(run_dir: str, epochs: int = 30) -> None:
             run.epoch()
             for batch in torch.randperm(512).split(32):
                 with run.step(utterances=len(batch)) as step:
-                    scores = model(frames[batch]).log_softmax(-1).transpose(0, 1)
+                    scores = model(frames[batch]).log_softmax(1).permute(2, 0, 1)
                     lengths = torch.full((len(batch),), len(scores)), torch.full((len(batch),), 5)
                     step.loss = torch.nn.functional.ctc_loss(scores, labels[batch], *lengths)
                     optimizer.zero_grad()

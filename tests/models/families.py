@@ -10,18 +10,21 @@ import numpy as np
 
 FEATURES, CLASSES, LENGTHS = 13, 6, (23, 37)
 SIZES = {
-    "acoustic_model": {"conv_filters": 5, "num_lstm_layers": 1, "lstm_units": 4},
+    "acoustic_model": {"conv_filters": 5, "num_lstm_layers": 1, "lstm_units": 4, "dropout": 0.0},
     "deep_speech_2": {"conv_filters": 2, "num_recurrent_layers": 1, "units": 4},
-    "gru": {"conv_filters": 5, "num_gru_layers": 2, "gru_units": 4},
+    "gru": {"conv_filters": 5, "num_gru_layers": 2, "gru_units": 4, "dropout": 0.0},
     "bidirectional_gru": {
         **{"conv_filters": 5, "num_gru_layers": 2, "gru_units": 4},
-        "bidirectional": True,
+        **{"bidirectional": True, "dropout": 0.0},
     },
     "separable_conv": {
         **{"filters": (4, 6), "kernels": (3, 4), "repeats": 2, "first_kernel": 5},
         **{"last_filters": (6, 5), "last_kernel": 3},
     },
-    "conformer": {"width": 8, "num_blocks": 2, "num_heads": 2, "conv_kernel": 4},
+    "conformer": {
+        **{"width": 8, "num_blocks": 2, "num_heads": 2, "conv_kernel": 4},
+        "dropout": 0.0,
+    },
 }
 
 

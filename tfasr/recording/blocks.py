@@ -245,7 +245,8 @@ def number(value: Any, name: str = "loss") -> float | None:
     if value is None:
         return None
     try:
-        found = float(value)
+        # A tensor of PyTorch says so where float() would warn of its gradient.
+        found = float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} must be a number. Received: {value!r}.") from error
     return round(found, 9) if math.isfinite(found) else None
