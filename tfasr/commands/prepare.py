@@ -22,7 +22,10 @@ def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
     parser.add_argument(
-        "--corpus", required=True, choices=tuple(CORPORA), help="the corpus's layout"
+        "--corpus",
+        required=True,
+        choices=tuple(CORPORA),
+        help="the corpus's layout; --import adds your own",
     )
     parser.add_argument("--corpus_dir", required=True, help="the corpus's folder")
     parser.add_argument("--shard_dir", required=True, help="a folder is written here per split")
