@@ -22,7 +22,7 @@ LAYERS = [
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],
     ["recording", "reports", "training"],
-    ["adapters", "bench"],
+    ["adapters", "bench", "studies"],
     ["api"],
     ["__init__"],
     ["commands"],

@@ -44,6 +44,7 @@ _HOME = {
     "prepare": "tfasr.data.prepare_corpus",
     "read_events": "tfasr.ledger",
     "report": "tfasr.reports.write",
+    "study": "tfasr.studies.perform",
     "train": "tfasr.training.train",
 }
 

@@ -22,6 +22,7 @@ from tfasr.plugins import load_plugin
 from tfasr.recording.recorder import Recorder
 from tfasr.reports.compare import Comparison, compare
 from tfasr.reports.write import report
+from tfasr.studies.perform import study
 from tfasr.training.evaluation import EvaluationResult
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.from_gin import LoadedConfig, load_config
@@ -68,5 +69,6 @@ __all__ = [
     "prepare",
     "read_events",
     "report",
+    "study",
     "train",
 ]

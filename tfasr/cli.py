@@ -21,6 +21,7 @@ COMMANDS = {
     "report": "time to accuracy of runs: table, figures, HTML",
     "bench": "what a part costs: decoders, training steps, synthetic workloads",
     "doctor": "what this machine is, and whether its clocks can be trusted",
+    "study": "train a list of experiments, resume it where it was killed, report on all",
     "demo": "the whole chain on synthetic speech, without a download",
 }
 _TENSORFLOW_REMEDIES = {

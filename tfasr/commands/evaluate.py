@@ -1,18 +1,34 @@
-"""``tfasr evaluate``: scores a trained model on a prepared split."""
+"""``tfasr evaluate``: scores trained models on prepared splits."""
 
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
+
+if TYPE_CHECKING:
+    from tfasr.training.evaluation import EvaluationResult
+
+FORMATS = ("table", "markdown", "json", "csv", "latex")
+SCORES = "scores"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
-    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
+    parser.add_argument(
+        "--run_dir",
+        action="append",
+        required=True,
+        help="a folder that tfasr train wrote; repeatable, for a row each",
+    )
     parser.add_argument("--shard_dir", help="default: the one that the run was trained with")
-    parser.add_argument("--split", required=True, help="a prepared split")
+    parser.add_argument(
+        "--split",
+        action="append",
+        required=True,
+        help="a prepared split; repeatable, for columns of one table",
+    )
     parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     parser.add_argument("--beam_width", type=int, help="default: the run's own")
     parser.add_argument(
@@ -23,44 +39,120 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--checkpoint", default="best", help="best, last or a file")
     parser.add_argument("--hypotheses", help="a file to write the texts to, as JSON lines")
-    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
+    parser.add_argument(
+        "--out", metavar="DIR", help="a folder for scores.json, scores.md, scores.csv and scores.tex"
+    )
+    parser.add_argument("--format", choices=FORMATS, default="table")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
     from tfasr.errors import UsageError
-    from tfasr.metrics import count_errors, kaldi_line
-    from tfasr.scoring.summary import summarise
-    from tfasr.training.trained import evaluate
 
+    for name in ("run_dir", "split"):  # what is named twice is scored once
+        setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
+    one = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses and Path(arguments.hypotheses).is_dir():
         raise UsageError(
             f"--hypotheses must be a file. Received: {arguments.hypotheses}, a folder."
         )
-    result = evaluate(
-        run_dir=arguments.run_dir,
-        split=arguments.split,
-        shard_dir=arguments.shard_dir,
-        decoder=arguments.decoder,
-        beam_width=arguments.beam_width,
-        recombine=arguments.recombine,
-        checkpoint=arguments.checkpoint,
-    )
-    if arguments.hypotheses:
-        result.write_hypotheses(Path(arguments.hypotheses))
-    summary = summarise(
+    if arguments.hypotheses and not one:
+        raise UsageError(
+            "--hypotheses must be of one run and one split. Received: "
+            f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
+        )
+    if arguments.out:  # a place that cannot be written to is found now, not after the work
+        Path(arguments.out).mkdir(parents=True, exist_ok=True)
+    rows = _scored(arguments)
+    if arguments.out:
+        _write(rows, Path(arguments.out))
+    if one and arguments.format in ("table", "markdown", "json"):
+        return
+    print(_collated(rows, arguments.format), end="")
+
+
+def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Returns a row for each run and split; a single one is printed in full."""
+    from tfasr.analysis.names import distinct_names
+    from tfasr.training.trained import evaluate
+
+    one = len(arguments.run_dir) == len(arguments.split) == 1
+    names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
+    rows = []
+    for name, run_dir in zip(names, arguments.run_dir, strict=True):
+        for split in arguments.split:
+            result = evaluate(
+                run_dir=run_dir,
+                split=split,
+                shard_dir=arguments.shard_dir,
+                decoder=arguments.decoder,
+                beam_width=arguments.beam_width,
+                recombine=arguments.recombine,
+                checkpoint=arguments.checkpoint,
+            )
+            if arguments.hypotheses:
+                result.write_hypotheses(Path(arguments.hypotheses))
+            scores = _scores(result)
+            if one:
+                _print_one(scores, result, arguments.format)
+            about = {"run": name, "split": split, **_decoder(arguments, run_dir)}
+            rows.append({**about, **scores, "loss": result.loss})
+    return rows
+
+
+def _scores(result: "EvaluationResult") -> dict[str, Any]:
+    from tfasr.metrics import count_errors
+    from tfasr.scoring.summary import summarise
+
+    return summarise(
         [
             count_errors([utterance.text], [hypothesis.text])
             for utterance, hypothesis in zip(result.utterances, result.hypotheses, strict=True)
         ],
         [utterance.speaker for utterance in result.utterances],
-    )
-    scores = summary.to_json()
-    if arguments.format == "json":
+    ).to_json()
+
+
+def _decoder(arguments: argparse.Namespace, run_dir: str) -> dict[str, Any]:
+    """Returns which decoder wrote the hypotheses of a run."""
+    from tfasr.training.experiment import Experiment
+
+    own = Experiment.load(Path(run_dir)).decoder
+    name = arguments.decoder or own.name
+    width = own.beam_width if arguments.beam_width is None else arguments.beam_width
+    width = width if DECODERS[name].has_beam else None
+    return {"decoder": name, "beam_width": width, "checkpoint": arguments.checkpoint}
+
+
+def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
+    from tfasr.reports.tables.scores import scores_table
+    from tfasr.reports.write import WRITERS
+
+    if output_format == "json":
+        return json.dumps({"rows": rows}, indent=1) + "\n"
+    return WRITERS[output_format]([scores_table(rows)])
+
+
+def _write(rows: list[dict[str, Any]], folder: Path) -> None:
+    from tfasr.display.text import to_markdown
+    from tfasr.durable import write_whole
+    from tfasr.reports.exports import write_tables
+    from tfasr.reports.tables.scores import scores_table
+
+    table = scores_table(rows)
+    write_tables([table], folder)
+    write_whole(folder / f"{SCORES}.md", to_markdown([table]))
+    write_whole(folder / f"{SCORES}.json", _collated(rows, "json"))  # last: it tells that all is
+
+
+def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format: str) -> None:
+    from tfasr.metrics import kaldi_line
+
+    if output_format == "json":
         print(json.dumps({**scores, "loss": result.loss}))
-        return
-    _print_rows(_rows(scores, result.loss), arguments.format)
-    print(kaldi_line(result.counts))
+    elif output_format in ("table", "markdown"):
+        _print_rows(_rows(scores, result.loss), output_format)
+        print(kaldi_line(result.counts))
 
 
 def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:

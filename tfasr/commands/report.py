@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfasr.reports.write import JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
+from tfasr.tta.published.results import SOURCES
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'"
     )
+    parser.add_argument(
+        "--beside",
+        choices=SOURCES,
+        help="whose published results to show in the same tables, never ranked against the runs",
+    )
     _add_error_arguments(parser)
 
 
@@ -93,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         errors=args.errors,
         worst=args.worst,
         many=True,
+        beside=args.beside,
     )
     sys.stdout.write(text)
     if args.out is not None:

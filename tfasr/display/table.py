@@ -44,7 +44,8 @@ class Table:
             others are figures.
         rows: as many cells as columns, one row a run, in the report's order.
         notes: what has to be known to read it.
-        colours: the index of the run whose colour each row has; by default the row's own.
+        colours: the index of the run whose colour each row has, None for none; by default the
+            row's own.
         name: what its files are called; by default its title.
         records: the same for programs; None where the cells are all there is.
     """
@@ -53,7 +54,7 @@ class Table:
     columns: list[str]
     rows: list[list[str]]
     notes: list[str] = field(default_factory=list)
-    colours: list[int] | None = None
+    colours: list[int | None] | None = None
     name: str = ""
     records: Records | None = None
 

@@ -91,22 +91,49 @@ def bound_names() -> set[str]:
     return {selector.split(".")[-1] for _, selector in bound}
 
 
-def make(cls: type, lines: Iterable[Line]) -> Any:
-    """Makes a config with the bindings in force, or says which line it dislikes."""
+def make(cls: type, lines: Iterable[Line], *, scope: str = "") -> Any:
+    """Makes a config with the bindings in force, or says which line it dislikes.
+
+    Args:
+        cls: the config's class.
+        lines: of `read_gin`.
+        scope: whose bindings go before those without a scope: "sys1" of ``sys1/Class.name = 1``.
+    """
     try:
-        return gin.get_configurable(cls)()
+        with gin.config_scope(scope or None):
+            return gin.get_configurable(cls)()
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), UNBOUND)
         named = re.match(rf"{cls.__name__}\.(\w+)", message)
-        place = binding_place(lines, cls.__name__, named[1]) if named else ""
+        place = binding_place(lines, cls.__name__, named[1], scope=scope) if named else ""
         raise UsageError(f"{place}{message}") from error
 
 
-def binding_place(lines: Iterable[Line], class_name: str, parameter: str) -> str:
-    """Returns "file:line: " of a parameter's last binding, or nothing if there is none."""
-    pattern = re.compile(rf"([\w./]*[./])?{class_name}\.{parameter}")
-    found = [s for s in statements(lines) if s.kind == "binding" and pattern.fullmatch(s.name)]
-    return f"{found[-1].place}: " if found else ""
+def binding_place(
+    lines: Iterable[Line], class_name: str, parameter: str, *, scope: str = ""
+) -> str:
+    """Returns "file:line: " of a parameter's last binding, or nothing if there is none.
+
+    Args:
+        lines: of `read_gin`.
+        class_name: of a config.
+        parameter: its field.
+        scope: whose bindings are looked for first.
+    """
+    bindings = [statement for statement in statements(lines) if statement.kind == "binding"]
+    for before in [rf"{re.escape(scope)}/([\w.]*\.)?"] * bool(scope) + [r"([\w./]*[./])?"]:
+        pattern = re.compile(rf"{before}{class_name}\.{parameter}")
+        found = [statement for statement in bindings if pattern.fullmatch(statement.name)]
+        if found:
+            return f"{found[-1].place}: "
+    return ""
+
+
+def bound_scopes(cls: type) -> list[str]:
+    """Returns the scopes in which the bindings in force name a config class, "" left out."""
+    bound = gin.config._CONFIG  # noqa: SLF001 - no public way
+    found = [scope for scope, selector in bound if selector.split(".")[-1] == cls.__name__]
+    return [scope for scope in dict.fromkeys(found) if scope]
 
 
 def _import(parsed: Iterable[Statement], allowed: bool) -> None:
@@ -159,9 +186,18 @@ def _unused(parsed: Iterable[Statement]) -> list[Statement]:
         for bound_scope, complete in given:
             same = complete == selector or complete.endswith(f".{selector}")
             bound = bound_scope == scope and same and parameter in given[bound_scope, complete]
-            if bound and parameter not in used.get((bound_scope, complete), {}):
+            if bound and not any(
+                parameter in values
+                for (scope_in_use, of), values in used.items()
+                if of == complete and _holds_in(bound_scope, scope_in_use)
+            ):
                 found.append(statement)
     return found
+
+
+def _holds_in(bound_scope: str, scope: str) -> bool:
+    """Whether a binding of one scope reaches what is made in another."""
+    return not bound_scope or scope == bound_scope or scope.startswith(f"{bound_scope}/")
 
 
 def _dropped(

@@ -55,7 +55,7 @@ def find_preset(name: str) -> Path:
         if candidate.is_file():
             return candidate.resolve()
     folder = presets_folder()
-    found = [*folder.glob("*.gin"), *folder.glob("bench/*.gin")]
+    found = [*folder.glob("*.gin"), *folder.glob("bench/*.gin"), *folder.glob("study/*.gin")]
     known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in found))
     raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}. Presets: {known}")
 

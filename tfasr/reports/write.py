@@ -15,12 +15,14 @@ from tfasr.errors import RunError, UsageError
 from tfasr.registry import Registry
 from tfasr.reports.exports import write_tables
 from tfasr.reports.json_text import groups_to_json, to_json
+from tfasr.reports.tables.beside import beside_tables
 from tfasr.reports.tables.costs import cost_tables
 from tfasr.reports.tables.groups import factor_tables, group_tables, policy_tables
 from tfasr.reports.tables.paper import paper_tables
 from tfasr.reports.tables.runs import tables
 from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
 from tfasr.tta.policies import PAPER, POLICIES, Policy
+from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.targets import Target
 
 JSON = "json"
@@ -57,6 +59,7 @@ def report(
     errors: bool = False,
     worst: int = 10,
     many: bool = False,
+    beside: str | None = None,
 ) -> str:
     """Returns the report on runs as text; with ``out`` also writes figures and ``report.html``.
 
@@ -81,6 +84,8 @@ def report(
             ``run_dirs`` may then hold files of hypotheses too.
         worst: of how many utterances to show the alignment then.
         many: read many runs in several processes, see `tfasr.analysis.workers`.
+        beside: whose published results also stand beside the runs, of
+            `tfasr.tta.published.results.SOURCES`, such as "paper".
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
@@ -89,6 +94,7 @@ def report(
     formats = (*WRITERS, JSON)
     if output_format not in formats:
         raise UsageError(f"The format must be one of {formats}. Received: {output_format!r}.")
+    source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
     question = ask(
         targets,
@@ -109,32 +115,45 @@ def report(
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
-        _write(analysed, results, Path(out), power=power, appendix=appendix)
+        _write(analysed, results, Path(out), power=power, appendix=appendix, beside=source)
     if errors:
         return wrong
     if output_format == JSON:
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
-    return WRITERS[output_format](_tables(analysed, results, full=full, power=power))
+    shown = _tables(analysed, results, full=full, power=power, beside=source)
+    return WRITERS[output_format](shown)
 
 
 def _tables(
-    analysed: Report, results: list[list[GroupResult]], *, full: bool, power: bool
+    analysed: Report,
+    results: list[list[GroupResult]],
+    *,
+    full: bool,
+    power: bool,
+    beside: PublishedSource | None,
 ) -> list[Table]:
     first, *others = tables(analysed)
     more = group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
     more += cost_tables(analysed)
     more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
-    return [first, *more, *others]
+    last = [] if beside is None else beside_tables(analysed, beside)
+    return [first, *more, *others, *last]
 
 
 def _write(
-    analysed: Report, results: list[list[GroupResult]], out: Path, *, power: bool, appendix: str
+    analysed: Report,
+    results: list[list[GroupResult]],
+    out: Path,
+    *,
+    power: bool,
+    appendix: str,
+    beside: PublishedSource | None,
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.page.page import write_page
 
-    shown = _tables(analysed, results, full=True, power=power)
+    shown = _tables(analysed, results, full=True, power=power, beside=beside)
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(analysed))

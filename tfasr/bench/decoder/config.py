@@ -15,7 +15,7 @@ class DecoderBenchConfig:
     """
 
     decoders: tuple[str, ...] = ("word_beam", "greedy")
-    beam_widths: tuple[int, ...] = (1, 4, 16, 64, 256, 1024, 4096)
+    beam_widths: tuple[int, ...] = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096)
     recombine: bool = False
     num_threads: int = 1
 

@@ -31,6 +31,8 @@ class LogProbs:
         audio_s: float64 ``(utterances,)``: seconds of audio of each utterance.
         alphabet: the classes.
         lexicon: words for decoders that need them; may be empty.
+        forward_s: wall-clock seconds of the forward passes that they come from; None where that is
+            not known.
 
     Raises:
         ValueError: if the arrays do not fit together.
@@ -42,6 +44,7 @@ class LogProbs:
     audio_s: np.ndarray
     alphabet: Alphabet
     lexicon: tuple[str, ...] = ()
+    forward_s: float | None = None
 
     def __post_init__(self):
         frames_and_classes = self.log_probs.shape
@@ -105,6 +108,7 @@ class LogProbs:
                 audio_s=self.audio_s,
                 alphabet=np.array(json.dumps(alphabet)),
                 lexicon=np.array(self.lexicon, dtype=str),
+                forward_s=np.array(np.nan if self.forward_s is None else self.forward_s),
             )
 
     @classmethod
@@ -163,4 +167,10 @@ def _read(stored: np.lib.npyio.NpzFile | np.ndarray) -> LogProbs:
         audio_s=stored["audio_s"].astype(np.float64),
         alphabet=Alphabet(**json.loads(str(stored["alphabet"]))),
         lexicon=words,
+        forward_s=_seconds(stored),
     )
+
+
+def _seconds(stored: np.lib.npyio.NpzFile) -> float | None:
+    seconds = float(stored["forward_s"]) if "forward_s" in stored else np.nan
+    return seconds if np.isfinite(seconds) else None

@@ -1,5 +1,6 @@
 """The log-probabilities that a run's model gives for a split."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +36,13 @@ def run_log_probs(
     """
     trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
     evaluator = Evaluator(trained.model, trained.source, GreedyDecoder(trained.alphabet))
+    next(evaluator.forward_passes())  # traces the forward pass, which is not timed
     answered: dict[int, np.ndarray] = {}
+    began = time.perf_counter()
     for positions, log_probs, lengths, _ in evaluator.forward_passes():
         for position, rows, length in zip(positions.tolist(), log_probs, lengths, strict=True):
             answered[position] = rows[:length].copy()  # a view would keep the whole batch
+    forward_s = time.perf_counter() - began
     utterances = trained.source.split.utterances
     missing = [utterance.id for utterance in utterances if utterance.position not in answered]
     if missing:
@@ -53,4 +57,5 @@ def run_log_probs(
         references=[utterance.text for utterance in utterances],
         audio_s=np.array([utterance.duration_s for utterance in utterances]),
         alphabet=trained.alphabet,
+        forward_s=forward_s,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from tfasr.bench.decoder.log_probs import LogProbs
 from tfasr.bench.decoder.rows import DecoderRow
-from tfasr.display.table import UNKNOWN, Table
+from tfasr.display.table import UNKNOWN, Table, records_of
 
 _COLUMNS = [
     "decoder",
@@ -16,6 +16,7 @@ _COLUMNS = [
     "CER, %",
     "peak memory, MiB",
 ]
+_WHOLE = "evaluation, s"
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,18 @@ class DecoderComparison:
 
         Source: the paper, Table 3, for the user's own model.
         """
+        columns, cells = list(_COLUMNS), [_cells(row) for row in self.rows]
+        if self.load.forward_s is not None:
+            columns.insert(2, _WHOLE)
+            for row, own in zip(self.rows, cells, strict=True):
+                own.insert(2, _seconds(self._evaluation_s(row)))
         return Table(
             title="Decoders over beam widths",
-            columns=_COLUMNS,
-            rows=[_cells(row) for row in self.rows],
+            columns=columns,
+            rows=cells,
             notes=self._notes(),
+            name="beam_widths",
+            records=records_of([self._values(row) for row in self.rows]),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -54,17 +62,31 @@ class DecoderComparison:
             "audio_s": float(self.load.audio_s.sum()),
             "lexicon_words": len(set(self.load.lexicon)),
             "num_threads": self.num_threads,
-            "rows": [row.to_json() for row in self.rows],
+            "forward_s": self.load.forward_s,
+            "rows": [self._values(row) for row in self.rows],
         }
+
+    def _evaluation_s(self, row: DecoderRow) -> float | None:
+        """Returns the seconds of a whole evaluation: forward passes, then decoding."""
+        forward_s = self.load.forward_s
+        return None if forward_s is None else forward_s + row.measured.wall_s
+
+    def _values(self, row: DecoderRow) -> dict[str, Any]:
+        return {**row.to_json(), "evaluation_s": self._evaluation_s(row)}
 
     def _notes(self) -> list[str]:
         load, threads = self.load, self.num_threads
         notes = [
             f"{len(load.references)} utterances, {load.audio_s.sum():.0f} s of audio, {threads} "
-            f"{'thread' if threads == 1 else 'threads'}. Seconds are those of decoding alone; CPU "
-            "seconds are summed over threads.",
+            f"{'thread' if threads == 1 else 'threads'}. CPU and wall seconds are those of "
+            "decoding alone; CPU seconds are summed over threads.",
             "CER is over the longer of reference and hypothesis, as in the paper.",
         ]
+        if load.forward_s is not None:
+            notes.append(
+                f"Evaluation: a whole one, {load.forward_s:.3g} s of forward passes and then the "
+                "decoding, in wall-clock seconds. tfasr evaluate and training do the two at once."
+            )
         if any(row.config.name == "word_beam" for row in self.rows):
             notes.append(_dictionary_note(load))
         before = [row.measured.memory_before_mib for row in self.rows]

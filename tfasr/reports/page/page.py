@@ -1,6 +1,6 @@
 """``report.html``: one page that needs nothing but itself, and the figures as files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -10,10 +10,18 @@ from tfasr.analysis.groups import GroupResult, colours, group_members, group_res
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
 from tfasr.display.chart import Chart
-from tfasr.display.style import run_colour
 from tfasr.display.table import Table
 from tfasr.reports.figures.registry import report_charts
-from tfasr.reports.page.parts import content_policy, controls, pictures, scripts, style
+from tfasr.reports.page.parts import (
+    content_policy,
+    controls,
+    list_element,
+    pictures,
+    scripts,
+    style,
+    table_element,
+    tip,
+)
 
 _MOST_CONFIGURATIONS = 50
 
@@ -58,7 +66,7 @@ def _page(
 ) -> str:
     first, *others = shown
     of_runs = colours(report)
-    below = "".join(f"<h2>{escape(one.title)}</h2>{_table(one, of_runs)}" for one in others)
+    below = "".join(f"<h2>{escape(one.title)}</h2>{table_element(one, of_runs)}" for one in others)
     script, hashes = scripts(charts)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -67,11 +75,11 @@ def _page(
         '<link rel="icon" href="data:,">\n'
         f"<title>Time to accuracy</title>\n<style>{style()}</style>\n</head>\n<body>\n"
         "<h1>Time to accuracy</h1>\n"
-        f"{_list(answers(report, results), 'answers')}"
-        f"{_table(first, of_runs)}"
+        f"{list_element(answers(report, results), 'answers')}"
+        f"{table_element(first, of_runs)}"
         f"{controls()}"
-        f'<div class="figures">\n{drawn}</div>\n'
-        f"{_list(left_out, 'notes')}"
+        f'<div class="figures">\n{drawn}{tip()}</div>\n'
+        f"{list_element(left_out, 'notes')}"
         f"{below}{appendix}"
         f"{_configurations(report)}"
         f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
@@ -132,26 +140,6 @@ def _answer(report: Report, target: int) -> str:
     return "; ".join(parts) + "."
 
 
-def _table(table: Table, of_runs: Sequence[int]) -> str:
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
-    rows = []
-    runs = range(len(table.rows)) if table.colours is None else table.colours
-    for run, (name, *cells) in zip(runs, table.rows, strict=True):
-        swatch = f'<span class="swatch" style="background:{run_colour(of_runs[run])}"></span>'
-        tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-        rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
-    return (
-        f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"
-        f"{_list(table.notes, 'notes')}"
-    )
-
-
-def _list(items: Iterable[str], kind: str) -> str:
-    entries = "".join(f"<li>{escape(item)}</li>" for item in items)
-    return f'<ul class="{kind}">{entries}</ul>\n' if entries else ""
-
-
 def _configurations(report: Report) -> str:
     saved = [run for run in report.runs if run.config is not None]
     notes = []
@@ -164,7 +152,7 @@ def _configurations(report: Report) -> str:
         f"<details><summary>{escape(run.name)}</summary><pre>{escape(run.config)}</pre></details>\n"
         for run in saved
     )
-    return f"<h2>Configurations</h2>\n{shown}{_list(notes, 'notes')}"
+    return f"<h2>Configurations</h2>\n{shown}{list_element(notes, 'notes')}"
 
 
 def plain_page(title: str, body: str) -> str:

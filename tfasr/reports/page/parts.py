@@ -3,14 +3,15 @@
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
 
 from tfasr.display.chart import Chart
 from tfasr.display.pictures import embedded_svg, page_library, write_chart
-from tfasr.display.style import INK
+from tfasr.display.style import INK, run_colour
+from tfasr.display.table import Table
 from tfasr.display.vega import config_of, page_legend, page_panels
 
 _CONTROLS = (
@@ -85,17 +86,42 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
 
     A figure has places for what the script draws, and a still drawing until there is any.
     """
-    return (
-        "".join(
-            f'<figure id="{escape(one.name)}"{_wide(one)}>'
-            f"<figcaption>{escape(one.caption)}. "
-            '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
-            '<div class="legend"></div><div class="plot"></div>'
-            f'<div class="still">{embedded_svg(write_chart(one, folder))}</div></figure>\n'
-            for one in charts
-        )
-        + '<div id="tip" role="status" hidden></div>\n'
+    return "".join(
+        f'<figure id="{escape(one.name)}"{_wide(one)}>'
+        f"<figcaption>{escape(one.caption)}. "
+        '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
+        '<div class="legend"></div><div class="plot"></div>'
+        f'<div class="still">{embedded_svg(write_chart(one, folder))}</div></figure>\n'
+        for one in charts
     )
+
+
+def tip() -> str:
+    """Returns what tells of the place that a reader points at; a page has one."""
+    return '<div id="tip" role="status" hidden></div>\n'
+
+
+def table_element(table: Table, of_runs: Sequence[int]) -> str:
+    """Returns a table and its notes; ``of_runs`` has the number of each run's colour."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
+    rows = []
+    runs = range(len(table.rows)) if table.colours is None else table.colours
+    for run, (name, *cells) in zip(runs, table.rows, strict=True):
+        colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
+        swatch = f'<span class="swatch" style="{colour}"></span>'
+        tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
+    return (
+        f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"
+        f"{list_element(table.notes, 'notes')}"
+    )
+
+
+def list_element(items: Iterable[str], kind: str) -> str:
+    """Returns a list of a kind that the style sheet knows; nothing where it is empty."""
+    entries = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f'<ul class="{kind}">{entries}</ul>\n' if entries else ""
 
 
 def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:

@@ -1,0 +1,79 @@
+"""The report on a study: of runs whose ledgers are written by hand."""
+
+import json
+
+import pytest
+
+from tests.reports.conftest import COMPARABLE, ledger_of
+from tfasr.errors import RunError
+from tfasr.studies.plan import load_plan
+from tfasr.studies.report import write_report
+from tfasr.studies.steps import scores_path, widths_path
+
+TARGETS = (("cer", 0.10), ("cer", 0.08))
+CERS = {"sys1": [0.5, 0.1, 0.07, 0.07, 0.06], "sys2": [0.3, 0.1, 0.1, 0.1, 0.07]}
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return load_plan("study/paper_small.gin")
+
+
+@pytest.fixture
+def folder(tmp_path, plan):
+    for name in ("sys1", "sys2", "equal_sys1"):
+        width = 64 if name.startswith("equal") else 256
+        stated = COMPARABLE | {"beam_width": width}
+        ledger = ledger_of(CERS[name.removeprefix("equal_")], targets=TARGETS, comparability=stated)
+        ledger.write(tmp_path / "runs" / name)
+    path = scores_path(tmp_path, plan.runs[0])
+    path.parent.mkdir(parents=True)
+    scores = [{"split": s, "decoder": "word_beam", "beam_width": 512, "wer": 0.125, "cer": 0.05}
+              for s in ("validation", "test")]  # fmt: skip
+    path.write_text(json.dumps({"rows": scores}))
+    widths = [{"beam_width": w, "evaluation_s": w / 8, "wer": 0.3, "cer": 0.1} for w in (64, 128)]
+    widths_path(tmp_path).parent.mkdir()
+    widths_path(tmp_path).write_text(json.dumps({"rows": widths}))
+    return tmp_path
+
+
+def test_the_papers_tables_and_figures_stand_on_one_page(plan, folder):
+    page = write_report(plan, folder)
+    html, text = page.read_text(), (page.parent / "report.txt").read_text()
+    for number in ("1", "2", "3", "4", "5", "6"):
+        assert f"Table {number} of the paper" in html
+        assert f"Table {number} of the paper" in text
+        for suffix in ("csv", "tex"):
+            assert (page.parent / f"beside_table_{number}.{suffix}").exists()
+    for figure in ("7a", "7b", "9", "10"):
+        assert f"As Figure {figure} of the paper" in html
+    assert html.count('id="tip"') == 1
+    assert (page.parent / "own_batch_sizes_cer.png").stat().st_size > 1000
+    # One's own first, by the study's labels, and published rows below.
+    times = text[text.index("beside Table 4") :]
+    assert times.index("batch 8 (for Sys1$)") < times.index("Sys1$ (published)")
+    assert "batch 20 (for Sys2$)" in times
+    assert "refused" not in text
+    final = text[text.index("beside Table 5") :]
+    assert "12.50" in final
+    assert "17.32" in final
+    widths = text[text.index("beside Table 3") :]
+    assert widths.split("64", 1)[1].split()[:3] == ["8", "30.00", "10.000"]
+    assert "4200" in widths
+
+
+def test_a_run_without_an_evaluation_is_left_out(plan, folder):
+    ledger_of([]).write(folder / "runs" / "sys10")
+    (folder / "runs" / "equal_sys2").mkdir()
+    (folder / "runs" / "equal_sys2" / "events.jsonl").write_text("cut")
+    values = json.loads((write_report(plan, folder).parent / "report.json").read_text())
+    shown = {part: [run["run"] for run in runs] for part, runs in values["parts"].items()}
+    assert shown == {
+        "own batch sizes": ["batch 8 (for Sys1$)", "batch 20 (for Sys2$)"],
+        "equal batch sizes": ["batch 8 (for Sys1$), equal"],
+    }
+
+
+def test_nothing_to_report_on(plan, tmp_path):
+    with pytest.raises(RunError, match="at least one run"):
+        write_report(plan, tmp_path)

@@ -1,0 +1,49 @@
+"""``tfasr study``: trains a list of experiments with their seeds and writes the report on them."""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's flags."""
+    parser.add_argument(
+        "--gin_file",
+        required=True,
+        help="preset or file with the experiments, such as study/paper_small.gin",
+    )
+    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
+    parser.add_argument(
+        "--run_dir", help="gets runs, logs and report; default: ./studies/ and the file's name"
+    )
+    parser.add_argument(
+        "--shard_dir", help="the prepared splits, unless the study makes its own speech"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="continue a study that was interrupted"
+    )
+    parser.add_argument("--dry_run", action="store_true", help="list the steps, do none")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Runs the command."""
+    folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
+    if arguments.dry_run:
+        from tfasr.studies.plan import load_plan
+        from tfasr.studies.steps import study_steps
+
+        shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
+        steps = study_steps(load_plan(arguments.gin_file, arguments.gin_binding), folder, shard_dir)
+        for number, step in enumerate(steps, 1):
+            print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
+        return
+    from tfasr.studies.perform import study
+
+    page = study(
+        arguments.gin_file,
+        run_dir=folder,
+        shard_dir=arguments.shard_dir,
+        bindings=arguments.gin_binding,
+        resume=arguments.resume,
+    )
+    print((page.parent / "report.txt").read_text(encoding="utf-8"), end="")
+    print(f"\nThe report with its figures: {page.resolve()}")

@@ -1,0 +1,85 @@
+"""A page of several reports: sections with tables and figures, one after the other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+
+from tfasr._version import __version__
+from tfasr.display.chart import Chart
+from tfasr.display.table import Table
+from tfasr.durable import write_whole
+from tfasr.reports.page.parts import (
+    content_policy,
+    controls,
+    list_element,
+    pictures,
+    scripts,
+    style,
+    table_element,
+    tip,
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page.
+
+    Attributes:
+        title: its heading.
+        said: sentences below the heading.
+        tables: in their order.
+        of_runs: the number of the colour of each run that the tables' rows belong to.
+        charts: below the tables; their names are distinct within the page.
+        notes: below the figures.
+        links: words and the addresses that they lead to, relative to the page.
+    """
+
+    title: str
+    said: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    of_runs: Sequence[int] = ()
+    charts: Sequence[Chart] = ()
+    notes: Sequence[str] = ()
+    links: Sequence[tuple[str, str]] = field(default_factory=list)
+
+
+def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
+    """Writes ``report.html`` of sections, and each figure as a PNG and an SVG; returns the page.
+
+    Args:
+        title: the page's heading.
+        sections: in their order.
+        folder: where to write; it must exist.
+    """
+    script, hashes = scripts([chart for section in sections for chart in section.charts])
+    body = "".join(_section(section, folder) for section in sections)
+    page = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{content_policy(hashes)}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{controls()}{body}{tip()}"
+        f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
+    )
+    write_whole(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def _section(section: Section, folder: Path) -> str:
+    tables = "".join(
+        f"<h3>{escape(table.title)}</h3>{table_element(table, section.of_runs)}"
+        for table in section.tables
+    )
+    figures = ""
+    if section.charts:
+        figures = f'<div class="figures">\n{pictures(section.charts, folder)}</div>\n'
+    links = "".join(
+        f'<li><a href="{escape(address)}">{escape(words)}</a></li>'
+        for words, address in section.links
+    )
+    below = f'<ul class="notes">{links}</ul>\n' if links else ""
+    said = list_element(section.said, "answers")
+    notes = list_element(section.notes, "notes")
+    return f"<h2>{escape(section.title)}</h2>\n{said}{tables}{figures}{notes}{below}"

@@ -1,0 +1,369 @@
+"""Published results and one's own in the same tables; shares of one never cross to the other."""
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfasr.analysis.groups import group_members
+from tfasr.analysis.names import target_label
+from tfasr.analysis.report import Report, RunAnalysis
+from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Cell, Table, records_of
+from tfasr.tta.published.results import PublishedSource, PublishedTable
+from tfasr.tta.targets import Target
+from tfasr.tta.time_to_accuracy import first_sustained
+
+_MARK = " (published)"
+
+Row = dict[str, Cell]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of runs after their training.
+
+    Attributes:
+        widths: evaluations of one model at several beam widths: ``run``, ``beam_width``,
+            ``evaluation_s``, ``wer``, ``cer``.
+        scores: evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``,
+            ``cer``.
+    """
+
+    widths: Sequence[Row] = field(default_factory=list)
+    scores: Sequence[Row] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A row of a table: the run whose colour it has, its name, its values by heading."""
+
+    run: int | None
+    name: str
+    values: Row
+    texts: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Column:
+    heading: str
+    name: str
+    text: Callable[[Any], str]
+
+
+def beside_tables(
+    report: Report, source: PublishedSource, measured: Measured | None = None
+) -> list[Table]:
+    """Returns a table for each of a source's: one's own rows first, then the published ones.
+
+    Own rows without anything to say there are left out. Times to accuracy are those to the
+    published targets, on the report's policy; their shares are of one's own first row, published
+    shares of the published first row.
+
+    Args:
+        report: the runs.
+        source: what stands beside them.
+        measured: what else is known of the runs; None for nothing.
+    """
+    return [
+        beside_table(report, source, name, measured)
+        for name, table in source.tables.items()
+        if table.kind in _KINDS
+    ]
+
+
+def beside_table(
+    report: Report, source: PublishedSource, name: str, measured: Measured | None = None
+) -> Table:
+    """Returns one of a source's tables with one's own rows before the published ones."""
+    table = source.tables[name]
+    columns, lines = _KINDS[table.kind](report, table, measured or Measured())
+    own = any(line.run is not None for line in lines)
+    notes = [
+        f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
+        *([_UNLIKE] if own else ["None of the runs has anything to stand beside these."]),
+        *table.all_notes(),
+    ]
+    if table.kind == "time_to_accuracy":
+        window = f"median of {report.window}" if report.window > 1 else "first evaluation"
+        notes.insert(1, f"One's own: policy {report.policy.name}, {window}; medians of the runs of "
+                     f"each row. {NEVER}: never reached.")  # fmt: skip
+    return Table(
+        f"{table.what}, beside {table.name} of {source.name}",
+        ["Run", *(column.heading for column in columns)],
+        [[line.name, *(_cell(line, column) for column in columns)] for line in lines],
+        notes,
+        colours=[line.run for line in lines],
+        name=f"beside_{table.name.lower().replace(' ', '_')}",
+        records=records_of([_record(line, columns) for line in lines]),
+    )
+
+
+_UNLIKE = (
+    "Published rows were measured on other data and machines: they stand beside one's own and are "
+    "not ranked against them."
+)
+
+
+def _cell(line: _Line, column: _Column) -> str:
+    if column.name in line.texts:
+        return line.texts[column.name]
+    value = line.values.get(column.name)
+    return UNKNOWN if value is None else column.text(value)
+
+
+def _record(line: _Line, columns: Sequence[_Column]) -> Row:
+    values = {column.name: line.values.get(column.name) for column in columns}
+    more = {name: value for name, value in line.values.items() if name not in values}
+    return {"run": line.name.removesuffix(_MARK), "published": line.run is None, **values, **more}
+
+
+def _published(table: PublishedTable, first: str = "system") -> list[_Line]:
+    return [_Line(None, f"{row.get(first, table.name)}{_MARK}", row) for row in table.rows]
+
+
+def _systems(
+    report: Report, table: PublishedTable, measured: Measured
+) -> tuple[list[_Column], list[_Line]]:
+    columns = [
+        _Column("processor", "processor", str),
+        _Column("GPUs", "gpus", str),
+        _Column("total\nUSD", "total_usd", _dollars),
+        _Column("GPUs\nUSD", "gpus_usd", _dollars),
+        _Column("CPUs\nUSD", "cpus_usd", _dollars),
+    ]
+    lines = []
+    for group, own in group_members(report.runs).items():
+        run = report.runs[own[0]]
+        hardware = run.charges.hardware if run.charges else None
+        gpus = run.facts.system.get("gpus")
+        values: Row = {
+            "processor": run.facts.system.get("processor"),
+            "gpus": None if gpus is None else _counted(gpus),
+            "total_usd": hardware and hardware.purchase_price_usd,
+            "gpus_usd": hardware and hardware.gpus_price_usd,
+            "cpus_usd": hardware and hardware.cpus_price_usd,
+        }
+        if any(value is not None for value in values.values()):
+            name = f"{group}: {hardware.name}" if hardware and hardware.name else group
+            lines.append(_Line(own[0], name, values))
+    return columns, [*lines, *_published(table)]
+
+
+def _parameters(
+    report: Report, table: PublishedTable, measured: Measured
+) -> tuple[list[_Column], list[_Line]]:
+    columns = [
+        _Column("batch", "global_batch_size", str),
+        _Column("batch\nper device", "per_replica_batch_size", _whole),
+        _Column("readers", "readers", str),
+        _Column("buffer,\nbatches", "buffer_batches", str),
+    ]
+    lines = []
+    for group, own in group_members(report.runs).items():
+        run = report.runs[own[0]]
+        batch, devices = run.facts.global_batch_size, run.facts.num_replicas
+        if batch is None:
+            continue
+        values: Row = {"global_batch_size": batch}
+        if devices:
+            values["per_replica_batch_size"] = batch / devices
+        values |= {
+            name: _bound(run.config, f"PipelineConfig.{parameter}")
+            for name, parameter in (("readers", "num_readers"), ("buffer_batches", "prefetch"))
+        }
+        lines.append(_Line(own[0], group, values))
+    return columns, [*lines, *_published(table)]
+
+
+def _evaluation(
+    report: Report, table: PublishedTable, measured: Measured
+) -> tuple[list[_Column], list[_Line]]:
+    columns = [
+        _Column("beam\nwidth", "beam_width", str),
+        _Column("evaluation\ns", "evaluation_s", _seconds),
+        _Column("WER %", "wer", _percent),
+        _Column("CER %", "cer", lambda rate: f"{100 * rate:.3f}"),
+    ]
+    lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
+    if not lines:
+        for index, run in enumerate(report.runs):
+            facts = run.facts
+            if facts.forward_s is None or facts.decode_s is None:
+                continue
+            best = {m: min((p.value for p in run.curves.get(m, [])), default=None)
+                    for m in ("wer", "cer")}  # fmt: skip
+            seconds = facts.forward_s + facts.decode_s
+            own: Row = {"beam_width": facts.beam_width, "evaluation_s": seconds, **best}
+            name = f"{run.name}, best in training"
+            lines.append(_Line(index, name, own))
+    return columns, [*lines, *_published(table)]
+
+
+def _final(
+    report: Report, table: PublishedTable, measured: Measured
+) -> tuple[list[_Column], list[_Line]]:
+    splits = list(dict.fromkeys(str(row["split"]) for row in [*measured.scores, *table.rows]))
+    columns = [
+        _Column("\n".join([*split.split(" "), "WER %"]), split, _percent) for split in splits
+    ]
+    lines: list[_Line] = []
+    for rows, name_of, own in (
+        (measured.scores, lambda row: str(row["run"]), True),
+        (table.rows, lambda row: f"{row['system']}{_MARK}", False),
+    ):
+        values: dict[str, Row] = {}
+        for row in rows:
+            values.setdefault(name_of(row), {})[str(row["split"])] = row["wer"]
+        lines += [
+            _Line(_colour(report, name) if own else None, name, rates)
+            for name, rates in values.items()
+        ]
+    return columns, lines
+
+
+def _times(
+    report: Report, table: PublishedTable, measured: Measured
+) -> tuple[list[_Column], list[_Line]]:
+    targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
+    names = {target: f"{target[0]}_{target[1]:g}_s" for target in targets}
+    columns = [
+        _Column(f"{target_label(*target)}\nmin", names[target], _minutes) for target in targets
+    ]
+    lines: list[_Line] = []
+    first: dict[Target, float | None] = {}
+    for group, own in group_members(report.runs).items():
+        runs = [report.runs[index] for index in own]
+        refused = any(report.refused(index) for index in own)
+        values: Row = {}
+        texts: dict[str, str] = {}
+        for target in targets:
+            seconds, known = _median_s(report, runs, target)
+            first.setdefault(target, seconds)
+            values[names[target]] = seconds
+            share = seconds / first[target] if seconds and first[target] else None
+            text = REFUSED if refused else "" if share is None else f"{100 * share:.0f} %"
+            if known:
+                texts[names[target]] = _time_text(seconds, text)
+        if texts:
+            lines.append(_Line(own[0], group, values, texts))
+    for system in dict.fromkeys(row["system"] for row in table.rows):
+        rows = {(r["metric"], r["target"]): r for r in table.rows if r["system"] == system}
+        seconds_of = {names[target]: row["seconds"] for target, row in rows.items()}
+        texts = {
+            names[target]: _time_text(row["seconds"], _printed(row)) for target, row in rows.items()
+        }
+        lines.append(_Line(None, f"{system}{_MARK}", seconds_of, texts))
+    return columns, lines
+
+
+def _steps(
+    report: Report, table: PublishedTable, measured: Measured
+) -> tuple[list[_Column], list[_Line]]:
+    columns = [
+        _Column("devices", "num_devices", str),
+        _Column("forward\nms", "forward_s", _milliseconds),
+        _Column("backward\nms", "backward_s", _milliseconds),
+        _Column("total\nms", "total_s", _milliseconds),
+        _Column("utterances/s", "utterances_per_s", _figure),
+        _Column("audio s/s", "audio_s_per_s", _figure),
+        _Column("epoch\nmin", "epoch_s", _minutes),
+    ]
+    lines = []
+    for index, run in enumerate(report.runs):
+        speed = run.throughput
+        if speed.utterances_per_s is None:
+            continue
+        values: Row = {
+            "num_devices": run.facts.num_replicas,
+            "utterances_per_s": speed.utterances_per_s,
+            "audio_s_per_s": speed.audio_s_per_s,
+            "epoch_s": run.facts.epoch_s,
+        }
+        lines.append(_Line(index, run.name, values))
+    return columns, [*lines, *_published(table)]
+
+
+_KINDS = {
+    "systems": _systems,
+    "parameters": _parameters,
+    "evaluation": _evaluation,
+    "time_to_accuracy": _times,
+    "final": _final,
+    "steps": _steps,
+}
+
+
+def _median_s(
+    report: Report, runs: Sequence[RunAnalysis], target: Target
+) -> tuple[float | None, bool]:
+    """Returns the median seconds to a target, None for never, and whether anything is known."""
+    metric, value = target
+    found = [
+        first_sustained(run.curves[metric], value, metric=metric, window=report.window).seconds
+        for run in runs
+        if run.curves.get(metric)
+    ]
+    if not found:
+        return None, False
+    median = statistics.median(math.inf if seconds is None else seconds for seconds in found)
+    return (median if math.isfinite(median) else None), True
+
+
+def _time_text(seconds: float | None, share: str) -> str:
+    if seconds is None:
+        return NEVER
+    return f"{_minutes(seconds)} ({share})" if share else _minutes(seconds)
+
+
+def _printed(row: Row) -> str:
+    share = row.get("printed_relative")
+    return "" if share is None else f"{100 * share:.0f} %{'*' if 'note' in row else ''}"
+
+
+def _bound(config: str | None, name: str) -> int | None:
+    """Returns the number that a saved configuration binds a name to, None where it does not."""
+    for line in reversed((config or "").splitlines()):
+        left, _, right = line.partition("=")
+        value = right.partition("#")[0].strip()
+        if left.strip() == name and value.isdigit():
+            return int(value)
+    return None
+
+
+def _colour(report: Report, name: object) -> int:
+    """Returns the run whose colour a row of that name has."""
+    return next((i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0)
+
+
+def _counted(names: Sequence[str]) -> str:
+    return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
+
+
+def _dollars(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _whole(value: float) -> str:
+    return f"{value:g}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _minutes(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes:.0f}" if minutes >= 100 else f"{minutes:.3g}"
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.2f}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.3g}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

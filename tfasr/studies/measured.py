@@ -1,0 +1,59 @@
+"""What a study's later steps measured of its runs: final scores, and evaluations by beam width."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfasr.display.table import Cell, Table, records_of
+from tfasr.studies.plan import Plan
+from tfasr.studies.steps import scores_path, widths_path, widths_run
+
+
+def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
+    """Returns the final scores of every run that has any: run, split, beam width, rates."""
+    found = []
+    for run in plan.runs:
+        seeds = [other for other in plan.runs if other.experiment == run.experiment]
+        label = plan.label(run.experiment)
+        name = label if len(seeds) == 1 else f"{label}, seed {run.seed}"
+        for row in _rows(scores_path(folder, run)):
+            wanted = ("split", "decoder", "beam_width", "wer", "cer")
+            found.append({"run": name, **{key: row[key] for key in wanted}})
+    return found
+
+
+def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
+    """Returns the evaluations of one run at several beam widths, narrow to wide."""
+    name = plan.label(widths_run(plan).experiment)
+    wanted = ("beam_width", "evaluation_s", "wer", "cer")
+    rows = [row for row in _rows(widths_path(folder)) if row["beam_width"] is not None]
+    return [{"run": name, **{key: row[key] for key in wanted}} for row in rows]
+
+
+def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
+    """Returns the evaluations by beam width as a table of their own."""
+    rows = [
+        [
+            str(row["beam_width"]),
+            f"{row['evaluation_s']:.3g}",
+            f"{100 * row['wer']:.2f}",
+            f"{100 * row['cer']:.3f}",
+        ]
+        for row in widths
+    ]
+    run = widths[0]["run"]
+    return Table(
+        f"A whole evaluation of {run} over beam widths",
+        ["beam width", "seconds", "WER %", "CER %"],
+        rows,
+        ["Seconds: forward passes and decoding, one after the other."],
+        colours=[None] * len(rows),
+        name="beam_widths",
+        records=records_of(widths),
+    )
+
+
+def _rows(path: Path) -> list[dict]:
+    if not path.is_file():
+        return []
+    return list(json.loads(path.read_text(encoding="utf-8"))["rows"])

@@ -1,0 +1,161 @@
+"""Runs a study: every step in a process of its own, what is done already passed over."""
+
+import contextlib
+import logging
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tfasr.child import call, child_environment, module_command
+from tfasr.durable import locked, make_folder
+from tfasr.errors import RunError, UsageError
+from tfasr.run_files import LOCK_FILE
+from tfasr.studies.check import check_runs
+from tfasr.studies.forecast import Lap
+from tfasr.studies.plan import PLAN_FILE, Plan, begin, load_plan
+from tfasr.studies.progress import StudyProgress
+from tfasr.studies.steps import Step, finished, study_steps
+from tfasr.tta.load import load_run
+
+_LOOKS_EVERY_S = 0.5
+_SHOWN_LINES = 3
+
+log = logging.getLogger("tfasr")
+
+
+def study(
+    gin_file: str,
+    *,
+    run_dir: str | Path,
+    shard_dir: str | Path | None = None,
+    bindings: Sequence[str] = (),
+    resume: bool = False,
+) -> Path:
+    """Trains every run of a study, scores them and writes the report.
+
+    Each training and each evaluation is the command that a user would type, in a process of its
+    own. A study that was killed at any moment goes on with ``resume``: what is done is passed
+    over, a training that was interrupted continues from its checkpoint. A step that fails is
+    passed over too, and tried again by the next ``resume``.
+
+    Args:
+        gin_file: a path or a preset such as "study/paper_small.gin".
+        run_dir: gets the runs, their logs and the report.
+        shard_dir: prepared splits; None where the study makes its own speech.
+        bindings: lines of gin that override the file's.
+        resume: continues a study of the same gin file.
+
+    Returns:
+        The path of ``report.html``.
+
+    Raises:
+        UsageError: if the gin file, an experiment or the folder is wrong.
+        RunError: if a step failed; the report on the others is written.
+    """
+    plan = load_plan(gin_file, bindings)
+    folder = Path(run_dir)
+    shards = None if shard_dir is None else Path(shard_dir)
+    steps = study_steps(plan, folder, shards)
+    with _own(folder):
+        if not (folder / PLAN_FILE).exists():
+            _check_experiments(plan)
+        begin(folder, plan, shards, resume=resume)
+        failed = perform(steps)
+        # Imported here: drawing is slow to load, and a wrong gin file is known without.
+        from tfasr.studies.report import write_report
+
+        page = write_report(plan, folder)
+    if failed:
+        raise RunError(
+            f"Every step of a study must succeed. {len(failed)} of {len(steps)} did not: "
+            f"{'; '.join(failed)}. Their logs are in {folder / 'logs'}; --resume tries them again. "
+            f"The report on the others: {page}"
+        )
+    return page
+
+
+def perform(steps: Sequence[Step]) -> list[str]:
+    """Does what is not done yet, and returns the names of the steps that failed."""
+    progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
+    failed = []
+    with contextlib.closing(progress):
+        for step in steps:
+            if step.done():
+                progress.skip(_took_s(step))
+                continue
+            progress.begin(step.name)
+            reason = step.needs() or _command(step, progress)
+            progress.end(reason)
+            if reason:
+                failed.append(step.name)
+    return failed
+
+
+@contextlib.contextmanager
+def _own(folder: Path) -> Iterator[None]:
+    missing = not folder.exists()
+    make_folder(folder)
+    held = f"Only one process may run a study. {folder} is being worked on by another one."
+    try:
+        with locked(folder / LOCK_FILE, held):
+            yield
+    finally:
+        if missing:
+            with contextlib.suppress(OSError):  # it is not empty: there is a study in it
+                folder.rmdir()
+
+
+def _command(step: Step, progress: StudyProgress) -> str:
+    """Runs a step's command; returns why it failed, or ""."""
+    try:
+        words = list(map(str, step.words()))
+    except UsageError as error:
+        return str(error)
+    make_folder(step.log.parent)
+    command = module_command("tfasr.studies.child_process", str(os.getpid()), *words)
+    with step.log.open("ab") as output:
+        # In a session of its own: a terminal's Ctrl-C comes to this process alone, which passes
+        # it on once, since a second one would end a training without a checkpoint.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=child_environment({"TF_CPP_MIN_LOG_LEVEL": "2"}),
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                progress.watch(step.run_dir)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LOOKS_EVERY_S)
+        except KeyboardInterrupt:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            if process.poll() is None:
+                process.kill()
+    if process.returncode == 0:
+        return "" if step.done() else f"It ended well and left no result. Its log: {step.log}"
+    return f"It ended with exit code {process.returncode}: {_last_lines(step.log)}"
+
+
+def _last_lines(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return " ".join(line.strip() for line in lines[-_SHOWN_LINES:])[-600:] or "it said nothing"
+
+
+def _took_s(step: Step) -> float | None:
+    """Returns what a training took that was done before; others are too short to ask."""
+    if step.run_dir is None or not finished(step.run_dir):
+        return None
+    return load_run(step.run_dir).wall_s
+
+
+def _check_experiments(plan: Plan) -> None:
+    """Refuses presets and bindings that no training would take, before the first one begins."""
+    firsts = {run.experiment: run for run in reversed(plan.runs)}
+    requests = [(name, list(run.gin_files), list(run.bindings)) for name, run in firsts.items()]
+    call(check_runs, requests, backend="tensorflow", show_messages=False)

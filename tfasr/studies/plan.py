@@ -1,0 +1,204 @@
+"""From a study's gin file to the runs that it asks for, and the folder that holds them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.checked_files import read_object
+from tfasr.durable import write_whole
+from tfasr.errors import UsageError
+from tfasr.gin_files.bindings import binding_place, bound_scopes, fill, make
+from tfasr.gin_files.preset import Line, find_preset, read_gin
+from tfasr.gin_files.statements import statements
+from tfasr.studies.config import ExperimentConfig, StudyConfig
+
+PLAN_FILE = "study.json"
+"""In a study's folder: what it was begun with."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study.
+
+    Attributes:
+        experiment: its name.
+        seed: of the training.
+        folder: below the study's.
+        gin_files: absolute paths.
+        bindings: lines of gin, the seed's last.
+    """
+
+    experiment: str
+    seed: int
+    folder: Path
+    gin_files: tuple[str, ...]
+    bindings: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """What progress lines and the run's log are called: "sys1" or "sys1-seed_2"."""
+        return "-".join(self.folder.parts[1:])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study consists of.
+
+    Attributes:
+        config: of the whole study.
+        experiments: by name, in the study's order.
+        runs: in the order in which they are trained: experiments take turns, so that what disturbs
+            the machine for a while disturbs all of them.
+        identity: JSON values by which two plans are told apart: all that a run's result depends
+            on, and nothing of the report.
+    """
+
+    config: StudyConfig
+    experiments: dict[str, ExperimentConfig]
+    runs: list[PlannedRun]
+    identity: dict[str, Any]
+
+    def label(self, experiment: str) -> str:
+        """Returns what reports call an experiment."""
+        return self.experiments[experiment].label or experiment
+
+    def parts(self) -> dict[str, list[str]]:
+        """Returns the names of each part's experiments, in the study's order."""
+        found: dict[str, list[str]] = {}
+        for name, experiment in self.experiments.items():
+            found.setdefault(experiment.part, []).append(name)
+        return found
+
+    def folder(self, experiment: str) -> Path:
+        """Returns the folder, below the study's, of an experiment's run or runs."""
+        return Path("runs", experiment)
+
+
+def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
+    """Reads a study's gin file and extra bindings; without TensorFlow.
+
+    Args:
+        gin_file: a path or a preset such as "study/paper_small.gin".
+        bindings: lines of gin that override it.
+
+    Raises:
+        UsageError: for a missing file, an unknown name, a wrong value, an experiment that nothing
+            describes or that stands twice. It names file and line.
+    """
+    path = find_preset(gin_file)
+    lines = read_gin([str(path)], bindings)
+
+    def build() -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
+        config = make(StudyConfig, lines)
+        _check_described(config, lines)
+        return config, {
+            name: make(ExperimentConfig, lines, scope=name) for name in config.experiments
+        }
+
+    config, experiments = fill(lines, build).configs
+    labels = [one.label or name for name, one in experiments.items()]
+    twice = sorted({label for label in labels if labels.count(label) > 1})
+    if twice:
+        raise UsageError(
+            f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
+        )
+    runs = _runs(config, experiments, path.parent)
+    return Plan(config, experiments, runs, _identity(config, runs))
+
+
+def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
+    """Writes a study's plan into its folder, or checks it against the one that lies there.
+
+    Raises:
+        UsageError: if the folder holds a study and ``resume`` is not set, or another study.
+    """
+    path = folder / PLAN_FILE
+    wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
+    if not path.exists():
+        write_whole(path, json.dumps(wanted, indent=1) + "\n")
+        return
+    if not resume:
+        raise UsageError(
+            f"--run_dir must not hold a study yet. Received: {folder}, which holds one. Continue "
+            "it with --resume, or choose another folder."
+        )
+    then = read_object(path, "It says what the study was begun with; choose another --run_dir.")
+    differing = _differing(then, wanted)
+    if differing:
+        raise UsageError(
+            f"A resumed study must be the one that {folder} was begun with. It differs in: "
+            f"{'; '.join(differing)}. Use the same --gin_file and bindings, or another --run_dir."
+        )
+
+
+def _check_described(config: StudyConfig, lines: Sequence[Line]) -> None:
+    described = bound_scopes(ExperimentConfig)
+    unknown = [name for name in config.experiments if name not in described]
+    if unknown:
+        known = ", ".join(described) or "none"
+        raise UsageError(
+            f"{binding_place(lines, 'StudyConfig', 'experiments')}StudyConfig.experiments must "
+            f"name experiments that the file describes, as {unknown[0]}/ExperimentConfig.gin_files "
+            f"= ('demo.gin',) does. Received: {unknown[0]!r}, of which nothing is bound. "
+            f"Described: {known}."
+        )
+    if config.beam_widths_of not in ("", *config.experiments):
+        raise UsageError(
+            f"{binding_place(lines, 'StudyConfig', 'beam_widths_of')}StudyConfig.beam_widths_of "
+            f"must be one of the experiments {', '.join(config.experiments)}. Received: "
+            f"{config.beam_widths_of!r}."
+        )
+
+
+def _runs(
+    config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
+) -> list[PlannedRun]:
+    seeds = {name: one.seeds or config.seeds for name, one in experiments.items()}
+    files = {
+        name: tuple(_found(file, beside) for file in one.gin_files)
+        for name, one in experiments.items()
+    }
+    runs = []
+    for turn in range(max(map(len, seeds.values()))):
+        for name, experiment in experiments.items():
+            if turn >= len(seeds[name]):
+                continue
+            seed, folder = seeds[name][turn], Path("runs", name)
+            if len(seeds[name]) > 1:
+                folder /= f"seed_{seed}"
+            bindings = (*experiment.bindings, f"TrainingConfig.seed = {seed}")
+            runs.append(PlannedRun(name, seed, folder, files[name], bindings))
+    return runs
+
+
+def _found(file: str, beside: Path) -> str:
+    return str(find_preset(str(beside / file) if (beside / file).is_file() else file))
+
+
+def _identity(config: StudyConfig, runs: Sequence[PlannedRun]) -> dict[str, Any]:
+    """Returns what the runs are made of: statements of gin, without comments and places."""
+    return {
+        "corpus": config.corpus,
+        "runs": {
+            str(run.folder): [s.text for s in statements(read_gin(run.gin_files, run.bindings))]
+            for run in runs
+        },
+    }
+
+
+def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    found = []
+    for name in ("corpus", "shard_dir"):
+        if then.get(name) != now[name]:
+            found.append(f"{name}: {then.get(name)!r} then, {now[name]!r} now")
+    old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
+    for folder in dict.fromkeys([*old, *now["runs"]]):
+        before, after = old.get(folder), now["runs"].get(folder)
+        if before is None or after is None:
+            found.append(f"{folder}: {'not planned' if before is None else 'planned'} then")
+        elif before != after:
+            changed = [line for line in after if line not in before] or ["a statement is gone"]
+            found.append(f"{folder}: {changed[0].strip()}")
+    return found

@@ -1,0 +1,129 @@
+"""Where a study stands: a live line on a terminal, lines in a log elsewhere."""
+
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tfasr.run_files import PROGRESS_FILE
+from tfasr.studies.forecast import Lap, time_left_s, time_text
+
+_LINE_EVERY_S = 30.0
+
+log = logging.getLogger("tfasr")
+
+
+class StudyProgress:
+    """Says what is being done and how long the rest will take.
+
+    Args:
+        laps: all steps of the study.
+    """
+
+    def __init__(self, laps: list[Lap]):
+        self._all = len(laps)
+        self._waiting = list(laps)
+        self._done: list[Lap] = []
+        self._behind = 0
+        self._running: Lap | None = None
+        self._name = ""
+        self._began_s = self._line_s = 0.0
+        self._live = _live_line() if sys.stderr.isatty() else None
+
+    def skip(self, seconds: float | None = None) -> None:
+        """Passes over a step that was done before, in so many seconds where that is known."""
+        lap = self._waiting.pop(0)
+        self._behind += 1
+        if seconds is not None:
+            self._done.append(Lap(lap.kind, lap.alike, seconds))
+
+    def begin(self, name: str) -> None:
+        """Says that the next step begins."""
+        self._running, self._name = self._waiting.pop(0), name
+        self._began_s = self._line_s = time.monotonic()
+        self._say(f"{self._place()} {name}{self._left(0.0)}")
+
+    def watch(self, run_dir: Path | None) -> None:
+        """Says now and then how far the step is; ``run_dir`` is that of a training."""
+        now = time.monotonic()
+        share, where = _how_far(run_dir)
+        text = f"{self._place()} {self._name}: {where}{self._left(share)}"
+        if self._live is not None:
+            self._live.update(text)
+        elif now - self._line_s >= _LINE_EVERY_S:
+            self._line_s = now
+            log.info("%s", text)
+
+    def end(self, failed: str = "") -> None:
+        """Says that the step has ended, and with ``failed`` why it has no result."""
+        took_s = time.monotonic() - self._began_s
+        self._behind += 1
+        if failed:
+            self._line(f"{self._behind}/{self._all} {self._name}: failed. {failed}")
+        else:
+            self._done.append(Lap(self._running.kind, self._running.alike, took_s))
+            self._line(f"{self._behind}/{self._all} {self._name}: done, {time_text(took_s)}")
+        self._running = None
+
+    def close(self) -> None:
+        """Takes the live line away."""
+        if self._live is not None:
+            self._live.stop()
+
+    def _place(self) -> str:
+        return f"{self._behind + 1}/{self._all}"
+
+    def _left(self, share: float) -> str:
+        elapsed_s = time.monotonic() - self._began_s
+        left_s, known = time_left_s(self._done, self._waiting, self._running, elapsed_s, share)
+        if not left_s and not known:
+            return ""
+        return f"; {'about' if known else 'at least'} {time_text(left_s)} left of the study"
+
+    def _say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.update(text)
+        else:
+            log.info("%s", text)
+
+    def _line(self, text: str) -> None:
+        if self._live is not None:  # above the live line, which a log would write over
+            self._live.console.print(text)
+        else:
+            log.info("%s", text)
+
+
+def _live_line() -> Any:
+    # Imported here: a log does without.
+    from rich.console import Console
+
+    line = Console(stderr=True, highlight=False, markup=False).status("")
+    line.start()
+    return line
+
+
+def _how_far(run_dir: Path | None) -> tuple[float, str]:
+    """Returns the share of a training that is done at least, and where it stands."""
+    found = _progress(run_dir)
+    epochs, epoch = found.get("epochs"), found.get("epoch")
+    if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
+        return 0.0, "at work"
+    where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
+    evaluation = found.get("evaluation")
+    if isinstance(evaluation, dict):
+        rates = [f"{m.upper()} {100 * evaluation[m]:.1f} %" for m in ("cer", "wer")
+                 if isinstance(evaluation.get(m), float)]  # fmt: skip
+        where += f", {', '.join(rates)}" if rates else ""
+    return epoch / epochs, where
+
+
+def _progress(run_dir: Path | None) -> dict[str, Any]:
+    if run_dir is None:
+        return {}
+    try:
+        found = json.loads((run_dir / PROGRESS_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

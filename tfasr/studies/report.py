@@ -1,0 +1,221 @@
+"""The report on a study: its parts one after the other, with what was published beside them."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfasr.analysis.charges import Machines
+from tfasr.analysis.groups import colours, group_results
+from tfasr.analysis.load import load_report
+from tfasr.analysis.question import ask
+from tfasr.analysis.report import Report, compare
+from tfasr.display.chart import Chart
+from tfasr.display.table import Table
+from tfasr.display.text import to_markdown, to_text
+from tfasr.durable import write_whole
+from tfasr.errors import RunError, UsageError
+from tfasr.reports.exports import write_tables
+from tfasr.reports.figures.registry import report_charts
+from tfasr.reports.page.page import answers
+from tfasr.reports.page.sections import Section, write_sections
+from tfasr.reports.tables.beside import Measured, beside_table
+from tfasr.reports.tables.paper import time_to_accuracy_table
+from tfasr.reports.tables.scores import scores_table
+from tfasr.studies.figures import figures_of_part, first_figures
+from tfasr.studies.measured import scores_of, widths_of, widths_table
+from tfasr.studies.plan import Plan
+from tfasr.tta.load import load_run
+from tfasr.tta.policies import POLICIES
+from tfasr.tta.published.results import PublishedSource, published
+from tfasr.tta.run import Run
+
+REPORT_FOLDER = "report"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The runs of a part of a study.
+
+    Attributes:
+        name: the part's.
+        report: on its runs, groups called as the study calls its experiments.
+        published_table: what stands beside its times, "" for nothing.
+    """
+
+    name: str
+    report: Report
+    published_table: str
+
+
+def write_report(plan: Plan, folder: Path) -> Path:
+    """Writes the report on the runs that a study's folder holds, finished or not.
+
+    Args:
+        plan: the study's.
+        folder: the study's; ``report`` in it gets the page, ``report.txt``, ``report.md``,
+            ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
+
+    Returns:
+        The path of ``report.html``.
+
+    Raises:
+        RunError: if no run can be reported on, or the report cannot be written.
+    """
+    parts = [part for name in plan.parts() if (part := _part(plan, folder, name)) is not None]
+    if not parts:
+        raise RunError(
+            f"A study's report must be of at least one run with an evaluation. {folder} has none; "
+            f"what went wrong is in {folder / 'logs'}."
+        )
+    source = published(plan.config.published) if plan.config.published else None
+    measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
+    sections = _sections(plan, parts, source, measured)
+    shown = [table for section in sections for table in section.tables]
+    out = folder / REPORT_FOLDER
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        page = write_sections(plan.config.title, sections, out)
+        write_whole(out / "report.txt", _text(plan, sections))
+        write_whole(out / "report.md", f"# {plan.config.title}\n\n{to_markdown(shown)}")
+        write_whole(out / "report.json", json.dumps(_values(parts, measured), indent=1) + "\n")
+        write_tables(shown, out)
+    except OSError as error:
+        raise RunError(f"The study's report could not be written to {out}: {error}.") from error
+    return page
+
+
+def _part(plan: Plan, folder: Path, name: str) -> Part | None:
+    experiments = plan.parts()[name]
+    runs = dict(_runs(plan, folder, experiments))
+    if not runs:
+        return None
+    question = ask(beside=POLICIES.values(), over_time=True)
+    loaded = load_report(list(runs), question, machines=Machines())
+    labels = {run.name: label for run, label in runs.items()}
+    # A group is an experiment, also where two of them have one configuration.
+    grouped = [dataclasses.replace(run, group=labels[run.name]) for run in loaded.runs]
+    report = compare(grouped, loaded.question)
+    tables = {plan.experiments[one].published_table for one in experiments} - {""}
+    return Part(name, report, min(tables, default=""))
+
+
+def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
+    """Returns the runs of experiments that have an evaluation, with their experiments' labels."""
+    found = []
+    for experiment in experiments:
+        label = plan.label(experiment)
+        own = [run for run in plan.runs if run.experiment == experiment]
+        for planned in own:
+            name = label if len(own) == 1 else f"{label}, seed {planned.seed}"
+            try:
+                run = load_run(folder / planned.folder, name)
+            except UsageError:  # it has not begun, or its ledger is broken: its log tells
+                continue
+            if run.timeline.of("tracked_stats"):
+                found.append((run, label))
+    return found
+
+
+def _sections(
+    plan: Plan, parts: Sequence[Part], source: PublishedSource | None, measured: Measured
+) -> list[Section]:
+    first = parts[0]
+    kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
+    whole = [
+        beside_table(first.report, source, kinds[kind], measured)
+        for kind in ("systems", "parameters")
+        if kind in kinds
+    ]
+    sections = [_section("Systems", first, whole)] if whole else []
+    for part in parts:
+        tables = [_times(part, source, measured)]
+        charts, notes = _charts(part, source)
+        said = answers(part.report, group_results(part.report))
+        heading = part.name[:1].upper() + part.name[1:]
+        sections.append(_section(heading, part, tables, said, charts, notes))
+    later = []
+    if measured.scores:
+        final = scores_table(measured.scores)
+        later.append(("Final error rates", "final", final))
+    if measured.widths:
+        later.append(("Beam widths", "evaluation", widths_table(measured.widths)))
+    for heading, kind, own in later:
+        if kind in kinds:
+            table = beside_table(_everything(parts), source, kinds[kind], measured)
+        else:
+            table = own
+        sections.append(_section(heading, first, [table]))
+    return sections
+
+
+def _section(
+    title: str,
+    part: Part,
+    tables: Sequence[Table],
+    said: Sequence[str] = (),
+    charts: Sequence[Chart] = (),
+    notes: Sequence[str] = (),
+) -> Section:
+    of_runs = colours(part.report)
+    return Section(title, said, tables, of_runs, charts, notes)
+
+
+def _times(part: Part, source: PublishedSource | None, measured: Measured) -> Table:
+    if source is not None and part.published_table:
+        return beside_table(part.report, source, part.published_table, measured)
+    table = time_to_accuracy_table(part.report, group_results(part.report))
+    return dataclasses.replace(table, title=f"{table.title}: {part.name}")
+
+
+def _charts(part: Part, source: PublishedSource | None) -> tuple[list[Chart], list[str]]:
+    charts, left_out = report_charts(part.report, group_results(part.report))
+    paper = first_figures(part.published_table) if source is not None else {}
+    return figures_of_part(charts, part.name, paper), left_out
+
+
+def _everything(parts: Sequence[Part]) -> Report:
+    """Returns a report on the runs of all parts, for tables that compare none of them."""
+    runs = [run for part in parts for run in part.report.runs]
+    return compare(runs, parts[0].report.question)
+
+
+def _text(plan: Plan, sections: Sequence[Section]) -> str:
+    blocks = [plan.config.title]
+    for section in sections:
+        said = "".join(f"{sentence}\n" for sentence in section.said)
+        blocks.append(f"# {section.title}\n\n{said}\n{to_text(section.tables)}")
+    return "\n\n".join(blocks)
+
+
+def _values(parts: Sequence[Part], measured: Measured) -> dict:
+    return {
+        "parts": {
+            part.name: [
+                {
+                    "run": run.name,
+                    "group": run.group,
+                    "status": run.status,
+                    "epochs": run.epochs,
+                    "wall_s": run.wall_s,
+                    "targets": [
+                        {
+                            "metric": result.tta.metric,
+                            "target": result.tta.target,
+                            "time_to_accuracy_s": result.tta.seconds,
+                            "epoch": result.tta.epoch,
+                        }
+                        for result in run.results
+                    ],
+                    "curves": {
+                        metric: [point.value for point in points]
+                        for metric, points in run.curves.items()
+                    },
+                }
+                for run in part.report.runs
+            ]
+            for part in parts
+        },
+        "scores": list(measured.scores),
+        "beam_widths": list(measured.widths),
+    }

@@ -1,0 +1,191 @@
+"""What a study has to do, one command after the other, and which of it is done."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfasr.corpora.splits import SPLITS
+from tfasr.data.shard_index import INDEX_FILE
+from tfasr.errors import UsageError
+from tfasr.plugins import loaded_plugins
+from tfasr.run_files import EVENTS_FILE
+from tfasr.studies.config import SYNTHETIC
+from tfasr.studies.plan import Plan, PlannedRun
+from tfasr.tta.load import load_run
+
+SCORES_FILE = "scores.json"
+WIDTHS_FOLDER = "beam_widths"
+WIDTHS_FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command of a study.
+
+    Attributes:
+        kind: "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take.
+        name: for progress lines: "train sys1".
+        words: makes what the command needs and returns the arguments of ``tfasr``.
+        done: returns whether its result is there.
+        needs: returns why it cannot be done now, or "".
+        log: gets what the command prints.
+        run_dir: of a training, whose progress can be watched.
+        alike: the experiment, among whose steps of a kind times are alike.
+    """
+
+    kind: str
+    name: str
+    words: Callable[[], Sequence[str | Path]]
+    done: Callable[[], bool]
+    needs: Callable[[], str]
+    log: Path
+    run_dir: Path | None = None
+    alike: str = ""
+
+
+def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
+    """Returns all steps of a study, in their order.
+
+    Args:
+        plan: the study's.
+        folder: the study's.
+        shard_dir: the prepared splits; None where the study makes them.
+
+    Raises:
+        UsageError: if there are no shards and the study makes none.
+    """
+    shards = shard_dir or folder / "shards"
+    if shard_dir is None and plan.config.corpus != SYNTHETIC:
+        raise UsageError(
+            "A study of recordings must be given their prepared splits with --shard_dir, as "
+            "tfasr train is. Received: none, and StudyConfig.corpus makes none."
+        )
+    steps = [] if shard_dir else [_prepare(folder, shards)]
+    steps += [_train(run, folder, shards) for run in plan.runs]
+    if plan.config.final_splits:
+        steps += [_score(plan, run, folder, shards) for run in plan.runs]
+    if plan.config.beam_widths:
+        steps.append(_widths(plan, folder, shards))
+    return steps
+
+
+def finished(run_dir: Path) -> bool:
+    """Returns whether a folder holds a run that came to its end."""
+    if not (run_dir / EVENTS_FILE).is_file():
+        return False
+    try:
+        return load_run(run_dir).status == "success"
+    except UsageError:
+        return False
+
+
+def scores_path(folder: Path, run: PlannedRun) -> Path:
+    """Returns where the scores of a run's best checkpoint lie."""
+    return folder / "scores" / run.name / SCORES_FILE
+
+
+def widths_path(folder: Path) -> Path:
+    """Returns where the evaluations at several beam widths lie."""
+    return folder / WIDTHS_FOLDER / WIDTHS_FILE
+
+
+def widths_run(plan: Plan) -> PlannedRun:
+    """Returns the run whose evaluation is timed at several beam widths."""
+    name = plan.config.beam_widths_of or plan.config.experiments[0]
+    return next(run for run in plan.runs if run.experiment == name)
+
+
+def _prepare(folder: Path, shards: Path) -> Step:
+    corpus = folder / "corpus"
+
+    def words() -> list[str | Path]:
+        # Imported here: speech is made by an extra that other studies do without.
+        from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+
+        make_synthetic_corpus(corpus)
+        return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]
+
+    return Step(
+        "corpus",
+        "corpus",
+        words,
+        lambda: all((shards / split / INDEX_FILE).is_file() for split in SPLITS),
+        lambda: "",
+        folder / "logs" / "corpus.log",
+    )
+
+
+def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
+    run_dir = folder / run.folder
+
+    def words() -> list[str | Path]:
+        found: list[str | Path] = ["train", *_imports()]
+        for file in run.gin_files:
+            found += ["--gin_file", file]
+        for binding in run.bindings:
+            found += ["--gin_binding", binding]
+        found += ["--shard_dir", shards, "--run_dir", run_dir]
+        return [*found, "--resume"] if (run_dir / EVENTS_FILE).is_file() else found
+
+    return Step(
+        "train",
+        f"train {run.name}",
+        words,
+        lambda: finished(run_dir),
+        lambda: "",
+        folder / "logs" / f"{run.name}.log",
+        run_dir,
+        alike=run.experiment,
+    )
+
+
+def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
+    config, path = plan.config, scores_path(folder, run)
+    splits = [word for split in config.final_splits for word in ("--split", split)]
+    words = [
+        *("evaluate", *_imports(), "--run_dir", folder / run.folder, "--shard_dir", shards),
+        *(*splits, "--decoder", "word_beam", "--beam_width", str(config.final_beam_width)),
+        *("--out", path.parent),
+    ]
+    wanted = [(split, config.final_beam_width) for split in config.final_splits]
+
+    def done() -> bool:
+        rows = _rows(path)
+        return all(any((r["split"], r["beam_width"]) == one for r in rows) for one in wanted)
+
+    log = folder / "logs" / f"{run.name}-scores.log"
+    needs = _needs(folder / run.folder)
+    return Step("score", f"score {run.name}", lambda: words, done, needs, log, alike=run.experiment)
+
+
+def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
+    config, path, run = plan.config, widths_path(folder), widths_run(plan)
+    words = [
+        *("bench", "decoder", *_imports(), "--run_dir", folder / run.folder),
+        *("--shard_dir", shards, "--split", config.beam_widths_split, "--decoders", "word_beam"),
+        *("--beam_widths", ",".join(map(str, config.beam_widths)), "--out", path.parent),
+    ]
+
+    def done() -> bool:
+        return {row["beam_width"] for row in _rows(path)} == set(config.beam_widths)
+
+    log = folder / "logs" / "beam_widths.log"
+    needs = _needs(folder / run.folder)
+    return Step("widths", f"beam widths of {run.name}", lambda: words, done, needs, log)
+
+
+def _needs(run_dir: Path) -> Callable[[], str]:
+    return lambda: "" if finished(run_dir) else f"{run_dir} is not finished"
+
+
+def _rows(path: Path) -> list[dict]:
+    """Returns the rows of a file that a command wrote whole; [] where there is none."""
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))["rows"])
+    except FileNotFoundError:
+        return []
+
+
+def _imports() -> list[str]:
+    return [word for plugin in loaded_plugins() for word in ("--import", plugin)]
