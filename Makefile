@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint clean
+.PHONY: demo test test-long lint clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -12,6 +12,10 @@ test: $(VENV)/dev.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+# Every command of docs/sources.md, and studies that are killed: about half an hour on two cores.
+test-long: $(VENV)/dev.installed
+	$(BIN)/python -m pytest -m long
 
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check --fix .

@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", default="best", help="best, last or a file")
     parser.add_argument("--hypotheses", help="a file to write the texts to, as JSON lines")
     parser.add_argument(
-        "--out", metavar="DIR", help="a folder for scores.json, scores.md, scores.csv and scores.tex"
+        "--out",
+        metavar="DIR",
+        help="a folder for scores.json, scores.md, scores.csv and scores.tex",
     )
     parser.add_argument("--format", choices=FORMATS, default="table")
 

@@ -1,12 +1,11 @@
 """What a study's later steps measured of its runs: final scores, and evaluations by beam width."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from tfasr.display.table import Cell, Table, records_of
 from tfasr.studies.plan import Plan
-from tfasr.studies.steps import scores_path, widths_path, widths_run
+from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
 
 
 def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
@@ -16,7 +15,7 @@ def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
         seeds = [other for other in plan.runs if other.experiment == run.experiment]
         label = plan.label(run.experiment)
         name = label if len(seeds) == 1 else f"{label}, seed {run.seed}"
-        for row in _rows(scores_path(folder, run)):
+        for row in rows_of(scores_path(folder, run)):
             wanted = ("split", "decoder", "beam_width", "wer", "cer")
             found.append({"run": name, **{key: row[key] for key in wanted}})
     return found
@@ -26,7 +25,7 @@ def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
     """Returns the evaluations of one run at several beam widths, narrow to wide."""
     name = plan.label(widths_run(plan).experiment)
     wanted = ("beam_width", "evaluation_s", "wer", "cer")
-    rows = [row for row in _rows(widths_path(folder)) if row["beam_width"] is not None]
+    rows = [row for row in rows_of(widths_path(folder)) if row["beam_width"] is not None]
     return [{"run": name, **{key: row[key] for key in wanted}} for row in rows]
 
 
@@ -51,9 +50,3 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
         name="beam_widths",
         records=records_of(widths),
     )
-
-
-def _rows(path: Path) -> list[dict]:
-    if not path.is_file():
-        return []
-    return list(json.loads(path.read_text(encoding="utf-8"))["rows"])

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfasr.corpora.splits import SPLITS
 from tfasr.data.shard_index import INDEX_FILE
@@ -151,7 +152,7 @@ def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:
     wanted = [(split, config.final_beam_width) for split in config.final_splits]
 
     def done() -> bool:
-        rows = _rows(path)
+        rows = rows_of(path)
         return all(any((r["split"], r["beam_width"]) == one for r in rows) for one in wanted)
 
     log = folder / "logs" / f"{run.name}-scores.log"
@@ -168,7 +169,7 @@ def _widths(plan: Plan, folder: Path, shards: Path) -> Step:
     ]
 
     def done() -> bool:
-        return {row["beam_width"] for row in _rows(path)} == set(config.beam_widths)
+        return {row["beam_width"] for row in rows_of(path)} == set(config.beam_widths)
 
     log = folder / "logs" / "beam_widths.log"
     needs = _needs(folder / run.folder)
@@ -179,11 +180,11 @@ def _needs(run_dir: Path) -> Callable[[], str]:
     return lambda: "" if finished(run_dir) else f"{run_dir} is not finished"
 
 
-def _rows(path: Path) -> list[dict]:
-    """Returns the rows of a file that a command wrote whole; [] where there is none."""
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Returns the rows of a command's JSON; [] where there is none, or one that a kill cut."""
     try:
         return list(json.loads(path.read_text(encoding="utf-8"))["rows"])
-    except FileNotFoundError:
+    except (OSError, ValueError, KeyError):
         return []
 
 
