@@ -4,11 +4,12 @@ import contextlib
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tfasr.child import call, child_environment, module_command
-from tfasr.durable import locked, make_folder
+from tfasr.durable import locked, make_folder, take_lock
 from tfasr.errors import RunError, UsageError
 from tfasr.run_files import LOCK_FILE
 from tfasr.studies.check import check_runs
@@ -20,6 +21,7 @@ from tfasr.tta.load import load_run
 
 _LOOKS_EVERY_S = 0.5
 _SHOWN_LINES = 3
+_AT_WORK_FILE = "at_work"
 
 log = logging.getLogger("tfasr")
 
@@ -61,7 +63,8 @@ def study(
         if not (folder / PLAN_FILE).exists():
             _check_experiments(plan)
         begin(folder, plan, shards, resume=resume)
-        failed = perform(steps)
+        with _alone(folder) as held:
+            failed = perform(steps, held)
         # Imported here: drawing is slow to load, and a wrong gin file is known without.
         from tfasr.studies.report import write_report
 
@@ -75,8 +78,13 @@ def study(
     return page
 
 
-def perform(steps: Sequence[Step]) -> list[str]:
-    """Does what is not done yet, and returns the names of the steps that failed."""
+def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
+    """Does what is not done yet, and returns the names of the steps that failed.
+
+    Args:
+        steps: in their order.
+        held: descriptors that each step's process inherits.
+    """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
     with contextlib.closing(progress):
@@ -85,7 +93,7 @@ def perform(steps: Sequence[Step]) -> list[str]:
                 progress.skip(_took_s(step))
                 continue
             progress.begin(step.name)
-            reason = step.needs() or _command(step, progress)
+            reason = step.needs() or _command(step, progress, held)
             progress.end(reason)
             if reason:
                 failed.append(step.name)
@@ -106,7 +114,32 @@ def _own(folder: Path) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _command(step: Step, progress: StudyProgress) -> str:
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
+    """Waits until nothing works in a study's folder, and yields what keeps it so.
+
+    The lock's descriptor is inherited by each step's process. Where the study is killed, a training
+    still has a step and a checkpoint to finish, and holds the lock until it ends.
+    """
+    path = folder / _AT_WORK_FILE
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    waits = False
+    try:
+        while True:
+            try:
+                take_lock(descriptor, path, "held")
+                break
+            except UsageError:
+                if not waits:
+                    log.info("Waiting for what the killed study had begun: it saves and ends.")
+                waits = True
+                time.sleep(_LOOKS_EVERY_S)
+        yield (descriptor,)
+    finally:
+        os.close(descriptor)
+
+
+def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
     """Runs a step's command; returns why it failed, or ""."""
     try:
         words = list(map(str, step.words()))
@@ -124,6 +157,7 @@ def _command(step: Step, progress: StudyProgress) -> str:
             stderr=output,
             env=child_environment({"TF_CPP_MIN_LOG_LEVEL": "2"}),
             start_new_session=True,
+            pass_fds=held,
         )
         try:
             while process.poll() is None:
@@ -158,4 +192,5 @@ def _check_experiments(plan: Plan) -> None:
     """Refuses presets and bindings that no training would take, before the first one begins."""
     firsts = {run.experiment: run for run in reversed(plan.runs)}
     requests = [(name, list(run.gin_files), list(run.bindings)) for name, run in firsts.items()]
+    log.info("Reading the presets of %d experiments.", len(requests))
     call(check_runs, requests, backend="tensorflow", show_messages=False)
