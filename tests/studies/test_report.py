@@ -26,11 +26,12 @@ def folder(tmp_path, plan):
         stated = COMPARABLE | {"beam_width": width}
         ledger = ledger_of(CERS[name.removeprefix("equal_")], targets=TARGETS, comparability=stated)
         ledger.write(tmp_path / "runs" / name)
-    path = scores_path(tmp_path, plan.runs[0])
-    path.parent.mkdir(parents=True)
     scores = [{"split": s, "decoder": "word_beam", "beam_width": 512, "wer": 0.125, "cer": 0.05}
               for s in ("validation", "test")]  # fmt: skip
-    path.write_text(json.dumps({"rows": scores}))
+    for run in (plan.runs[0], plan.runs[3]):
+        path = scores_path(tmp_path, run)
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps({"rows": scores}))
     widths = [{"beam_width": w, "evaluation_s": w / 8, "wer": 0.3, "cer": 0.1} for w in (64, 128)]
     widths_path(tmp_path).parent.mkdir()
     widths_path(tmp_path).write_text(json.dumps({"rows": widths}))

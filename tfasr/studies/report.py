@@ -9,7 +9,7 @@ from tfasr.analysis.charges import Machines
 from tfasr.analysis.groups import colours, group_results
 from tfasr.analysis.load import load_report
 from tfasr.analysis.question import ask
-from tfasr.analysis.report import Report, compare
+from tfasr.analysis.report import Report, make_report
 from tfasr.display.chart import Chart
 from tfasr.display.table import Table
 from tfasr.display.text import to_markdown, to_text
@@ -95,7 +95,7 @@ def _part(plan: Plan, folder: Path, name: str) -> Part | None:
     labels = {run.name: label for run, label in runs.items()}
     # A group is an experiment, also where two of them have one configuration.
     grouped = [dataclasses.replace(run, group=labels[run.name]) for run in loaded.runs]
-    report = compare(grouped, loaded.question)
+    report = make_report(grouped, loaded.question)
     tables = {plan.experiments[one].published_table for one in experiments} - {""}
     return Part(name, report, min(tables, default=""))
 
@@ -120,45 +120,41 @@ def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Ru
 def _sections(
     plan: Plan, parts: Sequence[Part], source: PublishedSource | None, measured: Measured
 ) -> list[Section]:
-    first = parts[0]
     kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
+    everything = _everything(parts)
     whole = [
-        beside_table(first.report, source, kinds[kind], measured)
-        for kind in ("systems", "parameters")
+        beside_table(report, source, kinds[kind], measured)
+        for kind, report in (("systems", parts[0].report), ("parameters", everything))
         if kind in kinds
     ]
-    sections = [_section("Systems", first, whole)] if whole else []
+    sections = [_section("Systems", everything, whole)] if whole else []
     for part in parts:
         tables = [_times(part, source, measured)]
         charts, notes = _charts(part, source)
         said = answers(part.report, group_results(part.report))
         heading = part.name[:1].upper() + part.name[1:]
-        sections.append(_section(heading, part, tables, said, charts, notes))
+        sections.append(_section(heading, part.report, tables, said, charts, notes))
     later = []
     if measured.scores:
-        final = scores_table(measured.scores)
-        later.append(("Final error rates", "final", final))
+        later.append(("Final error rates", "final", scores_table(measured.scores)))
     if measured.widths:
         later.append(("Beam widths", "evaluation", widths_table(measured.widths)))
-    for heading, kind, own in later:
+    for heading, kind, table in later:
         if kind in kinds:
-            table = beside_table(_everything(parts), source, kinds[kind], measured)
-        else:
-            table = own
-        sections.append(_section(heading, first, [table]))
+            table = beside_table(everything, source, kinds[kind], measured)
+        sections.append(_section(heading, everything, [table]))
     return sections
 
 
 def _section(
     title: str,
-    part: Part,
+    report: Report,
     tables: Sequence[Table],
     said: Sequence[str] = (),
     charts: Sequence[Chart] = (),
     notes: Sequence[str] = (),
 ) -> Section:
-    of_runs = colours(part.report)
-    return Section(title, said, tables, of_runs, charts, notes)
+    return Section(title, said, tables, colours(report), charts, notes)
 
 
 def _times(part: Part, source: PublishedSource | None, measured: Measured) -> Table:
@@ -177,7 +173,7 @@ def _charts(part: Part, source: PublishedSource | None) -> tuple[list[Chart], li
 def _everything(parts: Sequence[Part]) -> Report:
     """Returns a report on the runs of all parts, for tables that compare none of them."""
     runs = [run for part in parts for run in part.report.runs]
-    return compare(runs, parts[0].report.question)
+    return make_report(runs, parts[0].report.question)
 
 
 def _text(plan: Plan, sections: Sequence[Section]) -> str:
