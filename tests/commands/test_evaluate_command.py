@@ -35,7 +35,7 @@ def test_runs_are_rows_and_splits_are_columns(runs, tmp_path, capsys):
     ]  # fmt: skip
     assert {(row["decoder"], row["beam_width"]) for row in rows} == {("word_beam", 4)}
     assert rows[0]["wer"] == rows[2]["wer"] != rows[1]["wer"]
-    records = list(csv.DictReader((tmp_path / "out" / "scores.csv").open()))
+    records = list(csv.DictReader((tmp_path / "out" / "scores.csv").read_text().splitlines()))
     assert [float(one["wer"]) for one in records] == [row["wer"] for row in rows]
     assert f"{100 * rows[0]['wer']:.2f}" in (tmp_path / "out" / "scores.md").read_text()
 
