@@ -1,5 +1,6 @@
 """Published results and one's own in the same tables; shares of one never cross to the other."""
 
+import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from tfasr.analysis.groups import group_members
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Cell, Table, records_of
+from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 from tfasr.tta.targets import Target
 from tfasr.tta.time_to_accuracy import first_sustained
@@ -168,10 +170,9 @@ def _parameters(
         values: Row = {"global_batch_size": batch}
         if devices:
             values["per_replica_batch_size"] = batch / devices
-        values |= {
-            name: _bound(run.config, f"PipelineConfig.{parameter}")
-            for name, parameter in (("readers", "num_readers"), ("buffer_batches", "prefetch"))
-        }
+        pipeline = _pipeline(run)
+        values |= {"readers": pipeline.get("num_readers"),
+                   "buffer_batches": pipeline.get("prefetch")}  # fmt: skip
         lines.append(_Line(own[0], group, values))
     return columns, [*lines, *_published(table)]
 
@@ -267,7 +268,7 @@ def _steps(
         _Column("total\nms", "total_s", _milliseconds),
         _Column("utterances/s", "utterances_per_s", _figure),
         _Column("audio s/s", "audio_s_per_s", _figure),
-        _Column("epoch\nmin", "epoch_s", _minutes),
+        _Column("epoch\ns", "epoch_s", _seconds),
     ]
     lines = []
     for index, run in enumerate(report.runs):
@@ -321,14 +322,14 @@ def _printed(row: Row) -> str:
     return "" if share is None else f"{100 * share:.0f} %{'*' if 'note' in row else ''}"
 
 
-def _bound(config: str | None, name: str) -> int | None:
-    """Returns the number that a saved configuration binds a name to, None where it does not."""
-    for line in reversed((config or "").splitlines()):
-        left, _, right = line.partition("=")
-        value = right.partition("#")[0].strip()
-        if left.strip() == name and value.isdigit():
-            return int(value)
-    return None
+def _pipeline(run: RunAnalysis) -> dict[str, Any]:
+    """Returns how a run's batches were read; {} where it does not say."""
+    try:
+        content = json.loads((run.path / EXPERIMENT_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    pipeline = content.get("pipeline") if isinstance(content, dict) else None
+    return pipeline if isinstance(pipeline, dict) else {}
 
 
 def _colour(report: Report, name: object) -> int:
