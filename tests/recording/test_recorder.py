@@ -118,9 +118,13 @@ def test_a_metric_of_ones_own_has_a_direction_and_its_figures(tmp_path):
 def test_the_group_of_a_configuration_is_known_without_a_folder(tmp_path):
     for seed in (1, 2):
         train(tmp_path / f"small-{seed}", [0.9], seed=seed, config={"units": 8})
+        train(tmp_path / f"silent-{seed}", [0.9], seed=seed)
     train(tmp_path / "large-1", [0.9], config={"units": 64})
     names = [tmp_path / name for name in ("small-1", "small-2", "large-1")]
     assert tfasr.compare(names).groups == {"small": ["small-1", "small-2"], "large-1": ["large-1"]}
+    # Two that do not say what they are need not be the same.
+    silent = [tmp_path / "silent-1", tmp_path / "silent-2"]
+    assert len(tfasr.compare(silent).groups) == 2
 
 
 def test_a_name_means_one_thing(tmp_path):

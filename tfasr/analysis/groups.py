@@ -5,8 +5,10 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tfasr.analysis.report import Report, RunAnalysis
+from tfasr.checked_files import read_object
 from tfasr.run_files import EXPERIMENT_FILE, RECORDER_FILE
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.decomposition import Decomposition, decompose
@@ -52,16 +54,23 @@ def configuration(run: Run) -> str | None:
     batch size and optimizer that the ledger states. A run that was started from Python has no
     gin text: its experiment's values serve, or what a recorder was told.
     """
-    text = run.operative_config or run.config
-    settings = (run.path / name for name in (EXPERIMENT_FILE, RECORDER_FILE))
-    text = text or next(
-        (one.read_text(encoding="utf-8") for one in settings if one.is_file()), None
-    )
+    text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
     lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
+
+
+def _settings(path: Path) -> str | None:
+    """Returns the settings of a run that was started from Python; None where it tells none."""
+    experiment, recorder = path / EXPERIMENT_FILE, path / RECORDER_FILE
+    if experiment.is_file():
+        return experiment.read_text(encoding="utf-8")
+    # What a recorder knows of itself is the same for any model: the user's own words decide.
+    if recorder.is_file() and read_object(recorder, "Leave the run out.").get("config"):
+        return recorder.read_text(encoding="utf-8")
+    return None
 
 
 def group_name(names: Sequence[str]) -> str:
