@@ -1,11 +1,15 @@
 """The compiled steps under every instruction set and any number of threads."""
 
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+resource = pytest.importorskip("resource", reason="limits of processes are of Unix")
 core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
 
 
@@ -82,3 +86,43 @@ def test_wrong_shapes_are_refused():
             *(f((1, 2, 8), "f"), f(8, "f"), f((2, 8), "f"), f((1, 2), "f"), f((1, 2), "f")),
             *(None, 1, "abacus"),
         )
+
+
+STACK_BYTES = 1 << 28
+WITH_LITTLE_MEMORY = f"""
+import resource, sys, threading
+sys.path[:0] = {sys.path!r}
+import numpy as np
+from tests.layers.test_recurrent_core import problem, run
+arrays = problem(16, 5, 64, 4, 0.5, "float32")
+expected = run(*arrays, name="float32", threads=1)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 3 * {STACK_BYTES}, -1))
+received = run(*arrays, name="float32", threads=8)
+try:
+    idle = threading.Event()
+    for _ in range(7):
+        threading.Thread(target=idle.wait, daemon=True).start()
+except RuntimeError:
+    print("the system refused threads")
+resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+for ours, theirs in zip(received, expected):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+print("equal")
+idle.set()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits memory as Linux does")
+def test_fewer_threads_do_the_work_where_the_system_refuses_some():
+    def large_stacks():
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, resource.RLIM_INFINITY))
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_LITTLE_MEMORY],
+        preexec_fn=large_stacks,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split("\n") == ["the system refused threads", "equal", ""], done.stderr

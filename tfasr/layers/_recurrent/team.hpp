@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -62,14 +63,29 @@ inline Range part_of(std::size_t count, int parts, int part) {
   return {count * i / n, count * (i + 1) / n};
 }
 
-// Runs work(0) ... work(count - 1) at the same time; the caller's thread takes the first.
+// Runs work(0) ... work(count - 1) at the same time; the caller's thread takes the first. Returns
+// `count`; or, where the system refused threads (a limit on memory or processes) and no work was
+// therefore begun, how many could have run.
 template <class Work>
-void run_team(int count, const Work& work) {
+int run_team(int count, const Work& work) {
+  enum class Order { kWait, kWork, kLeave };
+  std::atomic<Order> order{Order::kWait};
   std::vector<std::thread> others;
   others.reserve(static_cast<std::size_t>(count) - 1);
-  for (int i = 1; i < count; ++i) others.emplace_back([&work, i] { work(i); });
-  work(0);
+  int running = 1;
+  try {
+    for (; running < count; ++running) {
+      others.emplace_back([&order, &work, id = running] {
+        while (order.load(std::memory_order_acquire) == Order::kWait) std::this_thread::yield();
+        if (order.load(std::memory_order_relaxed) == Order::kWork) work(id);
+      });
+    }
+  } catch (const std::system_error&) {  // members wait for one another: fewer cannot do this work
+  }
+  order.store(running == count ? Order::kWork : Order::kLeave, std::memory_order_release);
+  if (running == count) work(0);
   for (std::thread& other : others) other.join();
+  return running;
 }
 
 }  // namespace recurrent
