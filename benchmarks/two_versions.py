@@ -12,15 +12,22 @@ is the earlier version's time over the later's in the same round: above 1, the l
 table has the median of the rounds' ratios, and the interval between two of them that covers the
 median with 95 % whatever their distribution is (six rounds are the fewest that have one): the speed
 of a shared machine drifts by more than what is asked for here, and a round's two turns share it.
+
+Where the speed changes within a second, turns are no pair any more. With --at_once both versions
+train at the same time, each on half of the cores, which they exchange from round to round; a ratio
+is then of two rounds, so that each has had both halves.
 """
 
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 from scipy.stats import binom
 from twin import results
 from twin.sizes import Size, parse_size
@@ -48,6 +55,7 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--turn_s", type=float, default=0.5, help="least seconds of a turn")
+    parser.add_argument("--at_once", action="store_true", help="both together, half the cores each")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
@@ -82,21 +90,21 @@ def compare(size: Size, precision: str, trees: dict[str, Path], flags) -> tuple[
     task = {"task": "step", "size": size.name, "system": "tfasr", "precision": precision}
     times_s: dict[str, list[float]] = {name: [] for name in trees}
     with contextlib.ExitStack() as stack:
-        workers = {}
-        for name, tree in trees.items():
+        workers, every_core = {}, os.sched_getaffinity(0)
+        for name, cores in zip(trees, halves(flags.at_once), strict=True):
             say(f"{size.name}, {precision}: the {name} version warms up")
-            workers[name] = stack.enter_context(contextlib.closing(Worker(task, tree)))
+            os.sched_setaffinity(0, cores)  # which the worker inherits, and its thread pools count
+            workers[name] = stack.enter_context(contextlib.closing(Worker(task, trees[name])))
+        os.sched_setaffinity(0, every_core)
         for number in range(flags.rounds):
-            for name in list(trees) if number % 2 == 0 else list(trees)[::-1]:
-                others = [other for other in workers.values() if other is not workers[name]]
-                answer, _ = take_turn(workers[name], others, flags.turn_s)
-                times_s[name].append(answer["step_s"])
-            say(
-                f"round {number + 1}: "
-                + ", ".join(f"{n} {t[-1]:.3f} s" for n, t in times_s.items())
-            )
+            turn = turns_at_once if flags.at_once else turns_in_order
+            for name, step_s in turn(workers, number, flags.turn_s).items():
+                times_s[name].append(step_s)
+            say(f"round {number + 1}: {times_s['earlier'][-1]:.3f}, {times_s['later'][-1]:.3f} s")
         versions = workers["later"].ready["versions"]
     ratios = [e / s for e, s in zip(times_s["earlier"], times_s["later"], strict=True)]
+    if flags.at_once:  # the geometric mean of a pair of rounds, in which the cores are exchanged
+        ratios = [(a * b) ** 0.5 for a, b in zip(ratios[::2], ratios[1::2], strict=False)]
     low, high = median_interval(ratios) or (None, None)
     return {
         "size": size.name,
@@ -107,8 +115,41 @@ def compare(size: Size, precision: str, trees: dict[str, Path], flags) -> tuple[
         "ratio_low": low,
         "ratio_high": high,
         "rounds": flags.rounds,
+        "at_once": flags.at_once,
         "rounds_s": times_s,
     }, versions
+
+
+def halves(at_once: bool) -> tuple[list[int], list[int]]:
+    """Returns the cores of either version: all of them, or half of them each."""
+    cores = sorted(psutil.Process().cpu_affinity())
+    if not at_once:
+        return cores, cores
+    if len(cores) < 2:
+        sys.exit("--at_once needs two cores and has one. Leave it out.")
+    half = len(cores) // 2
+    return cores[:half], cores[half : 2 * half]
+
+
+def turns_in_order(workers: dict[str, Worker], number: int, turn_s: float) -> dict[str, float]:
+    """Lets one train after the other; returns the seconds of a step of each."""
+    order = list(workers) if number % 2 == 0 else list(workers)[::-1]
+    taken = {}
+    for name in order:
+        others = [other for other in workers.values() if other is not workers[name]]
+        taken[name] = take_turn(workers[name], others, turn_s)[0]["step_s"]
+    return taken
+
+
+def turns_at_once(workers: dict[str, Worker], number: int, turn_s: float) -> dict[str, float]:
+    """Lets both train together, then exchanges their cores; returns the seconds of a step."""
+    with ThreadPoolExecutor(len(workers)) as pool:
+        answers = pool.map(lambda worker: worker.turn(turn_s), workers.values())
+        taken = {name: answer["step_s"] for name, answer in zip(workers, answers, strict=True)}
+    cores = [worker.cores() for worker in workers.values()]
+    for worker, others in zip(workers.values(), cores[::-1], strict=True):
+        worker.move_to(others)
+    return taken
 
 
 def median_interval(values: list[float], confidence: float = 0.95) -> tuple[float, float] | None:

@@ -81,6 +81,15 @@ class Worker:
         times = psutil.Process(self._process.pid).cpu_times()
         return times.user + times.system
 
+    def cores(self) -> list[int]:
+        """Returns the cores on which it may run."""
+        return psutil.Process(self._process.pid).cpu_affinity()
+
+    def move_to(self, cores: list[int]) -> None:
+        """Has all of its threads run on these cores from now on."""
+        for thread in psutil.Process(self._process.pid).threads():
+            os.sched_setaffinity(thread.id, cores)
+
     def close(self) -> None:
         """Ends it."""
         with contextlib.suppress(BrokenPipeError):
