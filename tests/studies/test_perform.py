@@ -1,6 +1,8 @@
 """The steps of a study: what is done is passed over, what fails loses nothing else."""
 
 import logging
+import subprocess
+import sys
 
 import pytest
 
@@ -66,3 +68,25 @@ def test_a_wrong_study_leaves_no_folder(tmp_path):
     with pytest.raises(UsageError, match="--shard_dir"):
         study("study/paper.gin", run_dir=tmp_path / "study")
     assert not (tmp_path / "study").exists()
+
+
+WAITS = """
+import sys, time
+from tfasr.studies.child_process import end_with
+end_with(int(sys.argv[1]))
+print("waits", flush=True)
+time.sleep(600)
+"""
+STARTS = """
+import os, subprocess, sys
+subprocess.run([sys.executable, "-c", sys.argv[1], str(os.getpid())])
+"""
+
+
+def test_a_steps_process_ends_when_the_study_is_killed():
+    command = [sys.executable, "-c", STARTS, WAITS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "waits\n"
+        process.kill()
+        # The pipe is closed once the last process that holds it has ended.
+        assert process.stdout.read() == ""
