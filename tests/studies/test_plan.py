@@ -1,11 +1,15 @@
 """What a study's gin file asks for, and what is refused before anything is trained."""
 
+from pathlib import Path
+
 import pytest
 
 from tfasr.errors import UsageError
+from tfasr.gin_files.preset import presets_folder
 from tfasr.studies.plan import begin, load_plan
 from tfasr.studies.steps import study_steps
 
+STUDIES = sorted(path.name for path in (presets_folder() / "study").glob("*.gin"))
 SMALL = "study/paper_small.gin"
 TWO = """\
 StudyConfig.experiments = ('slow', 'fast')
@@ -95,6 +99,12 @@ def test_a_folder_keeps_the_study_it_was_begun_with(tmp_path):
 def test_recordings_must_come_prepared(tmp_path):
     with pytest.raises(UsageError, match="--shard_dir.*Received: none"):
         study_steps(load_plan(written(tmp_path)), tmp_path, None)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_presets_are_made_of_presets_and_not_of_studies(name):
+    for run in load_plan(f"study/{name}").runs:
+        assert not [file for file in run.gin_files if Path(file).parent.name == "study"]
 
 
 def test_the_papers_studies_are_alike():

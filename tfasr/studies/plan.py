@@ -10,7 +10,7 @@ from tfasr.checked_files import read_object
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.gin_files.bindings import binding_place, bound_scopes, fill, make
-from tfasr.gin_files.preset import Line, find_preset, read_gin
+from tfasr.gin_files.preset import Line, find_preset, presets_folder, read_gin
 from tfasr.gin_files.statements import statements
 from tfasr.studies.config import ExperimentConfig, StudyConfig
 
@@ -174,7 +174,9 @@ def _runs(
 
 
 def _found(file: str, beside: Path) -> str:
-    return str(find_preset(str(beside / file) if (beside / file).is_file() else file))
+    # A study that comes with tfasr means tfasr's presets, and none of the other studies.
+    own = not beside.is_relative_to(presets_folder()) and (beside / file).is_file()
+    return str(find_preset(str(beside / file) if own else file))
 
 
 def _identity(config: StudyConfig, runs: Sequence[PlannedRun]) -> dict[str, Any]:
