@@ -175,7 +175,7 @@ def _runs(
 
 def _found(file: str, beside: Path) -> str:
     # A study that comes with tfasr means tfasr's presets, and none of the other studies.
-    own = not beside.is_relative_to(presets_folder()) and (beside / file).is_file()
+    own = not beside.is_relative_to(presets_folder().resolve()) and (beside / file).is_file()
     return str(find_preset(str(beside / file) if own else file))
 
 
