@@ -8,6 +8,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.models.families import CLASSES, FEATURES, LENGTHS, SIZES, batch, built, config, logits
 from tfasr.models.recogniser import MODELS, can_stream, estimated_step_bytes, model_flops
@@ -92,3 +93,30 @@ def test_operations_grow_with_the_frames_and_training_takes_three_times_as_many(
     trained = model_flops(config(name), FEATURES, CLASSES, 1, 400, training=True)
     assert 2 * one < trained <= 3 * one
     assert estimated_step_bytes(config(name), FEATURES, 1000, 16, 400) > 2**29
+
+
+def products(operation) -> int:
+    """Operations of one node of a graph, 2 for each product and sum."""
+    outputs = operation.outputs[0].shape.num_elements()
+    if operation.type in ("MatMul", "BatchMatMulV2"):
+        transposed = operation.get_attr("transpose_a" if operation.type == "MatMul" else "adj_x")
+        return 2 * outputs * operation.inputs[0].shape[-2 if transposed else -1]
+    if operation.type == "Conv2D":
+        return 2 * outputs * operation.inputs[1].shape[:3].num_elements()
+    if operation.type == "DepthwiseConv2dNative":
+        return 2 * outputs * operation.inputs[1].shape[:2].num_elements()
+    return 0
+
+
+@pytest.mark.parametrize("name", ["separable_conv", "conformer"])
+def test_operations_are_those_of_the_graph(name):
+    # A dilated convolution pads its frames to a multiple of the dilation, and multiplies them.
+    more = {"last_dilation": 1} if name == "separable_conv" else {}
+    small = type(config(name))(**{**SIZES[name], **more})
+    model = small.make(FEATURES, CLASSES, seed=0, dtype=None)
+    model.build((None, None, FEATURES))
+    shapes = [tf.TensorSpec((1, 41, FEATURES)), tf.TensorSpec((1,), tf.int32)]
+    forward = tf.function(lambda x, n: model(x, n, training=False), input_signature=shapes)
+    operations = forward.get_concrete_function().graph.get_operations()
+    expected = model_flops(small, FEATURES, CLASSES, 1, 41, training=False)
+    assert sum(map(products, operations)) == expected
