@@ -133,6 +133,12 @@ def test_a_name_means_one_thing(tmp_path):
         tfasr.Recorder(tmp_path / "other", metrics={"points_of_team": "lower"})
     with pytest.raises(tfasr.UsageError, match="'cer' as a number that is better higher.*tfasr as"):
         tfasr.Recorder(tmp_path / "other", metrics={"cer": "higher"})
+    # One that only another run has declared is unknown to whoever reads this one alone.
+    recorder = tfasr.Recorder(tmp_path / "other")
+    with pytest.raises(tfasr.UsageError, match="declared with its direction"), recorder as run:
+        run.epoch()
+        with run.evaluation() as e:
+            e.measure(points_of_team=3)
     with pytest.raises(tfasr.UsageError, match="that a run declares. Received: .bleu_of"):
         tfasr.report([tmp_path / "run"], targets=["bleu_of_mine=1"])
 

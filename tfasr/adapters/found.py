@@ -6,7 +6,7 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.recording.blocks import Evaluation
 from tfasr.recording.recorder import Recorder
-from tfasr.tta.metrics import METRICS
+from tfasr.tta.metrics import BUILT_IN
 
 Score = Callable[[], tuple[Sequence[str], Sequence[str]]]
 """Returns references and hypotheses of the validation set, by the weights as they are."""
@@ -54,7 +54,7 @@ def note(
         found = {
             name.removeprefix(prefix): value
             for name, value in logs.items()
-            if name.removeprefix(prefix) in METRICS
+            if evaluation.takes(name.removeprefix(prefix))
         }
     else:
         missing = sorted(set(names.values()) - set(logs))
@@ -69,7 +69,7 @@ def note(
             evaluation.score(*score())
     elif not found:
         raise UsageError(
-            f"An evaluation must find a metric of {METRICS.listed()}, or one that the recorder "
+            f"An evaluation must find one of {', '.join(sorted(BUILT_IN))}, or what the recorder "
             f"declares. Received: {', '.join(logs) or 'nothing'}. Name what is what, such as "
             'metrics={"accuracy": "val_acc"}.'
         )

@@ -9,7 +9,7 @@ from typing import Any
 from tfasr.errors import UsageError
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.recording.session import Session
-from tfasr.tta.metrics import METRICS
+from tfasr.tta.metrics import BUILT_IN
 
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 
@@ -134,12 +134,17 @@ class Evaluation:
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
-            if name not in METRICS:
+            if not self.takes(name):
                 raise UsageError(
-                    f"A metric must be one of {METRICS.listed()}, or declared with its direction: "
+                    f"A metric must be one of {', '.join(sorted(BUILT_IN))}, or declared with its "
+                    "direction: "
                     f'tfasr.Recorder(..., metrics={{"{name}": "higher"}}). Received: {name}.'
                 )
             self.scores[name] = number(value, name)
+
+    def takes(self, metric: str) -> bool:
+        """Whether a metric is built in, or the run's recorder was told of it."""
+        return self._session.knows(metric)
 
     def _check_running(self, what: str) -> None:
         if not self._running:

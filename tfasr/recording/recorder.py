@@ -50,11 +50,12 @@ class Recorder:
         metrics: of a task of your own, names to "lower" or "higher" (is better), or to a
             `tfasr.Metric`; what is built in (cer, wer, accuracy, loss and others) needs none.
         global_batch_size: utterances of one update.
-        seed: of the run; runs that differ in nothing else are one group of a report.
+        seed: of the run.
         facts: further events by key, such as ``opt_name``, see `tfasr.ledger`; JSON.
         comparability: what makes results comparable, JSON: reports refuse to rank runs that
             differ in it. By default the references that are scored, and the targets' rule.
-        config: the configuration in your own terms, JSON. A continued run must keep it.
+        config: the configuration in your own terms, JSON. A continued run must keep it, and runs
+            that share it are one group of a report, whatever their seeds.
         resumed_from_step: the step of the checkpoint that you go on from, 0 for none; by default
             the last that was booked.
         utilisation: whether to sample how busy the machine is, see

@@ -19,6 +19,7 @@ from tfasr.run_files import RUN_FILE
 from tfasr.telemetry.process import process_age_s
 from tfasr.telemetry.software import version
 from tfasr.telemetry.system import describe_system
+from tfasr.tta.metrics import BUILT_IN
 from tfasr.tta.time_to_accuracy import rule_met
 
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
@@ -72,6 +73,10 @@ class Session:
     def wanted(self) -> list[str]:
         """The metrics that every evaluation must find: those of the targets."""
         return [metric for metric, _ in self._settings.pairs]
+
+    def knows(self, metric: str) -> bool:
+        """Whether readers of the run will know which way a metric is better."""
+        return metric in BUILT_IN or metric in self._settings.metrics
 
     @property
     def where(self) -> dict[str, int]:

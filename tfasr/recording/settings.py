@@ -10,7 +10,7 @@ from tfasr.checked_files import read_object
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.run_files import RECORDER_FILE
-from tfasr.tta.metrics import Metric, declare
+from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, declare
 from tfasr.tta.targets import Target, check_target, parse_target
 
 
@@ -97,6 +97,8 @@ def settings_of(
         )
     told = {name: value for name, value in facts.items() if value is not None}
     check_facts(told)
+    # What a plug-in has registered is told as well: not every reader of the run imports it.
+    declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
     found = Settings(
         [list(pair) for pair in pairs],
         target_window,

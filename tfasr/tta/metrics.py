@@ -85,6 +85,9 @@ for _name, _metric in {
 }.items():
     METRICS.register(_name, _metric)
 
+BUILT_IN = frozenset(METRICS)
+"""The names that every tfasr knows, so that no run has to declare them."""
+
 _declared: dict[str, str] = {}
 
 
