@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint clean
+.PHONY: demo test test-long lint docs notebooks clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -20,6 +20,14 @@ test-long: $(VENV)/dev.installed
 lint: $(VENV)/dev.installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The documentation as a site in build/site; a broken link or reference is an error.
+docs: $(VENV)/docs.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Runs the notebooks from first to last and keeps their answers and pictures in them.
+notebooks: $(VENV)/dev.installed
+	$(BIN)/python docs/site/run_notebooks.py
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +46,10 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 	@echo "Installing tfasr, TensorFlow and the test tools into $(VENV); this takes some minutes."
 	$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
 	touch $@ $(VENV)/demo.installed
+
+$(VENV)/docs.installed: $(VENV)/dev.installed
+	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'
+	touch $@
 
 # decoder-sanitize, decoder-fuzz, decoder-warnings: the C++ decoder under sanitizers and fuzzing.
 include tfasr/decoding/_word_beam/sanitize.mk

@@ -1,7 +1,7 @@
 """The paper's acoustic model, written against Keras 3 alone."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 
@@ -113,7 +113,13 @@ class AcousticModel(keras.Model):
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
-    def __init__(self, config: AcousticModelConfig, num_classes: int, seed: int = 0, dtype=None):
+    def __init__(
+        self,
+        config: AcousticModelConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
         super().__init__(name="acoustic_model", dtype=dtype)
         self.config = config
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
@@ -196,7 +202,7 @@ class AcousticModel(keras.Model):
         self.classifier.build(shape)
         self.built = True
 
-    def call(self, features, feature_lengths, training=False):
+    def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
         """Computes class scores.
 
         Args:

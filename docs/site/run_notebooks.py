@@ -1,0 +1,41 @@
+"""Runs the notebooks in their order and saves them with their answers and pictures.
+
+    python docs/site/run_notebooks.py
+
+They share a temporary folder, in which the first makes the corpus that the second trains on. What
+names that folder or this machine in an answer is replaced, so that a notebook tells what was
+computed and not where.
+"""
+
+import tempfile
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+
+
+def main() -> None:
+    """Runs all of them in one folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+            notebook = nbformat.read(path, as_version=4)
+            resources = {"metadata": {"path": folder}}
+            NotebookClient(notebook, timeout=600, resources=resources).execute()
+            for cell in notebook.cells:
+                cell.metadata.pop("execution", None)  # the hour at which each cell ran
+                if "outputs" in cell:
+                    cell.outputs = [o for o in cell.outputs if not _is_noise(o)]
+            text = nbformat.writes(notebook).replace(folder, "FOLDER")
+            path.write_text(text + "\n", encoding="utf-8")
+            print(path)
+
+
+def _is_noise(output: nbformat.NotebookNode) -> bool:
+    """Returns whether an answer is what libraries write while they are loaded."""
+    return output.output_type == "stream" and output.name == "stderr"
+
+
+if __name__ == "__main__":
+    main()
