@@ -19,6 +19,7 @@ class Question:
         beside: policies under which they are measured as well, each with its own window.
         over_time: whether to keep what figures over time are made of.
         force: whether runs are compared whose results are not comparable.
+        profile: whether groups are compared over all targets that they reached.
     """
 
     targets: tuple[Target, ...] = ()
@@ -27,6 +28,7 @@ class Question:
     beside: tuple[Policy, ...] = ()
     over_time: bool = False
     force: bool = False
+    profile: bool = False
 
     @property
     def own_window(self) -> int:
@@ -42,6 +44,7 @@ def ask(
     beside: Iterable[Policy] = (),
     over_time: bool = False,
     force: bool = False,
+    profile: bool = False,
 ) -> Question:
     """Returns a question whose parts may be written as a user writes them.
 
@@ -53,6 +56,7 @@ def ask(
         beside: policies.
         over_time: yes or no.
         force: yes or no.
+        profile: yes or no.
 
     Raises:
         UsageError: if a target is written wrong, there is no such policy, or the window is less
@@ -67,4 +71,5 @@ def ask(
         beside=tuple(beside),
         over_time=over_time,
         force=force,
+        profile=profile,
     )

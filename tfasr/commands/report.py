@@ -48,6 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="compare runs that are not comparable, and say why"
     )
     parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="also say which group is faster at which target, over all that they reached",
+    )
+    parser.add_argument(
         "--hardware",
         action="append",
         default=[],
@@ -94,6 +99,7 @@ def run(args: argparse.Namespace) -> int:
         window=args.window,
         power=args.power,
         force=args.force,
+        profile=args.profile,
         hardware=args.hardware,
         price_usd_per_hour=args.price_usd_per_hour,
         errors=args.errors,

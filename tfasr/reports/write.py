@@ -6,6 +6,7 @@ from pathlib import Path
 from tfasr.analysis.charges import Machines
 from tfasr.analysis.groups import GroupResult, group_results
 from tfasr.analysis.load import load_report
+from tfasr.analysis.profiles import group_profiles
 from tfasr.analysis.question import ask
 from tfasr.analysis.report import Report
 from tfasr.display.table import Table
@@ -19,6 +20,7 @@ from tfasr.reports.tables.beside import beside_tables
 from tfasr.reports.tables.costs import cost_tables
 from tfasr.reports.tables.groups import factor_tables, group_tables, policy_tables
 from tfasr.reports.tables.paper import paper_tables
+from tfasr.reports.tables.profile import profile_tables
 from tfasr.reports.tables.runs import tables
 from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
 from tfasr.tta.policies import PAPER, POLICIES, Policy
@@ -54,6 +56,7 @@ def report(
     window: int | None = None,
     power: bool = False,
     force: bool = False,
+    profile: bool = False,
     hardware: Iterable[str] = (),
     price_usd_per_hour: float | None = None,
     errors: bool = False,
@@ -77,6 +80,8 @@ def report(
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
+        profile: also compare groups over all targets that they reached, see
+            `tfasr.tta.target_profile`.
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
@@ -103,6 +108,7 @@ def report(
         beside=POLICIES.values() if full or out is not None else (),
         over_time=out is not None,
         force=force,
+        profile=profile,
     )
     logs = logs_among(run_dirs) if errors else run_dirs
     if errors and not logs:
@@ -133,7 +139,9 @@ def _tables(
     beside: PublishedSource | None,
 ) -> list[Table]:
     first, *others = tables(analysed)
-    more = group_tables(analysed, results, power=power)
+    profiled = analysed.question.profile
+    more = profile_tables(analysed, group_profiles(analysed)) if profiled else []
+    more += group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
     more += cost_tables(analysed)
     more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []

@@ -49,7 +49,7 @@ class MeanDifference:
 
     Attributes:
         shift: the difference of the means.
-        reach: half the width of its 95 % interval.
+        reach: half the width of its interval, of 95 % unless another confidence was asked for.
         p_value: two-sided; below 5 % exactly where the interval does not hold 0.
     """
 
@@ -76,7 +76,9 @@ def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
     return BracketedMean(np.mean(middles, axis=-1), error, bound, width, n)
 
 
-def mean_difference(first: BracketedMean, second: BracketedMean) -> MeanDifference:
+def mean_difference(
+    first: BracketedMean, second: BracketedMean, *, confidence: float = CONFIDENCE
+) -> MeanDifference:
     """Returns Welch's t test and interval of two means, widened by what both may be off.
 
     The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``. Simulated in
@@ -90,7 +92,7 @@ def mean_difference(first: BracketedMean, second: BracketedMean) -> MeanDifferen
     # Welch and Satterthwaite's degrees of freedom.
     spread = first.error**4 / (first.n - 1) + second.error**4 / (second.n - 1)
     freedom = np.divide(error**4, spread, out=np.ones_like(spread), where=spread > 0)
-    reach = np.hypot(t.ppf((1 + CONFIDENCE) / 2, freedom) * error, bound)
+    reach = np.hypot(t.ppf((1 + confidence) / 2, freedom) * error, bound)
     beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
     with np.errstate(divide="ignore", invalid="ignore"):
         p_value = np.where(beyond > 0, 2 * t.sf(beyond / error, freedom), 1.0)

@@ -1,8 +1,10 @@
 """Brackets: the two evaluations between which a target was met, all that is known of the time."""
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tfasr.tta.metrics import metric_named
 from tfasr.tta.time_to_accuracy import AccuracyPoint, medians
@@ -42,16 +44,42 @@ def bracket(
         window: the evaluations whose median must meet it, at least 1.
         metric: what the points are of; it says which way is better.
     """
-    previous = None
+    return brackets_at(points, [target], window=window, metric=metric)[0]
+
+
+def brackets_at(
+    points: Sequence[AccuracyPoint],
+    targets: Iterable[float],
+    *,
+    window: int,
+    metric: str = "cer",
+) -> list[Bracket]:
+    """Returns the bracket of each of many targets, from one look at the curve.
+
+    Args:
+        points: a curve in the order of time, on any clock.
+        targets: values to come to.
+        window: the evaluations whose median must meet them, at least 1.
+        metric: what the points are of; it says which way is better.
+    """
     kind = metric_named(metric)
-    found = medians([point.value for point in points], window, kind.worst)
-    for last, median in enumerate(found, start=window):
-        now = points[last - 1].elapsed_s
-        if kind.met(median, target):
-            before = points[last - 2].elapsed_s if last > 1 else 0.0
-            return Bracket(before, now, _crossing(before, previous, now, median, target))
-        previous = median
-    return Bracket(points[-1].elapsed_s if points else 0.0, None, None)
+    found = list(medians([point.value for point in points], window, kind.worst))
+    # Where the best so far first meets a target, the median of that moment does.
+    best = list(accumulate(map(kind.hardness, found), max))
+    brackets = []
+    for target in targets:
+        index = bisect_left(best, kind.hardness(target))
+        if index == len(found):
+            brackets.append(Bracket(points[-1].elapsed_s if points else 0.0, None, None))
+            continue
+        last = index + window - 1
+        before = points[last - 1].elapsed_s if last else 0.0
+        previous = found[index - 1] if index else None
+        now = points[last].elapsed_s
+        brackets.append(
+            Bracket(before, now, _crossing(before, previous, now, found[index], target))
+        )
+    return brackets
 
 
 def _crossing(

@@ -93,15 +93,19 @@ class GroupComparison:
         return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
 
 
-def compare_groups(first: Sequence[Bracket], second: Sequence[Bracket]) -> GroupComparison:
+def compare_groups(
+    first: Sequence[Bracket], second: Sequence[Bracket], *, by_order: bool = True
+) -> GroupComparison:
     """Returns how the times of two groups stand to each other.
 
     Args:
         first: brackets of the group that is compared with.
         second: brackets of the other group.
+        by_order: whether to make Gehan's test, which takes a while for hundreds of runs.
     """
     fewest = min(len(first), len(second))
-    order = order_test(_ends(first), _ends(second)) if fewest >= FEWEST_FOR_TEST else None
+    tested = by_order and fewest >= FEWEST_FOR_TEST
+    order = order_test(_ends(first), _ends(second)) if tested else None
     found = GroupComparison(
         ratio=_ratio_of_hits(first, second),
         p_value=order and order.p_value,

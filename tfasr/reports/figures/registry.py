@@ -24,6 +24,7 @@ FIGURES: Registry[Figure] = Registry(
         "train_loss": f"{_HOME}.curves:loss_chart",
         "throughput": f"{_HOME}.throughput:throughput_charts",
         "brackets": f"{_HOME}.brackets:bracket_chart",
+        "profile": f"{_HOME}.profile:profile_charts",
         "why": f"{_HOME}.waterfall:waterfall_charts",
         "intervals": f"{_HOME}.intervals:interval_chart",
         "utilisation": f"{_HOME}.utilisation:utilisation_chart",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from tfasr.analysis.findings import of_single_runs
 from tfasr.analysis.groups import GroupResult, group_members
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
@@ -33,13 +34,15 @@ def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -
     """Returns a chart for each of the first groups, of the first target that has factors."""
     known = [[one for one in own if one.decomposition is not None] for own in results]
     of_target = next((own for own in known if own), [])
-    first = next(iter(group_members(report.runs)), "")
+    first, first_members = next(iter(group_members(report.runs).items()), ("", []))
     charts = []
     for number, result in enumerate(of_target[:_MOST], start=1):
         caption = (
             f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
             f"to {target_label(*result.target)}: the factors multiply to it"
         )
+        said = of_single_runs([len(first_members), len(result.members)])
+        caption += f". Of these times {said}" if said else ""
         charts.append(waterfall_chart(f"why_{number}", caption, result.decomposition))
     return charts
 
