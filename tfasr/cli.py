@@ -1,7 +1,7 @@
 """The command line: ``tfasr COMMAND``. Results go to stdout, logs to stderr.
 
-Exit codes: 0 done, 1 the work failed, 2 wrong use; 130 and 143: SIGINT and SIGTERM ended a
-training, whose checkpoint was saved.
+Exit codes: 0 done, 1 the work failed, 2 wrong use; 3: ``tfasr history`` found a slowdown; 130 and
+143: SIGINT and SIGTERM ended a training, whose checkpoint was saved.
 """
 
 import argparse
@@ -18,6 +18,7 @@ COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
+    "watch": "where runs stand, and when they will meet their targets",
     "report": "time to accuracy of runs: table, figures, HTML",
     "bench": "what a part costs: decoders, training steps, synthetic workloads",
     "doctor": "what this machine is, and whether its clocks can be trusted",

@@ -28,6 +28,8 @@ Written by a training run, in order:
   insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
   counted from 1. The result of an overlapped evaluation is written as soon as it is there, between
   a second pair of ``eval_start`` and ``eval_stop``, which may come in a later epoch.
+- ``given_up``, where a budget ended the run: value ``{"budget_s", "metric", "target",
+  "not_before_s" (None where the budget was spent without a forecast)}``, metadata ``epoch_num``.
 - ``traces``, at the end of a run that is finished: ``{"training": {"traces", "shapes",
   "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
 - ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,

@@ -242,6 +242,12 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     if run.sessions > 1:
         lost = run.intervals["lost_work"]
         notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
+    given_up = run.fact("given_up")
+    if isinstance(given_up, dict) and isinstance(given_up.get("budget_s"), int | float):
+        notes.append(
+            f"it was given up for its budget of {given_up['budget_s'] / 3600:.3g} h: what it had "
+            "not reached by then is censored, its time longer than what was seen"
+        )
     missing = run.fact("missing_compiled_parts")
     if isinstance(missing, list) and missing:
         parts = ", ".join(map(str, missing))

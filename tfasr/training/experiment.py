@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,9 @@ class TrainingConfig:
         target_window: epochs whose median must meet a target.
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         stop_at_targets: whether training ends as soon as all targets are met.
+        give_up_after_hours: the budget, in hours since the creation of the model, after which the
+            time to a target is of no more interest: training ends at an epoch's end once it is
+            spent, or once a forecast says with 95 % that a target will come later. 0 for none.
 
     Source: the paper, Figure 6 (states), section 4.1.2 (median of three epochs), section 5.1
     (targets).
@@ -87,6 +91,7 @@ class TrainingConfig:
     target_window: int = 3
     overlap_evaluation: bool = False
     stop_at_targets: bool = False
+    give_up_after_hours: float = 0.0
 
     def check(self) -> None:
         """Raises ValueError for values with which nothing can be trained."""
@@ -99,6 +104,10 @@ class TrainingConfig:
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
+        hours = self.give_up_after_hours
+        require(0 <= hours < math.inf, self, "give_up_after_hours", "hours, 0 for no budget")
+        of_targets = bool(self.targets) or not hours
+        require(of_targets, self, "targets", "stated where give_up_after_hours is")
         fractions = all(0 <= value <= 1 for _, value in self.targets)
         require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
 

@@ -37,6 +37,7 @@ from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.hooks.checkpoints import SaveCheckpoints
 from tfasr.training.hooks.evaluation import EvaluateEpoch
+from tfasr.training.hooks.forecasts import ForecastTargets
 from tfasr.training.hooks.keras_callbacks import KerasCallbacks
 from tfasr.training.hooks.progress_file import WriteProgress
 from tfasr.training.hooks.sentences import PrintSentences
@@ -280,6 +281,7 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
         evaluator, run_dir, checkpoints, ledger, progress, training.overlap_evaluation
     )
     targets = AnnounceTargets(training, progress, clock, run_dir)
+    forecasts = ForecastTargets(training, progress, clock, ledger, run_dir)
     keras_callbacks = KerasCallbacks(
         requests.callbacks, model, progress, evaluation, training.epochs
     )
@@ -292,8 +294,9 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
         parts.batches,  # before the evaluation, so that the next epoch's are read during it
         evaluation,
         targets,
+        forecasts,
         ScalarLog(open_logs(requests.log_to, run_dir, events), model, ledger, progress, clock),
-        WriteProgress(run_dir, training.epochs, progress, targets, clock),
+        WriteProgress(run_dir, training.epochs, progress, targets, clock, forecasts),
         StopOnSignal(requests.interruption, checkpoints, progress),
         BookTraces(ledger, parts.step, evaluator),
     ]

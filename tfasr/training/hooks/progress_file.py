@@ -10,6 +10,7 @@ from typing import Any
 
 from tfasr.durable import PARTIAL_SUFFIX
 from tfasr.run_files import PROGRESS_FILE
+from tfasr.training.hooks.forecasts import ForecastTargets
 from tfasr.training.hooks.targets import AnnounceTargets
 from tfasr.training.loop import Hook, RunProgress
 from tfasr.training.run_clock import RunClock
@@ -25,8 +26,8 @@ class WriteProgress(Hook):
     process; one that is killed leaves "training" behind), ``updated_ms`` (wall clock), ``epoch``
     and ``step`` (done so far), ``epochs`` (the last epoch), ``elapsed_s`` (since the creation of
     the model), ``loss`` of the last step, ``evaluation`` (the last one's ``epoch`` and metrics, or
-    None) and ``targets_met``, see `MetTarget`. The ledger, not this file, is the record of the
-    run: a file that the disk does not take is passed over.
+    None), ``targets_met``, see `MetTarget`, and ``forecasts``, see `Forecast`. The ledger, not
+    this file, is the record of the run: a file that the disk does not take is passed over.
 
     Args:
         run_dir: the run's folder.
@@ -34,6 +35,7 @@ class WriteProgress(Hook):
         progress: says where the run stands.
         targets: says which are met.
         clock: the run's.
+        forecasts: says when targets will be met.
     """
 
     def __init__(
@@ -43,12 +45,14 @@ class WriteProgress(Hook):
         progress: RunProgress,
         targets: AnnounceTargets,
         clock: RunClock,
+        forecasts: ForecastTargets,
     ):
         self._path = run_dir / PROGRESS_FILE
         self._epochs = epochs
         self._progress = progress
         self._targets = targets
         self._clock = clock
+        self._forecasts = forecasts
         self._loss: float | None = None
         self._status = "training"
         self._due_s = -math.inf
@@ -102,4 +106,5 @@ class WriteProgress(Hook):
             "loss": self._loss,
             "evaluation": evaluation,
             "targets_met": [dataclasses.asdict(target) for target in self._targets.met],
+            "forecasts": self._forecasts.to_json(),
         }

@@ -1,0 +1,167 @@
+"""What can be seen of runs from outside while they go on, and when they will meet their targets."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE
+from tfasr.tta.forecast import Forecast, forecast, pace_s
+from tfasr.tta.policies import PAPER, Policy
+from tfasr.tta.published import load_log
+from tfasr.tta.run import Run
+from tfasr.tta.targets import Target, check_target
+from tfasr.tta.time_to_accuracy import AccuracyPoint
+
+SILENT_AFTER_S = 60.0
+"""A run that says nothing for so long may be dead."""
+
+_ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A run as it stands.
+
+    Attributes:
+        path: its folder, or a published log.
+        name: the folder's name.
+        status: "training", "silent" (it says nothing any more), "finished", "aborted",
+            "interrupted", "starting", or "unreadable".
+        epoch: evaluations so far.
+        epochs: at most so many; None where that is not known.
+        now_s: seconds since the creation of the model, as of when it was looked at.
+        ends_s: when it will have come to its last epoch at its pace; None where not known.
+        latest: the last value of each metric.
+        forecasts: one for each target.
+        note: what else there is to say.
+    """
+
+    path: Path
+    name: str
+    status: str
+    epoch: int = 0
+    epochs: int | None = None
+    now_s: float = 0.0
+    ends_s: float | None = None
+    latest: dict[str, float] = field(default_factory=dict)
+    forecasts: list[Forecast] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is anything to wait for."""
+        return self.status in ("training", "starting", "silent")
+
+
+class Watch:
+    """Looks at runs again and again; a ledger that did not grow is not read again.
+
+    Args:
+        paths: run folders, also of runs that have not begun, and published logs.
+        targets: metrics and values; by default those that each run set itself.
+        policy: the clock.
+        window: the evaluations whose median must meet a target; by default the policy's.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        targets: Sequence[Target] = (),
+        policy: Policy = PAPER,
+        window: int | None = None,
+    ):
+        self.paths = [Path(path) for path in paths]
+        self._targets = list(targets)
+        self._policy = policy
+        self._window = policy.window if window is None else window
+        self._seen: dict[Path, tuple[tuple[int, int], Watched]] = {}
+
+    def look(self) -> list[Watched]:
+        """Returns every run as it stands now, in the order given."""
+        return [self._look(path) for path in self.paths]
+
+    def _look(self, path: Path) -> Watched:
+        ledger = path if path.is_file() else path / EVENTS_FILE
+        try:
+            stat = ledger.stat()
+        except OSError:
+            return Watched(path, path.name, "starting", note="no ledger yet")
+        stamp = (stat.st_mtime_ns, stat.st_size)
+        if self._seen.get(path, (None,))[0] != stamp:
+            self._seen[path] = stamp, self._read(path)
+        return _as_of_now(self._seen[path][1], time.time() - stat.st_mtime)
+
+    def _read(self, path: Path) -> Watched:
+        try:
+            run = load_log(path)
+        except UsageError as error:
+            if "holds none: the run has not begun" in str(error):
+                return Watched(path, path.name, "starting", note="its ledger is empty yet")
+            return Watched(path, path.name, "unreadable", note=str(error))
+        # What a run declares of its metrics is known once it is read.
+        targets = [check_target(*target) for target in self._targets] or run.targets
+        curves = {metric: run.accuracy_curve(metric, self._policy) for metric, _ in targets}
+        for metric in ("wer", "cer"):
+            curves.setdefault(metric, run.accuracy_curve(metric, self._policy))
+        forecasts = [
+            forecast(curves[metric], value, metric=metric, window=self._window)
+            for metric, value in targets
+        ]
+        longest = max(curves.values(), key=len)
+        found = Watched(
+            path,
+            run.name,
+            _ENDED.get(run.status, "training"),
+            epoch=len(longest),
+            now_s=_now_s(run, self._policy),
+            latest={metric: points[-1].value for metric, points in curves.items() if points},
+            forecasts=forecasts,
+            note="" if targets else "it has no target: name one, such as --target wer=0.2",
+        )
+        return _with_end(found, longest, _progress(path))
+
+
+def _now_s(run: Run, policy: Policy) -> float:
+    """Returns what the policy's clock shows at the last event."""
+    return float(policy.times_s(run.timeline)[-1])
+
+
+def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[str, Any]) -> Watched:
+    epochs = progress.get("epochs")
+    if not isinstance(epochs, int) or found.status != "training":
+        return found
+    pace = pace_s(points)
+    known = math.isfinite(pace) and pace > 0 and epochs >= len(points)
+    ends_s = points[-1].elapsed_s + pace * (epochs - len(points)) if known else None
+    return replace(found, epochs=epochs, ends_s=ends_s)
+
+
+def _progress(path: Path) -> dict[str, Any]:
+    """Returns ``progress.json``, which is whole whenever it is read; {} where there is none."""
+    try:
+        content = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _as_of_now(found: Watched, silent_s: float) -> Watched:
+    """Returns a run with the time since its last event; a clock that was put back adds none."""
+    if found.status != "training":
+        return found
+    silent_s = max(0.0, silent_s)
+    # A step may take long; the heartbeat is what a living process touches.
+    beat = found.path / HEARTBEAT_FILE
+    try:
+        alive_s = max(0.0, time.time() - beat.stat().st_mtime)
+    except OSError:
+        alive_s = silent_s
+    if min(alive_s, silent_s) > SILENT_AFTER_S:
+        said = f"it says nothing for {min(alive_s, silent_s) / 60:.3g} min: it may be dead"
+        return replace(found, status="silent", note=said)
+    return replace(found, now_s=found.now_s + silent_s)

@@ -1,0 +1,189 @@
+"""When a run that goes on will meet a target: an interval from its curve so far and its pace.
+
+A curve tells how soon it will be where only as far as other curves went on alike. The intervals are
+quantile regressions on the course of published runs, made to cover what they promise on half of
+them and tested on the other half: see ``benchmarks/forecast.py`` and ``docs/forecast.md``.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tfasr.tta.forecast_coefficients import COEFFICIENTS
+from tfasr.tta.metrics import LOWER, metric_named
+from tfasr.tta.time_to_accuracy import WINDOW, AccuracyPoint, first_sustained, medians
+
+FEWEST_EVALUATIONS = 4
+"""Medians below which nothing is known."""
+
+MOST_ABOVE = 1.2
+"""How far above the target, as a logarithm, a curve may be for a forecast: 3.3 times."""
+
+LEAST_FALL = 0.05
+"""What a curve must fall, as a logarithm, if it went on as lately for as long as it has gone."""
+
+_MEMORIES = (0.12, 0.35)
+"""Evaluations this share of the curve ago weigh 1/e, in the two slopes."""
+
+_LEAST_SLOPE = 0.02
+_SOONER = 0.75
+_PACE_EVALUATIONS = 5
+
+Coefficients = Mapping[str, Sequence[float]]
+"""By quantile: "not_before", "low", "middle" and "high"."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What can be said of a run and a target it is on its way to; times since the clock's start.
+
+    Attributes:
+        metric: "cer", "wer" or another.
+        target: the value to come down to.
+        met_s: when the target was met; all else is None then.
+        low_s: the 80 % interval's lower end, read at an evaluation.
+        middle_s: the median.
+        high_s: the upper end.
+        not_before_s: the run meets the target later than this with 95 %.
+        reason: why nothing is known yet; "" where an interval is.
+    """
+
+    metric: str
+    target: float
+    met_s: float | None = None
+    low_s: float | None = None
+    middle_s: float | None = None
+    high_s: float | None = None
+    not_before_s: float | None = None
+    reason: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an interval."""
+        return self.low_s is not None
+
+
+def forecast(
+    points: Sequence[AccuracyPoint],
+    target: float,
+    *,
+    metric: str = "cer",
+    window: int = WINDOW,
+    coefficients: Mapping[str, Coefficients] = COEFFICIENTS,
+) -> Forecast:
+    """Returns when a run will have met a target if it goes on.
+
+    Args:
+        points: its evaluations so far, in order, on any clock.
+        target: the value to come down to.
+        metric: what the points hold.
+        window: the evaluations whose median must meet the target.
+        coefficients: of the quantile regressions by rule: "single" for windows of one evaluation,
+            "median" for longer ones; see `tfasr.tta.forecast_coefficients`.
+    """
+    met = first_sustained(points, target, metric=metric, window=window)
+    if met.reached:
+        return Forecast(metric, target, met_s=met.seconds)
+    kind, asked = metric_named(metric), target
+    if kind.better != LOWER:
+        if not kind.rate:
+            return Forecast(metric, target, reason="forecasts are of numbers that fall, and rates")
+        # An accuracy is what the errors leave.
+        points = [replace(point, value=1 - point.value) for point in points]
+        target = 1 - target
+    features, reason = course(points, target, window)
+    if features is None:
+        return Forecast(metric, asked, reason=reason)
+    last_s, pace = points[-1].elapsed_s, pace_s(points)
+    if not pace > 0:
+        said = "the clock stood still or ran backwards between its evaluations"
+        return Forecast(metric, asked, reason=said)
+    left = evaluations_left(features, len(points), coefficients[rule_of(window)])
+    low, middle, high, surely = (
+        last_s + pace * left[name] for name in ("low", "middle", "high", "not_before")
+    )
+    return Forecast(
+        metric, asked, low_s=low, middle_s=middle, high_s=high, not_before_s=min(surely, low)
+    )
+
+
+def course(
+    points: Sequence[AccuracyPoint], target: float, window: int
+) -> tuple[np.ndarray | None, str]:
+    """Returns what a forecast is made from, or None and why there is none.
+
+    Returns:
+        The features of the regressions: 1, and the logarithm of the evaluations that the curve
+        would still take if its logarithm fell on as lately, over those so far. Nothing tells how
+        many evaluations a run takes on the whole: that is another number in every setting.
+    """
+    if not points or not math.isfinite(points[-1].value):
+        missing = "the last evaluation is no number" if points else "there is no evaluation yet"
+        return None, missing
+    # What diverged for a while has no logarithm; an evaluation before a window says nothing.
+    numbered = enumerate(medians([point.value for point in points], window), start=window)
+    kept = [(number, value) for number, value in numbered if 0 < value < math.inf]
+    if len(kept) < FEWEST_EVALUATIONS:
+        needed = FEWEST_EVALUATIONS + window - 1
+        return None, f"{len(points)} of the {needed} evaluations that a forecast needs"
+    if target <= 0:
+        return None, "no curve of error rates is sure to come down to 0"
+    number, values = (np.array(column, float) for column in zip(*kept, strict=True))
+    logs, count = np.log(values), len(points)
+    slopes, ends = zip(*(_slope(number, logs, count, share) for share in _MEMORIES), strict=True)
+    if logs[-1] - math.log(target) > MOST_ABOVE:
+        return None, f"the target is {values[-1] / target:.1f} times below the last value"
+    if slopes[1] < LEAST_FALL:
+        return None, "the curve does not fall"
+    distance = max(min(logs[-1], *ends) - math.log(target), 0.01)
+    # The geometric mean of the falls over the last eighth and over the last third.
+    slope = math.sqrt(math.prod(max(one, _LEAST_SLOPE) for one in slopes))
+    return np.array([1.0, math.log(distance / slope)]), ""
+
+
+def rule_of(window: int) -> str:
+    """Returns by which name a window's coefficients go."""
+    return "single" if window == 1 else "median"
+
+
+def evaluations_left(
+    features: np.ndarray, count: int, coefficients: Coefficients
+) -> dict[str, float]:
+    """Returns how many more evaluations it takes, by quantile; at least one, and in order.
+
+    Args:
+        features: of `course`.
+        count: the evaluations so far.
+        coefficients: by quantile: "not_before", "low", "middle" and "high".
+    """
+    raw = {name: count * math.exp(features @ np.asarray(own)) for name, own in coefficients.items()}
+    # It may always go on as lately: runs of a constant learning rate do, unlike most published
+    # ones. And noise carries an evaluation over the line before its curve is there.
+    as_lately = _SOONER * count * math.exp(features[1])
+    # Rules are met at evaluations.
+    low, middle, high = (max(1, round(raw[name])) for name in ("low", "middle", "high"))
+    low = min(low, middle, high, max(1, round(as_lately)))
+    high = max(low, middle, high)
+    return {
+        "low": low,
+        "middle": min(max(middle, low), high),
+        "high": high,
+        "not_before": min(raw["not_before"], as_lately, low),
+    }
+
+
+def pace_s(points: Sequence[AccuracyPoint]) -> float:
+    """Returns the seconds from one evaluation to the next, as of late: the median of the last."""
+    times = [point.elapsed_s for point in points[-_PACE_EVALUATIONS - 1 :]]
+    return float(np.median(np.diff(times))) if len(times) > 1 else math.nan
+
+
+def _slope(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
+    """Returns how much a curve falls in as many evaluations as it has, and where the line is."""
+    weight = np.exp((number - number[-1]) / max(share * count, 1.2))
+    weight /= weight.sum()
+    centre, middle = weight @ number, weight @ logs
+    slope = weight @ ((logs - middle) * (number - centre)) / (weight @ (number - centre) ** 2)
+    return -slope * count, middle + slope * (number[-1] - centre)
