@@ -21,6 +21,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="continue a study that was interrupted"
     )
+    parser.add_argument(
+        "--until",
+        choices=("decided",),
+        default="",
+        help="train two experiments with only as many seeds as it takes to tell which reaches its "
+        "hardest target sooner: 3, 5, 8 or 12",
+    )
     parser.add_argument("--dry_run", action="store_true", help="list the steps, do none")
 
 
@@ -37,6 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
         return
     from tfasr.studies.perform import study
+    from tfasr.studies.until_decided import DECISION_FILE
 
     page = study(
         arguments.gin_file,
@@ -44,6 +52,9 @@ def run(arguments: argparse.Namespace) -> None:
         shard_dir=arguments.shard_dir,
         bindings=arguments.gin_binding,
         resume=arguments.resume,
+        until=arguments.until,
     )
     print((page.parent / "report.txt").read_text(encoding="utf-8"), end="")
+    if arguments.until:
+        print(f"\n{(folder / DECISION_FILE).read_text(encoding='utf-8')}", end="")
     print(f"\nThe report with its figures: {page.resolve()}")

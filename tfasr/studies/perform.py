@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tfasr.child import call, child_environment, module_command
@@ -17,6 +18,7 @@ from tfasr.studies.forecast import Lap
 from tfasr.studies.plan import PLAN_FILE, Plan, begin, load_plan
 from tfasr.studies.progress import StudyProgress
 from tfasr.studies.steps import Step, finished, study_steps
+from tfasr.studies.until_decided import SEEDS, check_until, perform_until_decided
 from tfasr.tta.load import load_run
 
 _LOOKS_EVERY_S = 0.5
@@ -33,6 +35,7 @@ def study(
     shard_dir: str | Path | None = None,
     bindings: Sequence[str] = (),
     resume: bool = False,
+    until: str = "",
 ) -> Path:
     """Trains every run of a study, scores them and writes the report.
 
@@ -47,6 +50,9 @@ def study(
         shard_dir: prepared splits; None where the study makes its own speech.
         bindings: lines of gin that override the file's.
         resume: continues a study of the same gin file.
+        until: "decided" gives a study of two experiments as many seeds as it takes to tell which
+            reaches its hardest target sooner, 12 at most, see `tfasr.tta.sequential`; what came of
+            it stands in ``decision.txt``.
 
     Returns:
         The path of ``report.html``.
@@ -55,7 +61,9 @@ def study(
         UsageError: if the gin file, an experiment or the folder is wrong.
         RunError: if a step failed; the report on the others is written.
     """
-    plan = load_plan(gin_file, bindings)
+    plan = load_plan(gin_file, [*bindings, SEEDS] if until else bindings)
+    if until:
+        check_until(until, plan)
     folder = Path(run_dir)
     shards = None if shard_dir is None else Path(shard_dir)
     steps = study_steps(plan, folder, shards)
@@ -64,7 +72,10 @@ def study(
             _check_experiments(plan)
         begin(folder, plan, shards, resume=resume)
         with _alone(folder) as held:
-            failed = perform(steps, held)
+            if until:
+                failed = perform_until_decided(plan, folder, steps, partial(perform, held=held))
+            else:
+                failed = perform(steps, held)
         # Imported here: drawing is slow to load, and a wrong gin file is known without.
         from tfasr.studies.report import write_report
 
