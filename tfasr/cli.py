@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
     "watch": "where runs stand, and when they will meet their targets",
+    "history": "times to accuracy over commits: what became slower, and why",
     "report": "time to accuracy of runs: table, figures, HTML",
     "bench": "what a part costs: decoders, training steps, synthetic workloads",
     "doctor": "what this machine is, and whether its clocks can be trusted",

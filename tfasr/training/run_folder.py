@@ -33,6 +33,7 @@ from tfasr.run_files import (
     PROGRESS_FILE,
     RUN_FILE,
 )
+from tfasr.telemetry.revision import revision
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
 from tfasr.training.interruption import RunInterruptedError
@@ -267,7 +268,7 @@ def record_run_stop(ledger: Ledger) -> Iterator[None]:
 def record_sources(
     run_dir: Path, shard_dir: Path, statistics: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """Writes ``run.json``: where the shards were, the machine, the features' statistics.
+    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
 
     Args:
         run_dir: the run's folder.
@@ -277,6 +278,7 @@ def record_sources(
     mean, deviation = statistics
     content = {
         "shard_dir": str(shard_dir.resolve()),
+        "revision": revision(),
         "system": describe_system(),
         "feature_statistics": {"mean": mean.tolist(), "deviation": deviation.tolist()},
     }

@@ -1,0 +1,77 @@
+"""Change points that do not cry wolf."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tfasr.tta.change_points import FEWEST_AFTER, FEWEST_BEFORE, changes
+
+
+def noisy(levels, spread=0.02, seed=0):
+    rng = np.random.default_rng(seed)
+    return list(np.asarray(levels) * np.exp(spread * rng.standard_normal(len(levels))))
+
+
+def test_ten_percent_slower_is_found_within_five_runs():
+    found_in = []
+    for seed in range(40):
+        found = changes(noisy([1.0] * 20 + [1.1] * 5, seed=seed))
+        found_in.append(any(c.ratio > 1 and abs(c.index - 20) <= 2 for c in found))
+    assert np.mean(found_in) > 0.85
+
+
+def test_noise_alone_is_no_change():
+    told = [len(changes(noisy([1.0] * 50, spread, seed))) for seed in range(30)
+            for spread in (0.02, 0.05)]  # fmt: skip
+    assert np.mean(told) < 0.5
+
+
+def test_what_changed_when_and_back_again():
+    values = noisy([1.0] * 15 + [1.3] * 15 + [1.0] * 15, 0.01)
+    slower, faster = changes(values)
+    assert (slower.index, faster.index) == (15, 30)
+    assert slower.ratio == pytest.approx(1.3, abs=0.02)
+    assert faster.ratio == pytest.approx(1 / 1.3, abs=0.02)
+    assert slower.found_at == 15 + FEWEST_AFTER - 1
+
+
+def test_one_slow_run_and_two_are_none():
+    values = noisy([1.0] * 30)
+    values[17] *= 3
+    values[25:27] = [1.6, 1.7]
+    assert changes(values) == []
+
+
+def test_small_shifts_few_runs_equal_and_missing_ones():
+    assert changes(noisy([1.0] * 30 + [1.02] * 30, 0.001)) == []
+    assert changes([]) == changes([1.0]) == changes([1.0] * 40) == []
+    assert changes(noisy([1.0] * (FEWEST_BEFORE - 1) + [1.5] * 6)) == []
+    gaps = noisy([1.0] * 15 + [1.2] * 8, 0.01)
+    gaps[3] = gaps[15] = math.nan
+    (found,) = changes(gaps)
+    assert found.index == 16
+
+
+def test_a_change_begins_with_a_commit():
+    values = noisy([1.0] * 12 + [1.2] * 8, 0.01)
+    starts = [n % 4 == 2 for n in range(20)]  # commits begin at 2, 6, 10, 14, 18
+    (found,) = changes(values, starts)
+    assert found.index in (10, 14)
+    # A commit's first run is missing: its second stands for it.
+    values[10] = math.nan
+    assert changes(values, [n == 10 for n in range(20)])[0].index == 11
+    assert changes(values, [False] * 20) == []
+
+
+def test_levels_with_ties_are_ranked_by_their_middle():
+    # Utterances to a target come in whole epochs.
+    (found,) = changes([5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 9, 10, 9, 10, 9])
+    assert found.index == 10
+    assert found.ratio == pytest.approx(9 / 5.5, rel=0.1)
+
+
+def test_five_hundred_runs():
+    found = changes(noisy([1.0] * 400 + [1.1] * 100, 0.02))
+    assert any(abs(one.index - 400) <= 1 and one.found_at < 405 for one in found)
+    assert len(found) <= 500 / 50
