@@ -1,6 +1,7 @@
 """The verdict of a comparison of two groups of runs, as a sentence."""
 
 import math
+from collections.abc import Iterable, Sequence
 
 from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.names import target_label
@@ -51,6 +52,25 @@ def one_run_each(variation: float | None = None) -> str:
         low, high = (round(100 * share) for share in SEEDS_ALONE)
         return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
     return f"seeds alone make such a time vary by {100 * variation:.2g} % here (CV)"
+
+
+def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
+    """Returns what has to be said beside ratios of times of which some are of one run; "" of none.
+
+    Args:
+        sizes: the runs of each group that is compared.
+        variation: as of `one_run_each`.
+    """
+    if min(sizes, default=0) != 1 or len(sizes) < 2:
+        return ""
+    which = "each is of one run (n = 1)" if max(sizes) == 1 else "some are of one run (n = 1)"
+    return f"{which}: {one_run_each(variation)}"
+
+
+def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
+    """Returns the largest coefficient of variation over seeds of groups at hand, or None."""
+    known = [one.statistics.coefficient_of_variation for one in results]
+    return max((one for one in known if one), default=None)
 
 
 def reading_warning(first: GroupResult, other: GroupResult) -> str | None:

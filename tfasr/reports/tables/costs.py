@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from tfasr.analysis.charges import RunCharges, TargetCharge
+from tfasr.analysis.findings import of_single_runs
 from tfasr.analysis.names import target_label
 from tfasr.display.intervals_look import INTERVAL_LABELS
 from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Table
@@ -79,8 +80,13 @@ def _table(report: "Report", target: int) -> Table:
         f"Cost and energy to {target_label(*report.targets[target])}",
         columns,
         rows,
-        [_RULE, *_notes(report)],
+        [_RULE, *_single(report), *_notes(report)],
     )
+
+
+def _single(report: "Report") -> list[str]:
+    said = of_single_runs([1] * len(report.runs))
+    return [f"Relative costs go with times, of which {said}."] if said else []
 
 
 def _cells(

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tfasr.analysis.findings import finding
+from tfasr.analysis.findings import finding, of_single_runs, spread_at_hand
 from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
@@ -86,6 +86,7 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
                     "amounts: those follow. Statistical efficiency: how many utterances, "
                     "evaluations and epochs it takes; the other factors are what each costs.",
                     *(_raw(result, first) for result in known),
+                    *_single(of_target),
                 ],
                 colours=[result.members[0] for result in known],
                 name=f"why_{target_name(known[0].target)}",
@@ -93,6 +94,15 @@ def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> l
             )
         )
     return tables
+
+
+def _single(of_target: Sequence[GroupResult]) -> list[str]:
+    """Returns a sentence where a time that is taken apart is one run's."""
+    sizes = [result.statistics.n for result in of_target]
+    said = of_single_runs(sizes, spread_at_hand(of_target))
+    return [f"Of these times {said}, in the factor of statistical efficiency above all."] * bool(
+        said
+    )
 
 
 def target_name(target: Target) -> str:

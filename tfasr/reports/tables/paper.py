@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from tfasr.analysis.findings import of_single_runs, spread_at_hand
 from tfasr.analysis.groups import GroupResult, group_members
 from tfasr.analysis.names import metric_label, target_label
 from tfasr.analysis.report import Report, RunAnalysis
@@ -142,11 +143,18 @@ def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResul
         "Time to accuracy, minutes (and share of the first row's)",
         ["Run", *(target_label(*target) for target in report.targets)],
         rows,
-        [f"Medians of the runs of each row. {NEVER}: never reached."],
+        [f"Medians of the runs of each row. {NEVER}: never reached.", *_single(results)],
         colours=[own[0] for own in members.values()],
         name="time_to_accuracy_of_groups",
         records=records_of(records),
     )
+
+
+def _single(results: Sequence[Sequence[GroupResult]]) -> list[str]:
+    """Returns a sentence where a share is of times of single runs."""
+    sizes = [result.statistics.n for result in results[0]] if results else []
+    said = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
+    return [f"Of the times {said}."] if said else []
 
 
 def _table(
