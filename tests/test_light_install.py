@@ -95,7 +95,7 @@ def test_what_is_not_names_the_package_and_the_remedy(light):
     for command in ("train", "evaluate"):
         status, out, err = found[command]
         assert (status, out) == (2, "")
-        assert f"tfasr {command} needs tensorflow, which is not installed" in err
+        assert f"tfasr {command}: the command needs tensorflow, which is not installed" in err
     assert "The decoder 'beam' needs tensorflow" in found["beam"]
 
 

@@ -101,7 +101,7 @@ def run(arguments) -> int:
     except OSError as error:
         return _failed(f" {arguments.command}", *explained(error))
     except ModuleNotFoundError as error:
-        said = lacking(error, f"tfasr {arguments.command}")
+        said = lacking(error, "the command")
         if said is None:
             raise
         return _failed(f" {arguments.command}", said, 2)
@@ -128,7 +128,7 @@ def main() -> None:
     except UsageError as error:  # a plug-in that cannot be imported
         sys.exit(_failed("", error, 2))
     except ModuleNotFoundError as error:  # while the modules of the commands are imported
-        said = lacking(error, "tfasr")
+        said = lacking(error, "the command line")
         if said is None:
             raise
         sys.exit(_failed("", said, 2))
