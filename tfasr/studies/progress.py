@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.run_files import PROGRESS_FILE
-from tfasr.studies.forecast import Lap, time_left_s, time_text
+from tfasr.studies.forecast import Lap, expected_s, time_left_s, time_text
 
 _LINE_EVERY_S = 30.0
 
@@ -80,7 +80,10 @@ class StudyProgress:
         left_s, known = time_left_s(self._done, self._waiting, self._running, elapsed_s, share)
         if not left_s and not known:
             return ""
-        return f"; {'about' if known else 'at least'} {time_text(left_s)} left of the study"
+        word = "about" if known else "at least"
+        if share > 0 and self._running and expected_s(self._running, self._done) is None:
+            word = "at most"  # trainings may meet their targets before their last epoch
+        return f"; {word} {time_text(left_s)} left of the study"
 
     def _say(self, text: str) -> None:
         if self._live is not None:
