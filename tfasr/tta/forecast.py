@@ -134,7 +134,7 @@ def course(
     logs, count = np.log(values), len(points)
     slopes, ends = zip(*(_slope(number, logs, count, share) for share in _MEMORIES), strict=True)
     if logs[-1] - math.log(target) > MOST_ABOVE:
-        return None, f"the target is {values[-1] / target:.1f} times below the last value"
+        return None, f"the target is {float(values[-1]) / target:.1f} times below the last value"
     if slopes[1] < LEAST_FALL:
         return None, "the curve does not fall"
     distance = max(min(logs[-1], *ends) - math.log(target), 0.01)
