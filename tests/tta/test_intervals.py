@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tta.interval_reference import pieces_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.tta.intervals import INTERVALS
 from tfasr.tta.timeline import Timeline
@@ -173,6 +174,14 @@ def test_every_second_is_in_exactly_one_interval(ledger, part):
     some = interval_seconds(ledger.events, until_s=until_s)
     assert sum(some.values()) == pytest.approx(until_s - times[0], abs=1e-5)
     assert all(some[name] <= found[name] for name in INTERVALS)
+
+
+@settings(deadline=None, max_examples=200)
+@given(ledgers())
+def test_the_pieces_are_those_of_going_from_event_to_event(ledger):
+    ledger.events[0]["metadata"]["process_age_s"] = 0.5
+    timeline = Timeline(ledger.events)
+    assert timeline.pieces == pieces_of(timeline)
 
 
 @settings(deadline=None, max_examples=100)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import permutation_test
 
 from tfasr.tta.order_test import order_scores, order_test
 
@@ -71,3 +72,27 @@ def test_it_counts_all_exchanges(first, second):
     # SciPy takes twice the smaller tail: the same where both groups are of one size.
     if len(first) == len(second):
         assert found.p_value == pytest.approx(min(1, exact))
+
+
+@pytest.mark.parametrize(("ones", "others"), [(5, 6), (8, 8), (10, 9), (12, 14)])
+def test_its_p_value_is_scipys(ones, others):
+    rng = np.random.default_rng(ones)
+    low = rng.integers(0, 9, ones + others).astype(float)
+    high = low + rng.choice([1, 3, NEVER], low.size)
+    first, second = (low[:ones], high[:ones]), (low[ones:] + 1, high[ones:] + 1)
+    scores = order_scores(*(np.concatenate(ends) for ends in zip(first, second, strict=True)))
+    expected = permutation_test(
+        (scores[:ones], scores[ones:]),
+        lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis),
+        vectorized=True,
+        n_resamples=19_999,
+        rng=np.random.default_rng(0),
+    )
+    assert order_test(first, second).p_value == pytest.approx(expected.pvalue, rel=1e-12)
+
+
+def test_a_group_too_large_to_keep_all_its_exchanges():
+    low = np.arange(240.0)
+    found = order_test((low, low + 30), (low + 5, low + 35))
+    assert 0 < found.p_value < 1
+    assert found.p_value == order_test((low, low + 30), (low + 5, low + 35)).p_value

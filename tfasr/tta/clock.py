@@ -1,8 +1,7 @@
 """The run's own clock: which process wrote an event, and how far into the run it happened."""
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,14 +71,14 @@ def clock_us(
             age = min(age, apart)
             begins[-1] = clock[-1] + silence
         offset = begins[-1] + age
-        clock.extend([offset + passed for passed in _session_us(events, about, session)])
+        clock.extend((offset + _session_us(events, about, session)).tolist())
     return clock, begins
 
 
 def _session_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], session: range
-) -> Iterator[int]:
-    """Yields microseconds since the session's first event, never backwards."""
+) -> np.ndarray:
+    """Returns microseconds since the session's first event, never backwards."""
     known = [facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]]
     if _ABSENT in known:
         times = [round(_wall_us(events[index])) for index in session]
@@ -87,15 +86,14 @@ def _session_us(
         # Nearly always all are floats; only where not, each is looked at.
         usual = np.array(known) if set(map(type, known)) == {float} else np.array([np.nan])
         if (np.abs(usual) < _LONGEST_S).all():
-            times = np.rint(usual * 1e6).astype(np.int64).tolist()
+            times = np.rint(usual * 1e6).astype(np.int64)
         else:
             times = [
                 round(_number(events[index], "mono_s", seconds, _LONGEST_S) * 1e6)
                 for index, seconds in zip(session, known, strict=True)
             ]
     # Threads may write in another order than they looked at the clock.
-    for latest in accumulate(times, max):
-        yield latest - times[0]
+    return np.maximum.accumulate(np.array(times, dtype=np.int64)) - times[0]
 
 
 def _age_us(start: Event) -> int:

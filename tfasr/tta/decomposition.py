@@ -100,7 +100,7 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
     before = timeline.interval_seconds(0.0)
     spent = {name: whole[name] - before[name] for name in whole}
     steps, counted = timeline.steps, steps_until(timeline, until_s)
-    utterances = math.fsum(steps.amounts("utterances")[counted])
+    utterances = math.fsum(steps.amounts("utterances")[counted].tolist())
     rate = throughput(timeline, until_s=until_s, warmup_steps=warmup_steps).utterances_per_s
     if not rate:
         # Without any steady step, all steps must do, with what they compiled.

@@ -1,10 +1,12 @@
 """Where the time went: every second of a run in exactly one named interval."""
 
-import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+
+import numpy as np
 
 from tfasr.tta.clock import Event, metadata
+from tfasr.tta.steps import numbers
 
 INTERVALS = (
     "init",
@@ -30,51 +32,156 @@ INTERVALS = (
 - ``overhead``: what is inside the run and in none of the others.
 """
 
+Piece = tuple[str, int, int]
+
+_CODES = {name: code for code, name in enumerate(INTERVALS)}
 _BRACKETED = {"init", "eval_forward", "decode", "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
 # Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
-_STEP_BOUNDS = {"init_stop", "checkpoint_start", "checkpoint_stop"}
+_STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
 # Backwards from a step's event: first the step itself, before it the wait for its batch.
 _STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
+_LONGEST_S = 1e12
 
-Piece = tuple[str, int, int]
+
+@dataclass(frozen=True)
+class Pieces:
+    """A run cut into pieces: arrays of one length, in order, without gaps or overlaps.
+
+    Attributes:
+        codes: the places in `INTERVALS` of what each piece is of.
+        starts_us: on the run's clock, the first at 0.
+        stops_us: likewise; the last is the run's end. No piece is empty.
+    """
+
+    codes: np.ndarray
+    starts_us: np.ndarray
+    stops_us: np.ndarray
+
+    def named(self) -> list[Piece]:
+        """Returns ``(interval, start_us, stop_us)`` of each piece."""
+        names = (INTERVALS[code] for code in self.codes.tolist())
+        ends = (self.starts_us.tolist(), self.stops_us.tolist())
+        return list(zip(names, *ends, strict=True))
 
 
 def interval_pieces(
     events: Sequence[Event],
+    indices: Mapping[str, Sequence[int]],
     clock: Sequence[int],
     begins: Sequence[int],
     sessions: Sequence[range],
     lost: Sequence[range],
-) -> list[Piece]:
+) -> Pieces:
     """Returns the run cut into pieces that have one of `INTERVALS` each.
 
     Args:
         events: all of a run's events in file order.
+        indices: where events of each key are.
         clock: their times, of `tfasr.tta.clock.clock_us`.
         begins: where the sessions begin, likewise.
         sessions: their `tfasr.tta.clock.session_ranges`.
         lost: their `lost_ranges`.
-
-    Returns:
-        ``(interval, start_us, stop_us)`` on that clock from 0 to the last event, in order,
-        without gaps or overlaps; none is empty.
     """
-    pieces: list[Piece] = []
-    ends = [*begins[1:], *clock[-1:]]
-    for session, begin, end in zip(sessions, begins, ends, strict=True):
-        if clock[session.start] > begin:
-            pieces.append(("init", begin, clock[session.start]))
-        _add_session(pieces, events, [*clock[session.start : session.stop], end], session)
-    if not lost:
-        return pieces
-    begin_at = {session.start: begin for session, begin in zip(sessions, begins, strict=True)}
-    losses = [(clock[one.start], begin_at[one.stop]) for one in lost]
-    # Pieces never reach over an event, and lost work begins and ends at one.
-    return [
-        ("lost_work" if any(a <= start and stop <= b for a, b in losses) else name, start, stop)
-        for name, start, stop in pieces
-    ]
+    # What follows each event until the next one of its session, or the session's end, is a slot:
+    # what its steps claim, from its end, and before that the rest.
+    firsts = np.array([session.start for session in sessions], dtype=int)
+    times = np.array(clock, dtype=np.int64)
+    ends = np.append(times[1:], times[-1:])
+    ends[firsts[1:] - 1] = begins[1:]
+    rest = ends - times
+    states = _states(indices, firsts, len(events))
+    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], rest, 0))
+    # Before a session's first event its process was created.
+    before = np.zeros_like(rest)
+    before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
+    lengths = np.column_stack([before, rest - claimed.sum(axis=1), claimed[:, ::-1]])
+    codes = np.empty(lengths.shape, dtype=int)
+    codes[:] = [_CODES["init"], 0, *(_CODES[name] for name, _ in reversed(_STEP_PARTS))]
+    codes[:, 1] = states
+    stops = np.cumsum(lengths.ravel())
+    kept = lengths.ravel() > 0
+    pieces = Pieces(codes.ravel()[kept], (stops - lengths.ravel())[kept], stops[kept])
+    begin_at = dict(zip(firsts.tolist(), begins, strict=True))
+    for one in lost:
+        # Pieces never reach over an event, and lost work begins and ends at one.
+        start, stop = clock[one.start], begin_at[one.stop]
+        within = (pieces.starts_us >= start) & (pieces.stops_us <= stop)
+        pieces.codes[within] = _CODES["lost_work"]
+    return pieces
+
+
+def _states(indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int) -> np.ndarray:
+    """Returns what each slot is of, but for what steps claim: the interval opened last."""
+    edges = {index: _EDGES[key] for key in _EDGES for index in indices.get(key, ())}
+    opened: list[str] = []
+    begins = set(firsts.tolist())
+    at, codes = [], []
+    for index in sorted(begins | edges.keys()):
+        if index in begins:
+            opened = []
+        name, edge = edges.get(index, ("", ""))
+        # In logs of several processes each may say that an interval began, and one that it ended.
+        if edge == "start" and name not in opened:
+            opened.append(name)
+        elif edge == "stop" and name in opened:
+            opened.remove(name)
+        at.append(index)
+        codes.append(_CODES[opened[-1] if opened else "overhead"])
+    return np.repeat(np.array(codes, dtype=int), np.diff([*at, count]))
+
+
+def _claimed(
+    events: Sequence[Event],
+    indices: Mapping[str, Sequence[int]],
+    firsts: np.ndarray,
+    free: np.ndarray,
+) -> np.ndarray:
+    """Returns what steps take of each slot, microseconds of each of `_STEP_PARTS`.
+
+    A step takes its parts backwards from its event, out of the overhead since the last one.
+
+    Args:
+        events: all of a run's events in file order.
+        indices: where events of each key are.
+        firsts: the first event of each session.
+        free: of each slot, the microseconds that are overhead.
+    """
+    claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
+    steps = np.array(indices.get("train_step", []), dtype=int)
+    wanted = _wanted_us([events[index].get("value") for index in steps.tolist()])
+    bounds = np.unique(
+        np.concatenate([steps, firsts, *(indices.get(key, []) for key in _STEP_BOUNDS)])
+    ).astype(int)
+    since = bounds[np.maximum(np.searchsorted(bounds, steps) - 1, 0)]
+    since = np.where(np.isin(steps, firsts), steps, since)
+    # Nearly always there is one slot between two steps: all of these at once.
+    alone = steps - since == 1
+    left = free[since]
+    for part in range(len(_STEP_PARTS)):
+        taken = np.minimum(wanted[:, part], left)
+        claimed[since[alone], part] = taken[alone]
+        left = left - taken
+    for step, first, own in zip(
+        steps[~alone].tolist(), since[~alone].tolist(), wanted[~alone], strict=True
+    ):
+        for slot in range(step - 1, first - 1, -1):
+            left = free[slot]
+            for part in range(len(_STEP_PARTS)):
+                taken = min(own[part], left)
+                claimed[slot, part] = taken
+                own[part] -= taken
+                left -= taken
+    return claimed
+
+
+def _wanted_us(values: Sequence[object]) -> np.ndarray:
+    """Returns the whole microseconds of each of `_STEP_PARTS` that steps say they took."""
+    stats = [value if isinstance(value, dict) else {} for value in values]
+    columns = [numbers([one.get(field) for one in stats]) for _, field in _STEP_PARTS]
+    seconds = np.column_stack(columns)
+    usable = (seconds > 0) & (seconds < np.inf)
+    return np.rint(np.where(usable, np.minimum(seconds, _LONGEST_S), 0) * 1e6).astype(np.int64)
 
 
 def lost_ranges(
@@ -126,55 +233,3 @@ def kept_index(
             if index < before and metadata(events[index]).get("step") == step:
                 return index
     return None
-
-
-def _add_session(
-    pieces: list[Piece], events: Sequence[Event], times: Sequence[int], session: range
-) -> None:
-    """Adds a session's pieces; ``times`` are those of its events, and of its end."""
-    opened: list[str] = []
-    since_step = len(pieces)
-    for place, index in enumerate(session):
-        key = events[index]["key"]
-        if key == "train_step":
-            _claim(pieces, since_step, events[index].get("value"))
-            since_step = len(pieces)
-        elif key in _EDGES:
-            name, edge = _EDGES[key]
-            # In logs of several processes each may say that an interval began, and one that
-            # it ended.
-            if edge == "start" and name not in opened:
-                opened.append(name)
-            elif edge == "stop" and name in opened:
-                opened.remove(name)
-        if key in _STEP_BOUNDS:
-            since_step = len(pieces)
-        start, stop = times[place], times[place + 1]
-        if stop > start:
-            pieces.append((opened[-1] if opened else "overhead", start, stop))
-
-
-def _claim(pieces: list[Piece], since_step: int, value: Any) -> None:
-    """Gives a step its parts, backwards from its event, out of the overhead since the last one."""
-    stats = value if isinstance(value, dict) else {}
-    claims = [
-        (part, wanted) for part, field in _STEP_PARTS if (wanted := _whole_us(stats.get(field)))
-    ]
-    claimed: list[Piece] = []
-    while len(pieces) > since_step and claims:
-        name, start, stop = pieces.pop()
-        while name == "overhead" and claims and stop > start:
-            part, wanted = claims[0]
-            taken = min(wanted, stop - start)
-            claimed.append((part, stop - taken, stop))
-            stop -= taken
-            claims[:1] = [(part, wanted - taken)] if wanted > taken else []
-        if stop > start:
-            claimed.append((name, start, stop))
-    pieces.extend(reversed(claimed))
-
-
-def _whole_us(seconds: Any) -> int:
-    if type(seconds) in (float, int) and 0 < seconds < math.inf:
-        return round(seconds * 1e6)
-    return 0

@@ -16,6 +16,31 @@ def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
     Args:
         timeline: of any events that are JSON objects with a key and a time.
     """
+    found = None if _usual(timeline) else _wrong_event(timeline)
+    if found is not None:
+        return found
+    for key, (holds, kind) in _VALUES.items():
+        for index in timeline.of(key):
+            value = timeline.events[index].get("value")
+            if not holds(value):
+                return index, f"the value of {key} must be {kind}, not {_shown(value)}"
+    return None
+
+
+def _usual(timeline: Timeline) -> bool:
+    """Whether all keys and metadata are of their kind: nearly every ledger, seen at a glance."""
+    kinds = {type(event.get("metadata")) for event in timeline.events}
+    return (
+        set(map(type, timeline.keys)) <= {str}
+        and kinds <= {dict, type(None)}
+        and all(
+            {type(about.get(name)) for about in timeline.metadata} <= _INTEGERS
+            for name in _METADATA
+        )
+    )
+
+
+def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
     for index, event in enumerate(timeline.events):
         if type(event["key"]) is not str:
             return index, f"an event's key must be text, not {_shown(event['key'])}"
@@ -27,11 +52,6 @@ def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
         for name in _METADATA:
             if type(about.get(name)) not in _INTEGERS:
                 return index, f"{name} must be a whole number, not {_shown(about[name])}"
-    for key, (holds, kind) in _VALUES.items():
-        for index in timeline.of(key):
-            value = timeline.events[index].get("value")
-            if not holds(value):
-                return index, f"the value of {key} must be {kind}, not {_shown(value)}"
     return None
 
 

@@ -37,7 +37,7 @@ class Steps:
     def column(self, name: str) -> np.ndarray:
         """Returns a number for each step, NaN where the ledger has none."""
         if name not in self._columns:
-            self._columns[name] = _numbers([value.get(name) for value in self._values])
+            self._columns[name] = numbers([value.get(name) for value in self._values])
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
@@ -56,7 +56,8 @@ class Steps:
         return self.amounts("compile_s") > 0
 
 
-def _numbers(values: list[Any]) -> np.ndarray:
+def numbers(values: list[Any]) -> np.ndarray:
+    """Returns values as floats; NaN for what is no number, and for one beyond all floats."""
     if not set(map(type, values)) <= {int, float}:
         values = [value if type(value) in (int, float) else math.nan for value in values]
     try:

@@ -91,7 +91,7 @@ def steps_until(timeline: Timeline, until_s: float | None) -> np.ndarray:
 
 
 def _sum(values: np.ndarray, chosen: np.ndarray) -> float:
-    return math.fsum(values[chosen])
+    return math.fsum(values[chosen].tolist())
 
 
 def _ratio(amount: float, total: float) -> float | None:

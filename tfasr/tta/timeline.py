@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 import numpy as np
 
 from tfasr.tta.clock import Event, clock_us, session_ranges
-from tfasr.tta.intervals import INTERVALS, Piece, interval_pieces, lost_ranges
+from tfasr.tta.intervals import INTERVALS, Piece, Pieces, interval_pieces, lost_ranges
 from tfasr.tta.steps import Steps
 
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
@@ -31,6 +30,7 @@ class Timeline:
     def __init__(self, events: Sequence[Event]):
         self.events = events
         self._of: dict[tuple[str, ...], list[int]] = {}
+        self._counted: dict[tuple[frozenset[str], bool], np.ndarray] = {}
 
     @cached_property
     def keys(self) -> list[str]:
@@ -124,17 +124,20 @@ class Timeline:
 
         See `tfasr.tta.intervals.interval_pieces`.
         """
-        return interval_pieces(
-            self.events, self.clock_us, self.session_begins_us, self.sessions, self.lost
-        )
+        return self._pieces.named()
 
     @cached_property
-    def _piece_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        codes, starts, stops = zip(*self.pieces, strict=True) if self.pieces else ((), (), ())
-        return (
-            np.array([_CODES[name] for name in codes], dtype=int),
-            np.array(starts, dtype=np.int64),
-            np.array(stops, dtype=np.int64),
+    def _pieces(self) -> Pieces:
+        if not self.events:
+            nothing = np.zeros(0, dtype=np.int64)
+            return Pieces(nothing, nothing, nothing)
+        return interval_pieces(
+            self.events,
+            self.indices,
+            self.clock_us,
+            self.session_begins_us,
+            self.sessions,
+            self.lost,
         )
 
     def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
@@ -148,11 +151,13 @@ class Timeline:
             All names of `INTERVALS` with seconds; together they are the run's time, to the
             microsecond.
         """
-        codes, starts, stops = self._piece_arrays
+        pieces = self._pieces
+        stops = pieces.stops_us
         if until_s is not None:
             stops = np.minimum(stops, self.zero_us + round(until_s * 1e6))
         # Whole microseconds below 2 ** 53: these sums are exact.
-        totals = np.bincount(codes, np.maximum(stops - starts, 0), len(INTERVALS))
+        lengths = np.maximum(stops - pieces.starts_us, 0)
+        totals = np.bincount(pieces.codes, lengths, len(INTERVALS))
         return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
 
     def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
@@ -165,13 +170,21 @@ class Timeline:
         Returns:
             int64 ``(events,)``, from 0 at the beginning of the run.
         """
-        codes, starts, stops = self._piece_arrays
-        stopped = np.isin(codes, [_CODES[name] for name in excluded])
+        asked = (excluded, within_evaluation)
+        if asked not in self._counted:
+            self._counted[asked] = self._passed_us(excluded, within_evaluation)
+        return self._counted[asked]
+
+    def _passed_us(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
+        pieces = self._pieces
+        stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
         if not within_evaluation:
-            stopped |= (codes == _CODES["overhead"]) & self._evaluating(starts)
-        passed = np.concatenate([[0], np.cumsum(np.where(stopped, 0, stops - starts))])
+            stopped |= (pieces.codes == _CODES["overhead"]) & self._evaluating(pieces.starts_us)
+        lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
+        passed = np.concatenate([[0], np.cumsum(lengths)])
         # Pieces are cut at events: every event is at a piece's end, or before the first piece.
-        return passed[np.searchsorted(stops, np.array(self.clock_us, dtype=np.int64), side="right")]
+        clock = np.array(self.clock_us, dtype=np.int64)
+        return passed[np.searchsorted(pieces.stops_us, clock, side="right")]
 
     def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
         """Returns for each time whether it lies between ``eval_start`` and ``eval_stop``."""
@@ -185,14 +198,11 @@ class Timeline:
     @cached_property
     def steps(self) -> Steps:
         """The training steps that count, without those of lost work."""
-        indices, places = [], []
-        useful, session, place = self.useful, 0, count()
-        for index in self.indices.get("train_step", []):
-            while index >= self.sessions[session].stop:
-                session, place = session + 1, count()
-            if useful[index]:
-                indices.append(index)
-                places.append(next(place))
-        clock = self.clock_us
-        values = [self.events[index].get("value") for index in indices]
-        return Steps(indices, places, values, [clock[index] for index in indices])
+        indices = np.array(self.indices.get("train_step", []), dtype=int)
+        indices = indices[np.array(self.useful, dtype=bool)[indices]]
+        firsts = [session.start for session in self.sessions]
+        own = np.searchsorted(firsts, indices, side="right")  # their sessions, in order
+        places = np.arange(indices.size) - np.searchsorted(own, own)
+        chosen, clock = indices.tolist(), self.clock_us
+        values = [self.events[index].get("value") for index in chosen]
+        return Steps(chosen, places.tolist(), values, [clock[index] for index in chosen])
