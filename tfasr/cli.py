@@ -86,6 +86,9 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments) -> int:
     """Runs the parsed command and returns the exit code."""
+    if hasattr(sys.stdout, "reconfigure"):
+        # A folder's name may be no UTF-8, and that must not end the report on what is in it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))

@@ -27,11 +27,16 @@ _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Replaces a file's content, text as UTF-8.
 
+    What has no place in UTF-8, such as the bytes of a file's name that is none, is written as an
+    escape, ``\\udcff``.
+
     Raises:
         OSError: if it cannot be written; the file is then as it was before.
     """
     with whole_file(path) as file:
-        file.write(content.encode() if isinstance(content, str) else content)
+        if isinstance(content, str):
+            content = content.encode(errors="backslashreplace")
+        file.write(content)
 
 
 @contextlib.contextmanager

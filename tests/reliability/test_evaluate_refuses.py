@@ -57,6 +57,11 @@ def flipped_byte(folder):
     path.write_bytes(content)
 
 
+def folder_for_shard(folder):
+    (folder / "validation-00000.tfrecord").unlink()
+    (folder / "validation-00000.tfrecord").mkdir()
+
+
 def outside(folder):
     index = json.loads((folder / "index.json").read_text())
     shutil.move(folder / "validation-00000.tfrecord", folder.parent / "elsewhere.tfrecord")
@@ -85,6 +90,7 @@ def float999(folder):
         (edited_text, ("manifest.jsonl", "does not match its hash")),
         (swapped_positions, ("manifest.jsonl", "does not match its hash")),
         (cut_manifest, ("manifest.jsonl", "does not match its hash")),
+        (folder_for_shard, ("validation-00000.tfrecord",)),
         (flipped_byte, ("validation-00000.tfrecord", "do not match their hash")),
     ],
 )

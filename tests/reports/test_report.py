@@ -1,4 +1,5 @@
 import json
+import math
 import subprocess
 import sys
 
@@ -6,8 +7,11 @@ import pytest
 
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.analysis.question import ask
+from tfasr.analysis.report import analyse_run
 from tfasr.commands.report import report
 from tfasr.errors import RunError, UsageError
+from tfasr.tta.load import load_run
 
 
 def objects(*run_dirs, **options):
@@ -175,3 +179,11 @@ def test_the_command_prints_json_alone_and_never_loads_tensorflow(small, large, 
     assert (done.returncode, done.stderr) == (0, "")
     assert [one["run"] for one in json.loads(done.stdout)] == ["small", "large"]
     assert (tmp_path / "o" / "report.html").is_file()
+
+
+def test_the_time_until_a_target_ends_at_the_evaluation_that_met_it(tmp_path):
+    run = load_run(ledger_of([0.5, 0.1, 0.1, 0.1, 0.1]).write(tmp_path / "run"))
+    (found,) = analyse_run(run, ask(["cer=0.1"])).results
+    assert (found.tta.seconds, found.tta.epoch) == (8.0, 3)
+    assert math.fsum(found.until_s.values()) == 8.0
+    assert found.parts.total_s == 8.0

@@ -171,3 +171,14 @@ def test_groups_multiply_to_the_ratio_of_their_geometric_means():
 def test_a_group_of_none_is_not_decomposed():
     with pytest.raises(ValueError, match="larger than 0"):
         decompose([], [run_of(2)])
+
+
+def test_what_came_before_the_model_was_created_is_no_part_of_the_time():
+    ledger = LedgerBuilder().event("session_start").event("init_start").wait(3)
+    ledger.event("model_creation").wait(2).event("init_stop")
+    for _ in range(12):
+        ledger.step(1)
+    until_s = elapsed_s(ledger.events)[-1]
+    parts = parts_until(ledger.events, until_s)
+    assert parts.seconds["startup"] == pytest.approx(2)
+    assert parts.total_s == pytest.approx(until_s) == pytest.approx(14)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tfasr.checked_files import read_text
 from tfasr.tta.run import Run
 
 
@@ -119,12 +120,13 @@ def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
     path = run.path / f"{device}.csv"
     if not path.is_file():
         return {}
-    heading, _, samples = path.read_text(encoding="utf-8").partition("\n")
+    text = read_text(path, "Delete the file to report without its samples.")
+    heading, _, samples = text.partition("\n")
     if not samples.strip():
         return {}
     try:
         # Samples every 0.03 s make long files: the fast reader first, then the patient one.
-        rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2)
+        rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2, comments=None)
         return dict(zip(heading.split(","), rows.T, strict=True))
     except ValueError:
         return run.utilisation(device)

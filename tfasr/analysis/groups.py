@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfasr.analysis.report import Report, RunAnalysis
-from tfasr.checked_files import read_object
+from tfasr.checked_files import read_object, read_text
 from tfasr.run_files import EXPERIMENT_FILE, RECORDER_FILE
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.decomposition import Decomposition, decompose
@@ -19,6 +19,7 @@ from tfasr.tta.targets import Target
 
 # What names of runs end in before their number.
 _TAIL = re.compile(r"[-_./ ]+((seed|run|result|study|s|r)[-_]?\d*)?$")
+_ALONE = "Delete the file: the run then stands alone."
 _SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
 
 
@@ -66,10 +67,10 @@ def _settings(path: Path) -> str | None:
     """Returns the settings of a run that was started from Python; None where it tells none."""
     experiment, recorder = path / EXPERIMENT_FILE, path / RECORDER_FILE
     if experiment.is_file():
-        return experiment.read_text(encoding="utf-8")
+        return read_text(experiment, _ALONE)
     # What a recorder knows of itself is the same for any model: the user's own words decide.
     if recorder.is_file() and read_object(recorder, "Leave the run out.").get("config"):
-        return recorder.read_text(encoding="utf-8")
+        return read_text(recorder, _ALONE)
     return None
 
 

@@ -126,11 +126,12 @@ def _devices(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     found = {}
     cpu = run.utilisation("cpu")
+    cpu = cpu if "time_ms" in cpu else {}
     for column, name in CPU_COLUMNS.items():
         if column in cpu:
             found[name] = (cpu["time_ms"], cpu[column])
     gpu = run.utilisation("gpu")
-    if "utilisation_percent" in gpu:
+    if {"time_ms", "gpu", "utilisation_percent"} <= gpu.keys():
         for number in np.unique(gpu["gpu"][np.isfinite(gpu["gpu"])]):
             own = gpu["gpu"] == number
             found[f"GPU {number:g}"] = (gpu["time_ms"][own], gpu["utilisation_percent"][own])

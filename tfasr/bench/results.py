@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tfasr.display.json_text import to_json_text
 from tfasr.display.table import Table
 from tfasr.display.text import to_markdown, to_text
+from tfasr.durable import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,11 +45,11 @@ class Measured:
             OSError: if it cannot be written.
         """
         if is_file(out):
-            out.write_text(self.to_format("json"), encoding="utf-8")
+            write_whole(out, self.to_format("json"))
             return
         out.mkdir(parents=True, exist_ok=True)
-        (out / "results.json").write_text(self.to_format("json"), encoding="utf-8")
-        (out / "table.md").write_text(self.to_format("markdown"), encoding="utf-8")
+        write_whole(out / "results.json", self.to_format("json"))
+        write_whole(out / "table.md", self.to_format("markdown"))
 
 
 def is_file(out: Path) -> bool:

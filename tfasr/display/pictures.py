@@ -1,5 +1,6 @@
 """Charts as files, as elements of a page, and the library that draws them on a page."""
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -9,6 +10,7 @@ import vl_convert
 from tfasr.display.chart import Chart
 from tfasr.display.style import INK
 from tfasr.display.vega import picture_spec
+from tfasr.durable import write_whole
 
 _VEGA_LITE = "6.4"
 _PNG_SCALE = 2
@@ -23,14 +25,16 @@ def write_chart(chart: Chart, folder: Path) -> str:
         folder: where to write; it must exist.
     """
     svg = svg_text(chart)
-    (folder / f"{chart.name}.svg").write_text(svg, encoding="utf-8")
-    (folder / f"{chart.name}.png").write_bytes(vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
+    write_whole(folder / f"{chart.name}.svg", svg)
+    write_whole(folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))
     return svg
 
 
 def svg_text(chart: Chart) -> str:
     """Returns a chart as an SVG document on white, its text as text."""
-    svg = vl_convert.vegalite_to_svg(picture_spec(chart), vl_version=_VEGA_LITE)
+    # A name may hold bytes of a file's name that are no UTF-8, which the renderer refuses.
+    spec = json.dumps(picture_spec(chart), ensure_ascii=False).encode(errors="replace").decode()
+    svg = vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE)
     # Hundredths of a pixel are fine enough, and a third of the size.
     svg = re.sub(
         r' (?:d|transform|[xy][12]?|width|height)="[^"]*\.\d{3}[^"]*"',

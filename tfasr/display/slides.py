@@ -10,6 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tfasr.display.style import INK, LEGEND_ENTRIES, shortened
+from tfasr.durable import whole_file
 
 _SLIDE_IN = (9.6, 4.6)
 _FONT_PT = 10.5
@@ -65,8 +66,8 @@ def add_legend(figure: Figure, handles: list, labels: list[str], *, columns: int
 
 def write_png(figure: Figure, path: Path) -> None:
     """Writes a figure on white."""
-    with _quietly():
-        figure.savefig(path, format="png", dpi=_PNG_DPI, facecolor="white")
+    with _quietly(), whole_file(path) as file:
+        figure.savefig(file, format="png", dpi=_PNG_DPI, facecolor="white")
 
 
 @contextmanager

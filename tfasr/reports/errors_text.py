@@ -12,6 +12,7 @@ from tfasr.analysis.errors import ErrorReport, System
 from tfasr.display.csv_text import harmless
 from tfasr.display.table import Table
 from tfasr.display.text import to_markdown, to_text
+from tfasr.durable import write_whole
 from tfasr.reports.tables.errors import error_tables, worst_alignments
 from tfasr.scoring.alignment import confusions, worst
 from tfasr.scoring.paired import PairedComparison
@@ -99,7 +100,7 @@ def write_errors(report: ErrorReport, folder: Path) -> None:
         "csv": errors_to_csv,
     }
     for suffix, write in forms.items():
-        (folder / f"errors.{suffix}").write_text(write(report), encoding="utf-8")
+        write_whole(folder / f"errors.{suffix}", write(report))
 
 
 def _alignments(report: ErrorReport) -> dict[str, str]:

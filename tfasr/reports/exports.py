@@ -7,6 +7,7 @@ from tfasr.display.csv_text import table_to_csv
 from tfasr.display.files import file_names
 from tfasr.display.latex import PREAMBLE, table_to_latex
 from tfasr.display.table import Table
+from tfasr.durable import write_whole
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
@@ -24,6 +25,6 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
             ("tex", PREAMBLE + table_to_latex(table, name)),
         ):
             path = folder / f"{name}.{suffix}"
-            path.write_text(text, encoding="utf-8")
+            write_whole(path, text)
             paths.append(path)
     return paths

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, explained
 from tfasr.ledger import ends_cut, last_value, read_events
 from tfasr.run_files import EVENTS_FILE
 from tfasr.tta.ledger_types import wrong_value
@@ -41,12 +41,12 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         UsageError: if there is no such folder, or it holds no ledger, an empty or a broken one.
     """
     path = Path(path)
-    if not path.is_dir():
-        raise UsageError(
-            f"A run must be a folder that tfasr train wrote. Received: {path}, which "
-            f"{'is a file' if path.exists() else 'does not exist'}."
-        )
     try:
+        if not path.is_dir():
+            raise UsageError(
+                f"A run must be a folder that tfasr train wrote. Received: {path}, which "
+                f"{'is a file' if path.exists() else 'does not exist'}."
+            )
         events = read_events(path)
         if not events:
             raise ValueError(
@@ -76,7 +76,11 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         ) from error
     except UsageError:
         raise
-    except (OSError, ValueError) as error:
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(explained(error)[0]) from error
+    except ValueError as error:
         said = str(error)
         where = "" if str(path) in said else f"{path / EVENTS_FILE}: "
         raise UsageError(f"{where}{said}") from error

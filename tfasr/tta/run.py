@@ -1,6 +1,5 @@
 """A finished or growing run: its folder, read."""
 
-import csv
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfasr.checked_files import read_object
+from tfasr.checked_files import read_object, read_text
 from tfasr.display.notebook import dataframe, html_table
 from tfasr.errors import UsageError
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
@@ -31,6 +30,8 @@ _STEP_FIELDS = (
 
 
 _REMEDY = "Delete the file to report without the machine's facts."
+_REMEDY_CONFIG = "Bring the file back, or delete it to report without the configuration."
+_REMEDY_SAMPLES = "Delete the file to report without its samples."
 
 
 @dataclass(frozen=True)
@@ -175,12 +176,12 @@ class Run:
     @property
     def config(self) -> str | None:
         """The configuration as given, gin's text; None where it was not saved."""
-        return _text(self.path / GIN_GIVEN_FILE)
+        return _text(self.path / GIN_GIVEN_FILE, _REMEDY_CONFIG)
 
     @property
     def operative_config(self) -> str | None:
         """The configuration as used, gin's text; None where it was not saved."""
-        return _text(self.path / GIN_OPERATIVE_FILE)
+        return _text(self.path / GIN_OPERATIVE_FILE, _REMEDY_CONFIG)
 
     @property
     def system(self) -> dict[str, Any]:
@@ -206,10 +207,10 @@ class Run:
         Returns:
             Float arrays by column, ``time_ms`` among them; NaN where the file has no number.
         """
-        text = _text(self.path / f"{device}.csv")
-        if text is None:
+        text = _text(self.path / f"{device}.csv", _REMEDY_SAMPLES)
+        if text is None or not text.strip():
             return {}
-        names, *rows = csv.reader(text.splitlines()) if text.strip() else [[]]
+        names, *rows = (line.split(",") for line in text.splitlines())
         complete = [row for row in rows if len(row) == len(names)]
         columns = zip(*complete, strict=True) if complete else ((),) * len(names)
         return {
@@ -282,8 +283,8 @@ class Run:
         return html_table(["", ""], [[name, text] for name, text in about.items()], self.name)
 
 
-def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+def _text(path: Path, remedy: str) -> str | None:
+    return read_text(path, remedy) if path.is_file() else None
 
 
 def _float(cell: str) -> float:

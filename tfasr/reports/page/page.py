@@ -11,6 +11,7 @@ from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
 from tfasr.display.chart import Chart
 from tfasr.display.table import Table
+from tfasr.durable import write_whole
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.page.parts import (
     content_policy,
@@ -52,7 +53,7 @@ def write_page(
     charts, left_out = report_charts(report, results)
     drawn = pictures(charts, folder)
     page = _page(report, results, charts, drawn, left_out, shown, appendix)
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    write_whole(folder / "report.html", page)
 
 
 def _page(

@@ -1,8 +1,9 @@
 """Logs that other benchmarks publish, read as runs, and our runs written as theirs."""
 
+import csv
 from pathlib import Path
 
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, explained
 from tfasr.run_files import EVENTS_FILE
 from tfasr.tta.load import load_run
 from tfasr.tta.published import algoperf, dawnbench, mlperf
@@ -42,20 +43,38 @@ def load_log(path: str | Path, name: str | None = None) -> Run:
         UsageError: if it is neither, or broken.
     """
     path = Path(path)
-    if path.is_file():
-        for reader in READERS.values():
+    return _load_file(path, name) if path.is_file() else load_run(path, name)
+
+
+def _load_file(path: Path, name: str | None) -> Run:
+    kind = f"one of {sorted(READERS)}"
+    try:
+        for own, reader in READERS.items():
             if reader.recognises(path):
-                return reader.read(path, name)
+                kind = f"as {own} writes it"
+                run = reader.read(path, name)
+                _ = run.timeline.clock_us  # an event without a usable time makes itself known here
+                return run
+    except UsageError:
+        raise
+    except OSError as error:
+        raise UsageError(explained(error)[0]) from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, csv.Error,
+            RecursionError) as error:  # fmt: skip
         raise UsageError(
-            f"A log must be one of {sorted(READERS)}. Received: {path}, which is none of them."
-        )
-    return load_run(path, name)
+            f"A log must be {kind}. {path} is not, or is damaged: {error!r}. Leave it out, or "
+            "fetch it again."
+        ) from error
+    raise UsageError(f"A log must be {kind}. Received: {path}, which is none of them.")
 
 
 def _is_run(path: Path) -> bool:
-    if path.is_dir():
-        return (path / EVENTS_FILE).is_file()
-    return any(reader.recognises(path) for reader in READERS.values())
+    try:
+        if path.is_dir():
+            return (path / EVENTS_FILE).is_file()
+        return any(reader.recognises(path) for reader in READERS.values())
+    except OSError:
+        return True  # reading it will say what is wrong, and whose it is
 
 
 def _natural(path: Path) -> tuple[int, str]:
