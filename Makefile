@@ -55,6 +55,8 @@ $(VENV)/docs.installed: $(VENV)/dev.installed
 include tfasr/decoding/_word_beam/sanitize.mk
 # recurrent-sanitize: the recurrent layers' compiled steps likewise.
 include tfasr/layers/_recurrent/sanitize.mk
+# mutants, fuzz, soak: do the tests notice, do damaged files end in a traceback, does a run grow?
+include campaigns/notice.mk
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo

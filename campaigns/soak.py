@@ -1,0 +1,181 @@
+"""Does a long training grow? The demo's model for 500 epochs on little speech.
+
+    python campaigns/soak.py [--epochs 500] [--utterances 16] [--folder DIR] [--format json]
+
+Resident memory is that of the training process, seen from outside five times a second: its mean
+over the epochs 20 to 29 beside that over the last ten. The ledger is measured at each quarter of
+the run, and a report is made of the ledger up to there: what both cost has to grow with the epochs,
+and no faster. Exits with 1 where the memory grew by more than 3 %, or a cost by more than linearly.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+from tfasr.report.write import report
+from tfasr.run_files import EVENTS_FILE
+
+MOST_GROWTH = 0.03
+MOST_CURVATURE = 0.25
+WARM_EPOCHS, MEAN_EPOCHS = 20, 10
+_REPORTS = 5
+_EVERY_S = 0.2
+
+
+def main() -> None:
+    """Trains, measures and prints."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--epochs", type=int, default=500)
+    parser.add_argument("--utterances", type=int, default=16, help="of training; batches of 8")
+    parser.add_argument("--folder", type=Path, help="where all goes; default: a temporary one")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    arguments = parser.parse_args()
+    if arguments.epochs < 2 * (WARM_EPOCHS + MEAN_EPOCHS):
+        parser.error(f"--epochs must be {2 * (WARM_EPOCHS + MEAN_EPOCHS)} or more.")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        found = soak(folder, arguments.epochs, arguments.utterances)
+    print(json.dumps(found, indent=2) if arguments.format == "json" else in_words(found))
+    sys.exit(0 if found["passed"] else 1)
+
+
+def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
+    """Returns what a training of so many epochs took, and how it grew."""
+    make_synthetic_corpus(
+        folder / "corpus", num_train=utterances, num_validation=8, num_test=1, num_voices=12
+    )
+    prepare = ("--corpus", "synthetic", "--corpus_dir", folder / "corpus")
+    subprocess.run(tfasr("prepare", *prepare, "--shard_dir", folder / "shards"), check=True)
+    run_dir = folder / "run"
+    bindings = (f"TrainingConfig.epochs = {epochs}", "TrainingConfig.stop_at_targets = False")
+    words = ["train", "--gin_file", "demo.gin", "--shard_dir", folder / "shards"]
+    words += ["--run_dir", run_dir, "--no_memory_probe"]
+    for binding in bindings:
+        words += ["--gin_binding", binding]
+    began = time.monotonic()
+    resident = watched(tfasr(*words), run_dir, folder / "training.log")
+    wall_s = time.monotonic() - began
+    lines = (run_dir / EVENTS_FILE).read_bytes().splitlines(keepends=True)
+    quarters = [round(epochs * part / 4) for part in (1, 2, 3, 4)]
+    sizes, costs = zip(*(cost_until(lines, last, folder) for last in quarters), strict=True)
+    early = mean_of(resident, WARM_EPOCHS, WARM_EPOCHS + MEAN_EPOCHS)
+    late = mean_of(resident, epochs - MEAN_EPOCHS, epochs)
+    found = {
+        "epochs": epochs,
+        "utterances": utterances,
+        "wall_s": wall_s,
+        "load": os.getloadavg()[0],
+        "resident_mb": {"early": early / 1e6, "late": late / 1e6, "growth": late / early - 1},
+        "ledger_bytes": dict(zip(quarters, sizes, strict=True)),
+        "report_cpu_s": dict(zip(quarters, costs, strict=True)),
+        "curvature": {"ledger": curvature(sizes), "report": curvature(costs)},
+    }
+    grew = late / early - 1 > MOST_GROWTH
+    return {**found, "passed": not grew and max(found["curvature"].values()) <= MOST_CURVATURE}
+
+
+def tfasr(*words: object) -> list[str]:
+    """Returns a command of the command line."""
+    return [sys.executable, "-m", "tfasr.cli", *map(str, words)]
+
+
+def watched(command: list[str], run_dir: Path, log: Path) -> list[tuple[int, int]]:
+    """Returns the epoch that was trained and the process's resident bytes, again and again."""
+    seen: list[tuple[int, int]] = []
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    watcher, ledger = psutil.Process(process.pid), LedgerEnd(run_dir / EVENTS_FILE)
+    while process.poll() is None:
+        try:
+            seen.append((ledger.epochs_begun(), watcher.memory_info().rss))
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(_EVERY_S)
+    if process.wait():
+        raise SystemExit(f"The training must end well. Its output: {log.read_text()[-2000:]}")
+    return seen
+
+
+class LedgerEnd:
+    """Counts the epochs that a growing ledger tells of, reading only what is new."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._read = 0
+        self._epochs = 0
+
+    def epochs_begun(self) -> int:
+        """Returns how many epochs have begun."""
+        if self._path.is_file():
+            with self._path.open("rb") as file:
+                file.seek(self._read)
+                new = file.read()
+            whole = new.rfind(b"\n") + 1
+            self._read += whole
+            self._epochs += new[:whole].count(b'"epoch_start"')
+        return self._epochs
+
+
+def mean_of(resident: list[tuple[int, int]], first: int, end: int) -> float:
+    """Returns the mean resident bytes while the epochs ``first`` to ``end - 1`` were trained."""
+    return statistics.fmean(size for epoch, size in resident if first <= epoch < end)
+
+
+def cost_until(lines: list[bytes], epoch: int, folder: Path) -> tuple[int, float]:
+    """Returns the bytes of a ledger up to an epoch's end, and the CPU seconds of a report on it."""
+    ends = [number for number, line in enumerate(lines, 1) if b'"epoch_stop"' in line]
+    kept = lines[: ends[epoch - 1]]
+    cut = folder / f"until-{epoch}"
+    cut.mkdir(exist_ok=True)
+    (cut / EVENTS_FILE).write_bytes(b"".join(kept))
+    return sum(map(len, kept)), min(report_cpu_s(cut) for _ in range(_REPORTS))
+
+
+def report_cpu_s(run_dir: Path) -> float:
+    """Returns the CPU seconds of a report, without those of starting Python."""
+    began = time.process_time()
+    report([run_dir])
+    return time.process_time() - began
+
+
+def curvature(costs: tuple[float, ...]) -> float:
+    """Returns by how much more the last two quarters added than the two before; 0 is linear.
+
+    What does not depend on the epochs cancels.
+    """
+    first, second, _, last = costs
+    before = 2 * (second - first)
+    return (last - second) / before - 1 if before > 0 else 0.0
+
+
+def in_words(found: dict[str, Any]) -> str:
+    """Returns the figures as text."""
+    memory, bent = found["resident_mb"], found["curvature"]
+    lines = [
+        f"{found['epochs']} epochs of {found['utterances']} utterances in {found['wall_s']:.0f} s; "
+        f"load {found['load']:.1f}",
+        f"resident: {memory['early']:.1f} MB in epochs {WARM_EPOCHS} to "
+        f"{WARM_EPOCHS + MEAN_EPOCHS - 1}, {memory['late']:.1f} MB in the last {MEAN_EPOCHS}: "
+        f"{100 * memory['growth']:+.2f} % (at most {100 * MOST_GROWTH:.0f} %)",
+    ]
+    for name, unit, scale in (("ledger_bytes", "kB", 1e-3), ("report_cpu_s", "CPU s", 1)):
+        shown = ", ".join(f"{scale * cost:.3g} at {at}" for at, cost in found[name].items())
+        lines.append(f"{name.split('_')[0]}, {unit}: {shown}")
+    lines.append(
+        f"beyond linear: ledger {100 * bent['ledger']:+.1f} %, report {100 * bent['report']:+.1f} %"
+    )
+    return "\n".join([*lines, "passed" if found["passed"] else "FAILED"])
+
+
+if __name__ == "__main__":
+    main()
