@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
-from tfasr.report.write import report
+from tfasr.reports.write import report
 from tfasr.run_files import EVENTS_FILE
 
 MOST_GROWTH = 0.03

@@ -27,8 +27,8 @@ _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Replaces a file's content, text as UTF-8.
 
-    What has no place in UTF-8, such as the bytes of a file's name that is none, is written as an
-    escape, ``\\udcff``.
+    What has no place in UTF-8, such as the bytes of a file's name that is none, is written as
+    Python's escape.
 
     Raises:
         OSError: if it cannot be written; the file is then as it was before.
