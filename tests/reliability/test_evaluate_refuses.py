@@ -178,9 +178,11 @@ def test_a_checkpoint_that_is_a_sound_file(refused, run_dir):
     refused("evaluate", *words, keeps=run_dir, names=(str(sound), "checkpoint"))
 
 
-def test_hypotheses_into_a_folder(refused, run_dir):
-    words = ("--run_dir", run_dir, "--split", "validation", "--hypotheses", run_dir)
-    refused("evaluate", *words, keeps=run_dir, names=(str(run_dir), "folder"))
+@pytest.mark.parametrize("place", [".", "no_such_folder/hypotheses.jsonl"])
+def test_hypotheses_where_no_file_can_be_are_refused_before_the_work(refused, run_dir, place):
+    path = run_dir / place
+    words = ("--run_dir", run_dir, "--split", "validation", "--hypotheses", path)
+    refused("evaluate", *words, keeps=run_dir, names=(str(path), "folder"))
 
 
 def test_weights_that_are_no_numbers_are_scored_with_a_word(tfasr, run_dir):

@@ -102,6 +102,7 @@ def test_a_start_that_fails_leaves_no_claim(refused, shards, tmp_path):
         ("AcousticModelConfig.lstm_units = 10000000", ("weights must fit", "GiB")),
         ("Adam.learning_rate = -1.0", ("learning rate", "Received: -1.0")),
         ("Adam.learning_rate = 1e999", ("learning rate", "inf")),
+        ("TrainingConfig.seed = 100000000000000000000", ("TrainingConfig.seed",)),
     ],
 )
 def test_what_cannot_be_trained_is_refused_by_a_dry_run(refused, shards, tmp_path, binding, names):

@@ -169,12 +169,18 @@ def odd_history(path):
     np.savez(path, state=np.asarray(json.dumps({"history": {}})))
 
 
+def empty_archive(path):
+    with zipfile.ZipFile(path, "w"):
+        pass
+
+
 def empty(path):
     path.write_bytes(b"")
 
 
 @pytest.mark.parametrize(
-    "spoil", [cut, flipped, without_state, foreign_state, odd_state, odd_history, empty]
+    "spoil",
+    [cut, flipped, without_state, foreign_state, odd_state, odd_history, empty, empty_archive],
 )
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(model, tmp_path, spoil, caplog):
     first, second = saved(tmp_path, model, 1, 2)
@@ -249,8 +255,7 @@ def test_what_is_no_archive_is_refused_by_name(tmp_path):
     np.save(tmp_path / "c.npy", np.zeros(3))
     with pytest.raises(UsageError, match=r"c\.npy is none"):
         read_state(tmp_path / "c.npy")
-    with zipfile.ZipFile(tmp_path / "d.npz", "w"):
-        pass
+    empty_archive(tmp_path / "d.npz")
     with pytest.raises(UsageError, match="no training state"):
         read_state(tmp_path / "d.npz")
 

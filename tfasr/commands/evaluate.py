@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
+from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
     from tfasr.training.evaluation import EvaluationResult
@@ -49,15 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
-    from tfasr.errors import UsageError
-
     for name in ("run_dir", "split"):  # what is named twice is scored once
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
     one = len(arguments.run_dir) == len(arguments.split) == 1
-    if arguments.hypotheses and Path(arguments.hypotheses).is_dir():
-        raise UsageError(
-            f"--hypotheses must be a file. Received: {arguments.hypotheses}, a folder."
-        )
+    if arguments.hypotheses:
+        _check_file(Path(arguments.hypotheses))
     if arguments.hypotheses and not one:
         raise UsageError(
             "--hypotheses must be of one run and one split. Received: "
@@ -71,6 +68,17 @@ def run(arguments: argparse.Namespace) -> None:
     if one and arguments.format in ("table", "markdown", "json"):
         return
     print(_collated(rows, arguments.format), end="")
+
+
+def _check_file(path: Path) -> None:
+    """Refuses, before minutes of work, a file that cannot be written afterwards."""
+    if path.is_dir():
+        raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, or "
+            "choose another one."
+        )
 
 
 def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:

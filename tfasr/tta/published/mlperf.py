@@ -5,6 +5,7 @@ Source: github.com/mlcommons/logging, mllog.
 
 import json
 from pathlib import Path
+from typing import Any
 
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
@@ -50,9 +51,9 @@ def read(path: Path, name: str | None = None) -> Run:
             continue
         try:
             event = json.loads(text)
-            event["key"], event["time_ms"] + 0
+            _check(event)
             events.append(event)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number < len(lines):
                 raise UsageError(
                     f"Every {PREFIX} line of {path} must be an event. Line {number} is not: "
@@ -69,6 +70,16 @@ def read(path: Path, name: str | None = None) -> Run:
         raise UsageError(f"A log must hold {PREFIX} events. {path} holds none that is whole.")
     events.sort(key=lambda event: event["time_ms"])
     return Run(path, name or path.stem, _with_parts(events), cut=cut)
+
+
+def _check(event: Any) -> None:
+    """Raises a KeyError or TypeError if an event lacks what a run is made of."""
+    event["time_ms"] + 0
+    about = event.get("metadata") or {}
+    if not isinstance(event["key"], str) or not isinstance(about, dict):
+        raise TypeError("its key must be text, its metadata an object")
+    if not isinstance(about.get("epoch_num"), int | float | None):
+        raise TypeError("its epoch_num must be a number")
 
 
 def _with_parts(events: list[Event]) -> list[Event]:
