@@ -69,7 +69,11 @@ def check_audio_reader(name: str) -> None:
 def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
     """Returns float32 ``(samples, channels)`` and their rate."""
     with opened_audio(path) as file:
-        samples = file.read(dtype="float32", always_2d=True)
+        try:
+            samples = file.read(dtype="float32", always_2d=True)
+        except (MemoryError, ValueError) as error:  # a header may state any number of samples
+            stated = f"{file.frames} samples of {file.channels} channels"
+            raise unreadable(path, f"its header states {stated}: {error}") from error
         # libsndfile ends early without an error in some truncated FLAC and MP3 files.
         if len(samples) != file.frames:
             raise unreadable(

@@ -19,7 +19,7 @@ WORD_BEAM_MODE_threads := -O1 -fsanitize=thread
 # Random problems under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer.
 decoder-sanitize: build/word_beam_fuzz_memory build/word_beam_fuzz_threads
 	build/word_beam_fuzz_memory $(FUZZ_RUNS)
-	build/word_beam_fuzz_threads 500
+	build/word_beam_fuzz_threads $(FUZZ_RUNS)
 
 # Ten times as many problems at full speed, then the binding with arbitrary input.
 decoder-fuzz: build/word_beam_fuzz_plain $(VENV)/dev.installed

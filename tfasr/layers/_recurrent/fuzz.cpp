@@ -115,8 +115,9 @@ void solve_rounded(const Steps& steps, const Drawn& d, int threads) {
 int main(int count, char** arguments) {
   using namespace recurrent;
   const int problems = count > 1 ? std::atoi(arguments[1]) : 100;
-  Random random(1);
-  for (int problem = 0; problem < problems; ++problem) {
+  const int first = count > 2 ? std::atoi(arguments[2]) : 0;
+  for (int problem = first; problem < first + problems; ++problem) {
+    Random random(static_cast<Random::result_type>(problem));
     const Drawn drawn = draw(random);
     const std::vector<float> expected = solve(k_portable, drawn, 1);
     for (const Steps* steps : kAll) {

@@ -2,6 +2,7 @@
 
 RECURRENT := tfasr/layers/_recurrent
 RECURRENT_CORE := $(filter-out $(RECURRENT)/binding.cpp,$(wildcard $(RECURRENT)/*.cpp))
+FUZZ_RUNS ?= 20000
 RECURRENT_FLAGS := -std=c++17 -g -O1 -pthread -Wall -Wextra -Wpedantic -Werror
 
 build/recurrent_fuzz_%: $(RECURRENT_CORE) $(wildcard $(RECURRENT)/*.hpp) $(wildcard $(RECURRENT)/*.inc)
@@ -16,5 +17,5 @@ RECURRENT_MODE_threads := -fsanitize=thread
 
 # Random problems under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer.
 recurrent-sanitize: build/recurrent_fuzz_memory build/recurrent_fuzz_threads
-	build/recurrent_fuzz_memory 500
-	build/recurrent_fuzz_threads 200
+	build/recurrent_fuzz_memory $(FUZZ_RUNS)
+	build/recurrent_fuzz_threads $(FUZZ_RUNS)
