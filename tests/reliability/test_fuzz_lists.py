@@ -68,15 +68,12 @@ def test_a_json_manifest_of_any_values(corpus, lines):
 @pytest.fixture(scope="module")
 def sounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sounds")
-    return {
-        (form, kind): folder / f"{form}-{kind}.{form.lower()}"
-        for form, kind in FORMATS
-        if soundfile.check_format(form, kind)
-        and soundfile.write(
-            folder / f"{form}-{kind}.{form.lower()}", noise(0.1), 16000, kind, format=form
-        )
-        is None
-    }
+    written = {}
+    for form, kind in FORMATS:
+        if soundfile.check_format(form, kind):
+            written[form, kind] = folder / f"{form}-{kind}.{form.lower()}"
+            soundfile.write(written[form, kind], noise(0.1), 16000, kind, format=form)
+    return written
 
 
 @bounded(40)
