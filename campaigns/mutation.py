@@ -63,14 +63,17 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what a module's path must contain")
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "mutation")
     parser.add_argument("--again", action="store_true", help="put survivors to the tests anew")
+    parser.add_argument("--seconds", type=float, default=1e9, help="go on another time after them")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
     arguments = parser.parse_args()
     if arguments.fresh and arguments.work.exists():
         shutil.rmtree(arguments.work)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
     tree = copy_of_project(arguments.work / "tree")
     prepare_process(tree)
     chosen = sample(arguments.count, arguments.seed, arguments.only)
     results = Results(arguments.work / "results.jsonl", again=arguments.again)
+    ends = time.monotonic() + arguments.seconds
     for room in ROOMS:
         waiting = [one for one in chosen if one[0] == room and not results.known(one[1])]
         if not waiting:
@@ -79,6 +82,8 @@ def main() -> None:
             __import__(name)
         tests = watched(room, tree, arguments.work)
         for _, mutant in waiting:
+            if time.monotonic() > ends:
+                raise SystemExit("More are waiting: run the same again.")
             fate, seconds, ran = fate_of(mutant, tests, tree, arguments.work)
             results.add(mutant, fate, seconds, ran)
             say(f"{fate:9} {seconds:5.1f} s {ran:4} tests  {shown(mutant)}")
@@ -293,16 +298,17 @@ def forked(work_of: Callable[[], int], work: Path, limit_s: float) -> tuple[int 
             status = work_of()
         finally:
             os._exit(status)
-    ends = time.monotonic() + limit_s
-    while time.monotonic() < ends:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            _end_group(child)
-            return os.waitstatus_to_exitcode(status), log.read_text(errors="replace")
-        time.sleep(0.01)
-    _end_group(child)
-    os.waitpid(child, 0)
-    return None, log.read_text(errors="replace")
+    ends, ended = time.monotonic() + limit_s, None
+    try:
+        while ended is None and time.monotonic() < ends:
+            done, status = os.waitpid(child, os.WNOHANG)
+            ended = os.waitstatus_to_exitcode(status) if done else None
+            time.sleep(0.01)
+    finally:
+        _end_group(child)
+        if ended is None:
+            os.waitpid(child, 0)
+    return ended, log.read_text(errors="replace")
 
 
 def _end_group(leader: int) -> None:
