@@ -128,3 +128,12 @@ def test_a_broken_line_in_the_middle_is_named(tmp_path):
 def test_a_folder_without_a_ledger_is_no_run(tmp_path):
     with pytest.raises(FileNotFoundError, match="A run folder must hold events.jsonl"):
         read_events(tmp_path)
+
+
+def test_an_events_wall_clock_is_now(tmp_path):
+    ledger = Ledger(tmp_path)
+    before = time.time()
+    ledger.event("a")
+    after = time.time()
+    ledger.close()
+    assert 1000 * before - 1 <= read_events(tmp_path)[0]["time_ms"] <= 1000 * after

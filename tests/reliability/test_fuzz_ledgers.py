@@ -95,14 +95,14 @@ def forged(draw) -> bytes:
 
 @st.composite
 def bad_runs(draw) -> dict[str, bytes]:
-    """A run's files, of which one or two are not as they were written."""
-    files = dict(FILES)
+    """One or two of a run's files that are not as they were written."""
+    files = {}
     for _ in range(draw(st.integers(1, 2))):
         name = draw(st.sampled_from(["forged", "events.jsonl", *sorted(FILES)]))
         if name == "forged":
             files["events.jsonl"] = draw(forged())
         else:
-            files[name] = draw(damaged(files[name]))
+            files[name] = draw(damaged(FILES[name]))
     return files
 
 
@@ -118,7 +118,7 @@ def put(folder, files):
     bad = folder / "bad"
     shutil.rmtree(bad, ignore_errors=True)
     bad.mkdir()
-    for name, content in files.items():
+    for name, content in (FILES | files).items():
         (bad / name).write_bytes(content)
     return bad
 

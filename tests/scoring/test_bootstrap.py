@@ -117,3 +117,16 @@ def test_systems_change_places():
 def test_equal_systems_are_each_better_half_of_the_time():
     found = difference_interval([1, 2, 0], [1, 2, 0], [4, 4, 4])
     assert (found.interval, found.probability_of_improvement) == ((0, 0), 0.5)
+
+
+def test_two_utterances_are_enough_and_the_seed_is_zero_unless_said():
+    assert rate_interval([0, 1], [1, 1]) == rate_interval([0, 1], [1, 1], seed=0) == (0, 1)
+    assert difference_interval([0, 1], [1, 1], [1, 1]).interval == (0, 1)
+    assert rate_interval([3, 0, 1, 2], [5, 6, 4, 9]) == rate_interval(
+        [3, 0, 1, 2], [5, 6, 4, 9], seed=0
+    )
+
+
+def test_a_resample_with_one_word_has_its_own_rate():
+    # Drawn twice the first has 2 errors in 2 words; both together have 2 in 1; the second none.
+    assert rate_interval([1, 1], [1, 0]) == (1, 2)

@@ -1,5 +1,6 @@
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -153,3 +154,10 @@ def test_probabilities_as_people_read_them():
     assert [probability_text(p) for p in (0.0002, 0.0312, 0.2, 1.0)] == [
         "< 0.001", "0.031", "0.20", "1.00",
     ]  # fmt: skip
+
+
+def test_a_probability_at_the_level_shows_nothing():
+    found = replace(compare_pairs(heard([1] * 12), heard([0] * 12)), permutation_p=0.05)
+    assert found.significant is False
+    assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
+    assert replace(found, permutation_p=0.0499).significant is True

@@ -27,7 +27,9 @@ STATE = TrainingState(step=7, epoch=2, step_in_epoch=3, epoch_trained=True, hist
 
 
 def small_model(units=2):
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(units)])
+    # Named: the names of an optimizer's variables hold what a process counts else.
+    layer = keras.layers.Dense(units, name="dense")
+    model = keras.Sequential([keras.layers.Input((3,)), layer], name="small")
     model.compile(optimizer=keras.optimizers.SGD(0.1, momentum=0.9), loss="mse")
     model.optimizer.build(model.trainable_variables)
     return model

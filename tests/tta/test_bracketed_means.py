@@ -86,3 +86,24 @@ def test_groups_are_computed_at_once_as_one_by_one():
     for index in range(4):
         alone = bracketed_mean(low[index], low[index] + 1)
         assert (together.bound[index], together.error[index]) == (alone.bound, alone.error)
+
+
+def test_the_p_value_by_hand():
+    from scipy.stats import t
+
+    # Shift 4; within (1, 2], (2, 3], (3, 4] a bound of half exp(-2 pi^2), which is nothing.
+    low = np.array([1.0, 2.0, 3.0])
+    found = mean_difference(bracketed_mean(low, low + 1), bracketed_mean(low + 4, low + 5))
+    assert found.p_value == pytest.approx(2 * t.sf(4 / math.sqrt(2 / 3), 4), rel=1e-6)
+    # Within one bracket each the bounds are half of it: of a shift of 3 there are sqrt(9 - 1).
+    same = np.array([1.0, 1.0, 1.0])
+    found = mean_difference(bracketed_mean(same, same + 1), bracketed_mean(same + 3, same + 4))
+    error = math.sqrt(2 / 48 / 3)
+    assert found.p_value == pytest.approx(2 * t.sf(math.sqrt(8) / error, 4), rel=1e-6)
+
+
+def test_where_nothing_differs_p_is_one():
+    exact = bracketed_mean([5.0, 5.0], [5.0, 5.0])
+    assert mean_difference(exact, exact).p_value == 1
+    wide = bracketed_mean([5.0, 5.0], [6.0, 6.0])
+    assert mean_difference(wide, wide).p_value == 1

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -182,3 +183,51 @@ def test_what_came_before_the_model_was_created_is_no_part_of_the_time():
     parts = parts_until(ledger.events, until_s)
     assert parts.seconds["startup"] == pytest.approx(2)
     assert parts.total_s == pytest.approx(until_s) == pytest.approx(14)
+
+
+def test_without_a_steady_step_all_steps_do_with_what_they_compiled():
+    ledger = LedgerBuilder().begin(init_s=1).step(0.25, compile_s=0.5).step(0.125, wait_s=0.125)
+    parts = parts_until(ledger.events, elapsed_s(ledger.events)[-1])
+    # 8 utterances in 0.875 s, which leaves the waiting and the initialisation.
+    assert parts.utterances_per_s == pytest.approx(8 / 0.875)
+    assert parts.seconds["training"] == pytest.approx(0.875)
+    assert parts.seconds["startup"] == pytest.approx(1)
+    assert parts.total_s == pytest.approx(2)
+
+
+def test_epochs_and_evaluations_are_counted_until_the_target_and_without_lost_ones():
+    ledger = LedgerBuilder().begin().epoch(1, 0.5, forward_s=1).checkpoint()
+    ledger.epoch(2, 0.4, forward_s=1).resume(down_s=5, from_step=2)
+    ledger.epoch(2, 0.4, forward_s=1)
+    until_s = elapsed_s(ledger.events)[-1]
+    ledger.epoch(3, 0.1, forward_s=1)
+    parts = parts_until(ledger.events, until_s)
+    assert (parts.evaluations, parts.epochs, parts.utterances) == (2, 2, 16)
+    assert parts.number_of("evaluation") == 2
+
+
+def test_times_below_a_second_are_split_like_others():
+    def scaled(parts, factor):
+        seconds = {name: factor * value for name, value in parts.seconds.items()}
+        return dataclasses.replace(parts, seconds=seconds)
+
+    one, other = run_of(2, init_s=5, wait_s=0.1, forward_s=1), run_of(3, wait_s=0.2, forward_s=2)
+    large, small = pair(one, other), pair(scaled(one, 1e-3), scaled(other, 1e-3))
+    assert small.ratio == pytest.approx(large.ratio)
+    for name in FACTORS:
+        assert small.factors[name] == pytest.approx(large.factors[name])
+
+
+def test_a_part_that_only_the_first_has_is_a_finite_factor():
+    found = pair(run_of(2, init_s=40, wait_s=1), run_of(2))
+    assert product(found) == pytest.approx(found.ratio) == pytest.approx(1 / 3)
+    assert found.factors["startup"] < 1
+    assert found.factors["input_wait"] < 1
+
+
+def test_a_time_of_nothing_is_not_decomposed():
+    parts = run_of(2)
+    nothing = dataclasses.replace(parts, seconds=dict.fromkeys(parts.seconds, 0.0))
+    for groups in (([parts], [nothing]), ([nothing], [parts]), ([parts], [])):
+        with pytest.raises(ValueError, match="larger than 0"):
+            decompose(*groups)

@@ -188,3 +188,10 @@ def test_intervals_add_up_to_what_the_counter_rose_by(data):
     assert found.total_joules == pytest.approx(risen, abs=1e-3)
     assert found.total_unknown_s == pytest.approx(0, abs=1e-9)
     assert set(found.joules) == set(INTERVALS)
+
+
+def test_a_counter_that_stands_still_used_nothing_and_small_uses_count_once():
+    samples = [sample(at, 7.0 + 0.25 * (at > 5), limit=100) for at in range(11)]
+    found = use(run_of_ten_seconds(), samples)
+    assert found.total_joules == pytest.approx(0.25)
+    assert found.total_unknown_s == 0

@@ -157,3 +157,64 @@ def test_our_runs_keep_their_times_in_the_others_formats(run, tmp_path):
     assert set(json.loads(first.removeprefix(":::MLLOG "))) == {
         "namespace", "time_ms", "event_type", "key", "value", "metadata",
     }  # fmt: skip
+
+
+def test_their_tables_are_steps_from_one_on(tmp_path):
+    path = tmp_path / "net.tsv"
+    path.write_text("epoch\thours\ttop1Accuracy\twordAccuracy\n0\t0.5\t50.0\t25\n1\t1.0\t80\t75\n")
+    run = load_log(path)
+    assert run.loss_curve().steps.tolist() == [1, 2]
+    assert (run.wall_s, run.intervals["train"]) == (3600, 3600)
+    assert [point.value for point in run.accuracy_curve("wer")] == [0.75, 0.25]
+    assert [point.value for point in run.accuracy_curve("top1_error")] == pytest.approx([0.5, 0.2])
+
+
+def test_a_run_without_characters_has_none_of_them_right_in_an_entry(tmp_path):
+    ledger = LedgerBuilder().begin()
+    for epoch, wer in ((1, 0.5), (2, 0.25)):
+        ledger.event("epoch_start", epoch_num=epoch).step().event("eval_start", epoch_num=epoch)
+        ledger.event("tracked_stats", {"wer": wer}, epoch_num=epoch)
+        ledger.event("eval_stop", epoch_num=epoch).event("epoch_stop", epoch_num=epoch)
+    run = load_log(ledger.end().write(tmp_path / "run"))
+    dawnbench.write(run, tmp_path / "entry.tsv")
+    rows = [line.split("\t") for line in (tmp_path / "entry.tsv").read_text().splitlines()]
+    assert [row[2:] for row in rows] == [
+        ["wordAccuracy", "characterAccuracy"], ["50.0", "0.0"], ["75.0", "0.0"],
+    ]  # fmt: skip
+
+
+def test_mlperfs_lines_say_where_they_come_from(run, tmp_path):
+    mlperf.write(run, tmp_path / "result_0.txt")
+    text = (tmp_path / "result_0.txt").read_text()
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
+    began = next(line for line in lines if line["key"] == "run_start")
+    place = [event["key"] for event in run.events].index("run_start") + 1
+    assert began["metadata"] == {"file": "events.jsonl", "lineno": place}
+    header = {line["key"]: line["value"] for line in lines}
+    assert header["gradient_accumulation_steps"] == 1
+    accumulating = LedgerBuilder().begin().event("gradient_accumulation_steps", 4).epoch(1, 0.5)
+    mlperf.write(load_log(accumulating.end().write(tmp_path / "acc")), tmp_path / "result_1.txt")
+    found = (tmp_path / "result_1.txt").read_text()
+    assert found.count('"gradient_accumulation_steps"') == 1
+    assert '"gradient_accumulation_steps", "value": 4' in found
+
+
+def test_an_epoch_of_a_log_has_the_samples_that_it_states(tmp_path):
+    lines = ['{"key": "seed", "time_ms": 1, "value": 99}']
+    lines += ['{"key": "train_samples", "time_ms": 1, "value": 640}']
+    for epoch in (1, 2):
+        about = f'"metadata": {{"epoch_num": {epoch}}}'
+        lines += [f'{{"key": "epoch_start", "time_ms": {10_000 * epoch}, {about}}}']
+        lines += [f'{{"key": "epoch_stop", "time_ms": {10_000 * epoch + 8000}, {about}}}']
+    run = load_log(mllog(tmp_path, *lines))
+    assert run.throughput(0).utterances_per_s == 80
+    assert run.throughput(0).steps == 2
+
+
+@pytest.mark.parametrize(
+    "about", ['"metadata": []', '"metadata": {"epoch_num": []}', '"metadata": {"epoch_num": "1"}']
+)
+def test_events_of_another_shape_are_named(tmp_path, about):
+    good = '{"key": "run_start", "time_ms": 1}'
+    with pytest.raises(UsageError, match="Line 3 is not"):
+        load_log(mllog(tmp_path, good, f'{{"key": "run_start", "time_ms": 1, {about}}}', good))

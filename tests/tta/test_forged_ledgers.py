@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reports.conftest import ledger_of
+from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
 from tfasr.tta.load import load_run
@@ -97,3 +98,33 @@ def test_no_forged_ledger_ends_in_a_traceback(tmp_path_factory, data):
         assert report([folder], policy="paper")
     except UsageError as error:
         assert str(error)
+
+
+def test_a_wrong_kind_is_found_among_all_right_ones(tmp_path):
+    ledger = ledger_of([0.5, 0.1, 0.1])
+    ledger.events[1]["metadata"] = None
+    ledger.events[5]["metadata"] = ["session"]
+    with pytest.raises(UsageError, match="In line 6 .* metadata must be an object"):
+        load_run(ledger.write(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("global_batch_size", 16.0, "a whole number"),
+        ("num_replicas", True, "a whole number"),
+        ("opt_name", 3, "text"),
+        ("targets", [["cer", True]], "pairs of a metric and a number"),
+        ("targets", [["cer", 1e400]], "pairs of a metric and a number"),
+        ("targets", [[1, 0.1]], "pairs of a metric and a number"),
+        ("targets", [["cer", 0.1, 0.2]], "pairs of a metric and a number"),
+    ],
+)
+def test_facts_are_of_their_kind_or_absent(tmp_path, key, value, kind):
+    def run_with(fact):
+        ledger = LedgerBuilder().begin().event(key, fact).epoch(1, 0.5).end()
+        return ledger.write(tmp_path)
+
+    assert load_run(run_with(None)).fact(key) is None
+    with pytest.raises(UsageError, match=f"value of {key} must be .*{kind}"):
+        load_run(run_with(value))

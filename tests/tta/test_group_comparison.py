@@ -168,3 +168,27 @@ def test_a_comparison_turned_round_is_its_inverse(first, second):
         assert there.interval == pytest.approx((1 / back.interval[1], 1 / back.interval[0]))
     turned = {"first": "second", "second": "first", None: None}
     assert turned[there.sooner] == back.sooner
+
+
+def test_times_below_a_second_are_compared_like_others():
+    seen = [*hits(0.20, 0.21, 0.22, 0.23), *never(0.30)]
+    found = compare_groups(hits(0.10, 0.11, 0.12, 0.13, 0.14), seen)
+    assert found.ratio == pytest.approx(14 / 12)
+
+
+def test_a_group_and_itself_do_not_differ():
+    group = hits(10, 12, 14, interpolated=0.95)
+    found = compare_groups(group, group)
+    assert (found.ratio, found.ratio_of_middles, found.p_value) == (1, 1, 1)
+    assert (found.sooner, found.later, found.reading_bias) == (None, None, 1)
+    assert found.interval[0] == pytest.approx(1 / found.interval[1])
+    assert found.interpolated_ratio == 1
+
+
+def test_two_runs_each_have_no_interval_of_interpolated_times():
+    found = compare_groups(hits(10, 11, interpolated=0.95), hits(20, 22, interpolated=0.95))
+    assert found.interpolated_ratio == pytest.approx(2)
+    assert found.interpolated_interval is None
+    alike = [hits(time, time, time, interpolated=0.95) for time in (10, 20)]
+    assert compare_groups(*alike).interpolated_interval is None
+    assert compare_groups(*alike).interpolated_ratio == pytest.approx(2)

@@ -98,3 +98,18 @@ def test_what_is_no_run_is_refused(tmp_path):
 def test_a_run_without_steps_has_an_empty_loss_curve(tmp_path):
     curve = load_run(LedgerBuilder().begin().write(tmp_path)).loss_curve()
     assert curve.steps.size == curve.elapsed_s.size == curve.loss.size == 0
+
+
+def test_what_a_run_shows_of_itself(run_dir):
+    run = load_run(run_dir)
+    assert "tracked_stats" not in repr(run)
+    html = run._repr_html_()
+    assert "<td>6.0 s, 75.0 %</td>" in html
+    assert "<td>8 s, at epoch 3</td>" in html
+
+
+@pytest.mark.parametrize("content", [{"system": []}, {"system": {"packages": []}}, {"system": 1}])
+def test_facts_of_a_machine_are_objects(run_dir, content):
+    (run_dir / "run.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"run\.json must hold objects as system"):
+        _ = load_run(run_dir).system

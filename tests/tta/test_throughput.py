@@ -55,3 +55,12 @@ def test_a_target_has_the_throughput_of_the_steps_until_then():
     ledger = LedgerBuilder().begin().step(1).step(2).step(4)
     assert throughput(ledger.events, until_s=3.0, warmup_steps=1).utterances_per_s == 2
     assert throughput(ledger.events, until_s=7.0, warmup_steps=1).utterances_per_s == 8 / 6
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan"), -3, "4"])
+def test_a_step_that_says_nothing_usable_adds_nothing(nothing):
+    ledger = LedgerBuilder().begin().step(1).step(1).step(1)
+    ledger.events[-1]["value"] |= {"utterances": nothing, "audio_s": nothing}
+    found = throughput(ledger.events, warmup_steps=1)
+    assert (found.utterances_per_s, found.audio_s_per_s) == (4 / 2, 10 / 2)
+    assert found.mean_batch == 8 / 3

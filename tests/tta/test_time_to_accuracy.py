@@ -149,3 +149,24 @@ def test_it_stops_at_the_evaluation_at_which_the_report_says_it_arrived(values, 
     history = [{"cer": value} for value in values]
     stops = [n for n in range(len(values) + 1) if rule_met(history[:n], [("cer", target)], window)]
     assert arrived == (stops[0] if stops else None)
+
+
+def test_a_notebook_is_told_the_rule_and_the_time():
+    two = time_to_accuracy(run_of(0.5, 0.1, 0.1), 0.2, window=2)._repr_html_()
+    assert "by the median of 2" in two
+    assert "<td>median of 2</td>" in two
+    assert "8 s, at epoch 3" in two
+    first = time_to_accuracy(run_of(0.5, 0.1), 0.2, window=1)._repr_html_()
+    assert "by the first crossing" in first
+    never = time_to_accuracy(run_of(0.5, 0.4, 0.3), 0.2)._repr_html_()
+    assert "never" in never
+    assert "<td>median of 3</td>" not in never
+
+
+@pytest.mark.parametrize("value", [10**400, "0.01", [0.01], True])
+def test_what_is_no_rate_meets_no_target(value):
+    events = run_of(0.05, 0.05, 0.05)
+    for event in events:
+        if event["key"] == "tracked_stats":
+            event["value"]["cer"] = value
+    assert not time_to_accuracy(events, 0.1).reached

@@ -80,3 +80,55 @@ def test_an_event_without_a_usable_time_is_named(time):
     events[0] |= {"time_ms": 5, "metadata": {"mono_s": time}}
     with pytest.raises(ValueError, match="mono_s must be a finite number.*run_start"):
         elapsed_s(events)
+
+
+def test_one_event_and_none():
+    alone = Timeline(LedgerBuilder().event("run_start").events)
+    assert (alone.wall_s, alone.elapsed_s, alone.pieces) == (0.0, [0.0], [])
+    empty = Timeline([])
+    assert (empty.wall_s, empty.zero_us, empty.pieces, len(empty.steps)) == (0.0, 0, [], 0)
+    assert set(empty.interval_seconds().values()) == {0.0}
+
+
+def test_a_session_begins_where_the_events_say_another_one():
+    ledger = LedgerBuilder().event("run_start").wait(2).event("a")
+    ledger.session, ledger.mono_s = 1, 3.0
+    ledger.wall_s += 100
+    events = ledger.event("b").wait(4).event("c").events
+    assert Timeline(events).sessions == [range(0, 2), range(2, 4)]
+    # Nobody knows that the first process lived on: the second begins where that one ended.
+    assert Timeline(events).clock_us == [0, 2_000_000, 2_000_000, 6_000_000]
+
+
+@pytest.mark.parametrize(("age_s", "began_s"), [(1.5, 4.5), (60.0, 13.0)])
+def test_a_process_counts_from_its_creation_but_not_from_before_its_predecessors_end(
+    age_s, began_s
+):
+    ledger = LedgerBuilder().begin().step(2).resume(down_s=10, alive_s=1, from_step=None)
+    ledger.events[-4]["metadata"]["process_age_s"] = age_s
+    assert ledger.events[-4]["key"] == "session_start"
+    timeline = Timeline(ledger.events)
+    assert timeline.session_begins_us == [0, 3_000_000]
+    assert at(ledger.events, "session_start") == [0.0, began_s]
+
+
+def test_the_first_process_counts_from_its_creation():
+    ledger = LedgerBuilder().begin(init_s=1).step(2)
+    ledger.events[0]["metadata"]["process_age_s"] = 4.25
+    timeline = Timeline(ledger.end().events)
+    assert (timeline.wall_s, timeline.interval_seconds()["init"]) == (7.25, 5.25)
+
+
+@pytest.mark.parametrize("time_ms", [1.5e15, -1.5e15, 10**400])
+def test_a_time_beyond_all_use_is_refused(time_ms):
+    events = LedgerBuilder(with_mono=False).event("run_start").events
+    events[0]["time_ms"] = time_ms
+    with pytest.raises(ValueError, match="usual size"):
+        elapsed_s(events)
+
+
+def test_a_resumed_session_that_says_nothing_of_its_step_loses_nothing():
+    ledger = LedgerBuilder().begin(init_s=1).step(2).resume(down_s=5, from_step=None, init_s=1)
+    start = [event for event in ledger.events if event["key"] == "session_start"][1]
+    start["value"] = None
+    assert Timeline(ledger.end().events).lost == []

@@ -37,3 +37,11 @@ def test_any_interleaving_of_two_runs_is_noticed(takes):
     mixed = [left[take].pop(0) for take in takes if left[take]]
     mixed += left[0] + left[1]
     assert second_writer(mixed) is not None
+
+
+def test_what_shows_it_is_said_with_its_place():
+    begun = LedgerBuilder().begin().events
+    assert second_writer([*begun, *begun]).startswith(f"event {len(begun) + 1} begins session 0")
+    steps = LedgerBuilder().begin().step().step().events
+    found = second_writer([*steps[:-2], steps[-1], steps[-2]])
+    assert found == f"event {len(steps)} is step 1 and follows step 2"

@@ -8,6 +8,7 @@ from tfasr.tta.timeline import Timeline
 
 _INTEGERS = {int, type(None)}
 _METADATA = ("session", "epoch_num", "step")
+_LATEST_MS = 1e15
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
@@ -30,8 +31,11 @@ def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
 def _usual(timeline: Timeline) -> bool:
     """Whether all keys and metadata are of their kind: nearly every ledger, seen at a glance."""
     kinds = {type(event.get("metadata")) for event in timeline.events}
+    times = [event["time_ms"] for event in timeline.events]
     return (
         set(map(type, timeline.keys)) <= {str}
+        and set(map(type, times)) <= {int}
+        and max(map(abs, times), default=0) <= _LATEST_MS
         and kinds <= {dict, type(None)}
         and all(
             {type(about.get(name)) for about in timeline.metadata} <= _INTEGERS
@@ -44,6 +48,9 @@ def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
     for index, event in enumerate(timeline.events):
         if type(event["key"]) is not str:
             return index, f"an event's key must be text, not {_shown(event['key'])}"
+        if not _number(event["time_ms"]) or abs(event["time_ms"]) > _LATEST_MS:
+            shown = _shown(event["time_ms"])
+            return index, f"time_ms must be a finite number of usual size, not {shown}"
         about = event.get("metadata")
         if about is None:
             continue

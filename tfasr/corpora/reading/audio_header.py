@@ -39,12 +39,14 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
-    if not os.access(path, os.R_OK):
-        raise unreadable(path, "this user may not read it; change its permissions")
     try:
+        Path(path).open("rb").close()
         with soundfile.SoundFile(path) as file:
             _check_complete(path, file)
             yield file
+    except PermissionError as error:
+        cause = "this user may not read it; change its permissions"
+        raise unreadable(path, cause) from error
     # A TypeError is soundfile's answer to a name that ends in .raw.
     except (soundfile.SoundFileError, OSError, TypeError) as error:
         raise unreadable(path, getattr(error, "error_string", str(error))) from error
