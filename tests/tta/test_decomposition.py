@@ -200,7 +200,7 @@ def test_epochs_and_evaluations_are_counted_until_the_target_and_without_lost_on
     ledger.epoch(2, 0.4, forward_s=1).resume(down_s=5, from_step=2)
     ledger.epoch(2, 0.4, forward_s=1)
     until_s = elapsed_s(ledger.events)[-1]
-    ledger.epoch(3, 0.1, forward_s=1)
+    ledger.wait(0.5).epoch(3, 0.1, forward_s=1)
     parts = parts_until(ledger.events, until_s)
     assert (parts.evaluations, parts.epochs, parts.utterances) == (2, 2, 16)
     assert parts.number_of("evaluation") == 2

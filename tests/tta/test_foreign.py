@@ -212,7 +212,7 @@ def test_an_epoch_of_a_log_has_the_samples_that_it_states(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "about", ['"metadata": []', '"metadata": {"epoch_num": []}', '"metadata": {"epoch_num": "1"}']
+    "about", ['"metadata": [1]', '"metadata": {"epoch_num": []}', '"metadata": {"epoch_num": "1"}']
 )
 def test_events_of_another_shape_are_named(tmp_path, about):
     good = '{"key": "run_start", "time_ms": 1}'

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import nct, norm, t
 
 from tfasr.tta.bracketed_means import bracketed_mean, mean_difference
 from tfasr.tta.power import runs_to_detect
@@ -57,3 +58,42 @@ def test_so_many_runs_do_show_it(variation, bracket):
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(ValueError, match="gap must be larger than 0"):
         runs_to_detect(0.1, **wrong)
+
+
+def by_formula(variation, gap, bracket):
+    """The runs per arm by the formulas of docs/statistics.md, written out."""
+    shift, width = math.log(1 + gap), math.log(1 + bracket)
+    variance = math.log(1 + variation**2) + width**2 / 12
+    bound = width * math.exp(-2 * math.pi**2 * variance / width**2)
+    for n in range(3, 1000):
+        error = math.sqrt(2 * variance / n)
+        away = math.sqrt(shift**2 - bound**2) / error
+        shown = nct.sf(t.ppf(0.975, 2 * n - 2), 2 * n - 2, away)
+        if min(shown, norm.cdf((shift - width) / error)) >= 0.8:
+            return n
+    return None
+
+
+@pytest.mark.parametrize(
+    ("variation", "gap", "bracket"),
+    [
+        (0.02, 0.1, 0.08),
+        (0.03, 0.1, 0.05),
+        (0.01, 0.05, 0.045),
+        (0.005, 0.03, 0.025),
+        (0.2, 0.3, 0.1),
+    ],
+)
+def test_the_number_of_runs_by_formula(variation, gap, bracket):
+    assert runs_to_detect(variation, gap, bracket=bracket) == by_formula(variation, gap, bracket)
+
+
+def test_a_thousand_runs_are_the_most():
+    # By the t test's power: 0.8841 to 0.8847 takes 1000 runs per arm, anything more takes others.
+    assert runs_to_detect(0.8844) == 1000
+    assert runs_to_detect(0.8850) is None
+
+
+def test_a_gap_far_beyond_all_noise_takes_the_fewest_runs():
+    assert runs_to_detect(1e-9, 0.5) == 3
+    assert runs_to_detect(0.0, 0.5) == 3

@@ -105,8 +105,8 @@ def test_a_process_counts_from_its_creation_but_not_from_before_its_predecessors
     age_s, began_s
 ):
     ledger = LedgerBuilder().begin().step(2).resume(down_s=10, alive_s=1, from_step=None)
-    ledger.events[-4]["metadata"]["process_age_s"] = age_s
-    assert ledger.events[-4]["key"] == "session_start"
+    ledger.events[-5]["metadata"]["process_age_s"] = age_s
+    assert ledger.events[-5]["key"] == "session_start"
     timeline = Timeline(ledger.events)
     assert timeline.session_begins_us == [0, 3_000_000]
     assert at(ledger.events, "session_start") == [0.0, began_s]

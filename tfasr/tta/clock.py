@@ -121,7 +121,7 @@ def _wall_us(event: Event) -> float:
 
 def _number(event: Event, name: str, value: Any, most: float) -> float:
     usual = type(value) in (float, int)
-    if not usual or not math.isfinite(value) or abs(value) > most:
+    if not usual or abs(value) > most or not math.isfinite(value):
         raise ValueError(
             f"{name} must be a finite number of usual size. Received: {value!r} in event {event}."
         )
