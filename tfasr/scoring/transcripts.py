@@ -102,7 +102,7 @@ def _check_references(pairs: Sequence[tuple[Transcript, Transcript]]) -> None:
 def _transcript(line: str, where: str) -> Transcript:
     try:
         fields = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     for names in (("id", "reference", "hypothesis"), ("audio_filepath", "text", "pred_text")):
         if isinstance(fields, dict) and all(isinstance(fields.get(n), str) for n in names):

@@ -1,6 +1,5 @@
 """Energy by interval: samples of counters, laid over the ledger's named intervals."""
 
-import csv
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,8 +84,9 @@ def read_samples(path: str | Path) -> list[EnergySample]:
     path = path / ENERGY_FILE if path.is_dir() else path
     if not path.is_file():
         return []
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        return [found for row in csv.reader(file) if (found := _sample(row)) is not None]
+    with path.open(encoding="utf-8", errors="replace") as file:
+        rows = (line.rstrip("\n").split(",") for line in file)
+        return [found for row in rows if (found := _sample(row)) is not None]
 
 
 def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[EnergySpan]:
