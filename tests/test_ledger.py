@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.ledger import Ledger, read_events
+from tfasr.ledger import Ledger, last_value, read_events
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
 # Writes steps without end; prints one number once a step is surely written.
@@ -137,3 +137,20 @@ def test_an_events_wall_clock_is_now(tmp_path):
     after = time.time()
     ledger.close()
     assert 1000 * before - 1 <= read_events(tmp_path)[0]["time_ms"] <= 1000 * after
+
+
+def test_the_last_value_of_a_key_is_not_that_of_a_text_which_names_it(tmp_path):
+    ledger = Ledger(tmp_path)
+    ledger.event("targets", [["cer", 0.2]])
+    ledger.event("targets", [["cer", 0.1]])
+    ledger.event("comparability", {"targets": 3})
+    ledger.close()
+    assert [event["metadata"]["session"] for event in read_events(tmp_path)] == [0, 0, 0]
+    assert last_value(tmp_path, "targets") == [["cer", 0.1]]
+    with (tmp_path / EVENTS_FILE).open("a") as file:
+        file.write('{"key": "targets", "time_ms": 1, "value": 4')
+    assert last_value(tmp_path, "targets") == [["cer", 0.1]]
+    assert last_value(tmp_path, "seed") is None
+    assert last_value(tmp_path / "nowhere", "seed") is None
+    (tmp_path / EVENTS_FILE).write_text('\n{"key": "seed", "time_ms": 1, "value": 7}\n["seed"]\n')
+    assert last_value(tmp_path, "seed") == 7

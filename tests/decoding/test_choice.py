@@ -125,3 +125,17 @@ def test_word_beam_search_names_what_is_out_of_range(options, message):
 def test_words_that_cannot_be_written_are_named(lexicon, message):
     with pytest.raises(ValueError, match=message):
         WordBeamSearch(ALPHABET, lexicon)
+
+
+def test_ten_of_many_words_are_named():
+    with pytest.raises(ValueError) as refused:  # noqa: PT011 - what it says is looked at
+        WordBeamSearch(ALPHABET, list(range(12)))
+    assert str(refused.value).count("'") == 20
+
+
+def test_where_nobody_counts_the_cores_there_is_one(monkeypatch):
+    monkeypatch.delattr("os.sched_getaffinity", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert WordBeamSearch(ALPHABET, ["a"]).num_threads == 1
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert WordBeamSearch(ALPHABET, ["a"]).num_threads == 3

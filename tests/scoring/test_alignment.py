@@ -93,3 +93,14 @@ def test_the_worst_have_the_most_errors_and_none_is_without():
 @pytest.mark.parametrize("reference", ["", "a b"])
 def test_scored_counts_are_those_of_metrics(reference):
     assert scored(reference, "a c c").counts == count_errors([reference], ["a c c"])
+
+
+def test_equally_frequent_confusions_are_in_the_order_of_the_alphabet():
+    def of(reference, hypothesis):
+        return score([Transcript("u", reference, hypothesis)])[0]
+
+    found = confusions([of("b q", "y q"), of("a q", "z q"), of("a q", "x q"), of("a q", "x q")])
+    assert found.substitutions == [(("a", "x"), 2), (("a", "z"), 1), (("b", "y"), 1)]
+    found = confusions([of("d q", "q"), of("c q", "q"), of("q", "q f"), of("q", "q e")])
+    assert found.deletions == [("c", 1), ("d", 1)]
+    assert found.insertions == [("e", 1), ("f", 1)]

@@ -77,3 +77,24 @@ def test_other_utterances_are_named_and_counted():
 def test_other_references_are_named_and_counted():
     with pytest.raises(UsageError, match=r"1 of 2 that differ \(u2: 'a b', here 'a c'\)"):
         matched(made("u1", "u2"), [*made("u1"), *made("u2", reference="a c")])
+
+
+def test_three_are_named_and_the_rest_is_counted():
+    def system(count, mark=""):
+        return [Transcript(f"u{n}", f"said{mark}", "") for n in range(count)]
+
+    with pytest.raises(UsageError, match=r"3 of 3 that differ \(u0: 'said', .*u2: [^;]*\)\.$"):
+        matched(system(3), system(3, "!"))
+    with pytest.raises(UsageError, match=r"4 of 4 .*u2: 'said', here 'said!'; and more\)"):
+        matched(system(4), system(4, "!"))
+    with pytest.raises(UsageError, match=r"3 \(u1, u2, u3\) only in the first, none only"):
+        matched(system(4), system(1))
+    with pytest.raises(UsageError, match=r"4 \(u1, u2, u3, \.\.\.\) only in the first"):
+        matched(system(5), system(1))
+
+
+def test_a_long_line_is_shown_in_part(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text("x" * 61 + "\n")
+    with pytest.raises(UsageError, match=f"Received: '{'x' * 60}' in line 1 of"):
+        read_transcripts(path)

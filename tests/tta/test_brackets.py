@@ -48,3 +48,10 @@ def test_the_rules_value_closes_the_bracket(values, target, window):
     assert found.first_hit_s == first_sustained(curve(*values), target, window=window).seconds
     if found.interpolated_s is not None:
         assert found.last_miss_s <= found.interpolated_s <= found.first_hit_s
+
+
+@pytest.mark.parametrize("window", [1, 2])
+def test_a_second_evaluation_that_hits_was_last_missed_at_the_first(window):
+    found = bracket(curve(0.5, 0.1), 0.3, window=window)
+    assert (found.last_miss_s, found.first_hit_s) == (10.0, 20.0)
+    assert found.interpolated_s == (15.0 if window == 1 else None)

@@ -231,3 +231,9 @@ def test_a_time_of_nothing_is_not_decomposed():
     for groups in (([parts], [nothing]), ([nothing], [parts]), ([parts], [])):
         with pytest.raises(ValueError, match="larger than 0"):
             decompose(*groups)
+
+
+def test_steps_that_took_no_time_are_not_decomposed():
+    ledger = LedgerBuilder().begin(init_s=2).step(0).step(0).wait(1).end()
+    with pytest.raises(ValueError, match="8 utterances in 2 timed steps"):
+        parts_until(ledger.events, 3.0)

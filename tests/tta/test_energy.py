@@ -195,3 +195,9 @@ def test_a_counter_that_stands_still_used_nothing_and_small_uses_count_once():
     found = use(run_of_ten_seconds(), samples)
     assert found.total_joules == pytest.approx(0.25)
     assert found.total_unknown_s == 0
+
+
+def test_samples_as_far_apart_as_may_be_are_still_known():
+    ledger = LedgerBuilder().begin(init_s=0).step(MAX_GAP_S).end()
+    found = use(ledger, [sample(0, 0), sample(MAX_GAP_S, 60)])
+    assert (found.total_joules, found.total_unknown_s) == (60, 0)

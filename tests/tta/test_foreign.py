@@ -218,3 +218,45 @@ def test_events_of_another_shape_are_named(tmp_path, about):
     good = '{"key": "run_start", "time_ms": 1}'
     with pytest.raises(UsageError, match="Line 3 is not"):
         load_log(mllog(tmp_path, good, f'{{"key": "run_start", "time_ms": 1, {about}}}', good))
+
+
+def test_an_evaluations_seconds_are_added_up(run, tmp_path):
+    algoperf.write(run, tmp_path / "study.csv")
+    rows = [line.split(",") for line in (tmp_path / "study.csv").read_text().splitlines()]
+    assert [float(row[1]) for row in rows[1:]] == pytest.approx([2.0, 4.0, 6.0])
+    again = load_log(tmp_path / "study.csv")
+    assert again.intervals["eval_forward"] == pytest.approx(6.0)
+    assert not again.cut
+    bare = LedgerBuilder().begin()
+    bare.event("epoch_start", epoch_num=1).step(epoch=1)
+    bare.event("tracked_stats", {"wer": 0.5}, epoch_num=1).event("epoch_stop", epoch_num=1)
+    bare.event("eval_stop", epoch_num=1)
+    algoperf.write(load_log(bare.end().write(tmp_path / "bare")), tmp_path / "bare.csv")
+    assert (tmp_path / "bare.csv").read_text().splitlines()[1].split(",")[1] == "0.0"
+
+
+@pytest.mark.parametrize(
+    ("column", "full", "metric"),
+    [
+        ("top1Accuracy", 100, "top1_error"), ("top5Accuracy", 100, "top5_error"),
+        ("f1Score", 1, "f1_error"), ("wordAccuracy", 100, "wer"), ("characterAccuracy", 100, "cer"),
+    ],
+)  # fmt: skip
+def test_what_full_marks_are(tmp_path, column, full, metric):
+    path = tmp_path / "net.tsv"
+    path.write_text(f"epoch\thours\t{column}\n1\t1.0\t{0.75 * full}\n")
+    (point,) = load_log(path).accuracy_curve(metric)
+    assert point.value == pytest.approx(0.25)
+
+
+def test_hours_that_fall_are_no_training(tmp_path):
+    path = tmp_path / "net.tsv"
+    path.write_text("epoch\thours\ttop1Accuracy\n1\t1.0\t50\n2\t0.5\t60\n3\t1.0001\t70\n")
+    run = load_log(path)
+    assert run.wall_s == pytest.approx(3600.36)
+    assert run.intervals["train"] == pytest.approx(3600.36)
+    assert run.events[-1]["key"] == "run_stop"
+
+
+def test_a_whole_log_is_not_cut(tmp_path):
+    assert not load_log(mllog(tmp_path, '{"key": "run_start", "time_ms": 1}')).cut

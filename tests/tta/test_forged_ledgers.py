@@ -11,7 +11,7 @@ from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
-from tfasr.tta.load import load_run
+from tfasr.tta.load import load_run, read_metrics
 
 
 def forged(run_dir, key, /, **changes):
@@ -128,3 +128,34 @@ def test_facts_are_of_their_kind_or_absent(tmp_path, key, value, kind):
     assert load_run(run_with(None)).fact(key) is None
     with pytest.raises(UsageError, match=f"value of {key} must be .*{kind}"):
         load_run(run_with(value))
+
+
+def test_a_long_value_is_shown_in_part_and_a_time_is_a_number(tmp_path):
+    ledger = ledger_of([0.5, 0.1, 0.1])
+    good = copy.deepcopy(ledger.events)
+    for text, shown in (("x" * 58, f"'{'x' * 58}'"), ("x" * 59, f"'{'x' * 58}…")):
+        ledger.events[0]["metadata"]["session"] = text
+        with pytest.raises(UsageError, match=rf"In line 1 .*whole number, not {shown}\. Leave"):
+            load_run(ledger.write(tmp_path))
+    ledger.events = copy.deepcopy(good)
+    for time_ms in ([1], "1", True, None, 10**16, -(10**16)):
+        ledger.events[2]["time_ms"] = time_ms
+        with pytest.raises(
+            UsageError, match="In line 3 .* time_ms must be a finite number of usual"
+        ):
+            load_run(ledger.write(tmp_path))
+    for time_ms in (10**15, -(10**15), 1.5):
+        ledger.events[2]["time_ms"] = time_ms
+        assert load_run(ledger.write(tmp_path)).wall_s == 8.0
+    ledger.events = copy.deepcopy(good)
+    ledger.events[3]["metadata"]["mono_s"] = "soon"
+    with pytest.raises(UsageError, match=rf"{tmp_path}/events\.jsonl: mono_s must be a finite"):
+        load_run(ledger.write(tmp_path))
+
+
+@pytest.mark.parametrize("metrics", [[1], [{}], {"a": 1}, {"a": {}, "b": []}, "cer"])
+def test_metrics_that_are_no_descriptions_are_refused(tmp_path, metrics):
+    run_dir = LedgerBuilder().begin().event("metrics", metrics).end().write(tmp_path)
+    assert read_metrics(run_dir) == {}
+    with pytest.raises(UsageError, match="value of metrics must be"):
+        load_run(run_dir)

@@ -204,3 +204,9 @@ def test_a_lost_step_takes_no_time_from_before_the_checkpoint_it_was_lost_after(
     found = interval_seconds(ledger.end().events)
     assert found["train"] == 0
     assert found["lost_work"] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_a_start_that_was_killed_before_its_initialisation_ended_is_lost_from_the_beginning():
+    ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(2).event("init_start")
+    ledger.wait(3).resume(down_s=9, from_step=None, init_s=8).end()
+    assert seconds(ledger) == {"init": 8, "lost_work": 5}

@@ -132,3 +132,12 @@ def test_a_resumed_session_that_says_nothing_of_its_step_loses_nothing():
     start = [event for event in ledger.events if event["key"] == "session_start"][1]
     start["value"] = None
     assert Timeline(ledger.end().events).lost == []
+
+
+@pytest.mark.parametrize("alive_until_ms", [1.5e15, -1.5e15, "soon"])
+def test_a_proof_of_life_beyond_all_use_is_refused(alive_until_ms):
+    ledger = LedgerBuilder().begin().step(3).resume(down_s=50, from_step=None)
+    start = [event for event in ledger.events if event["key"] == "session_start"][1]
+    start["value"]["alive_until_ms"] = alive_until_ms
+    with pytest.raises(ValueError, match="alive_until_ms must be a finite number"):
+        elapsed_s(ledger.events)
