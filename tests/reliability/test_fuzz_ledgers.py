@@ -142,14 +142,14 @@ def judge(text, bad):
     assert left_out or "runs/bad " in text
 
 
-@bounded(60)
+@bounded(40)
 @given(bad_runs())
 def test_a_bad_run_in_a_folder_is_read_or_left_out_by_name(folder, files):
     bad = put(folder, files)
     judge(report([folder], policy="paper", power=True), bad)
 
 
-@bounded(15)
+@bounded(8)
 @given(bad_runs())
 def test_the_page_of_a_bad_run_beside_a_good_one(folder, drawing, files):
     bad = put(folder, files)

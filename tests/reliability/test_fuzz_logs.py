@@ -33,7 +33,7 @@ def read_or_refused(path):
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-@bounded(25)
+@bounded(12)
 @given(data=st.data())
 def test_a_damaged_log_is_read_or_refused_by_name(logs, name, data):
     content = (logs / name / NAMES[name]).read_bytes()
