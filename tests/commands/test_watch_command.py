@@ -51,6 +51,14 @@ def test_running_ended_and_coming_runs_side_by_side(tmp_path, running, capsys):
     assert fourth == "coming: starting; no ledger yet"
 
 
+def test_runs_of_a_study_lie_deeper(tmp_path, capsys):
+    for name in ("slow/seed_1", "fast/seed_1", "fast/seed_2"):
+        growing(FALLING[:40]).end().write(tmp_path / "study" / "runs" / name)
+    watch(tmp_path / "study", "--once")
+    names = [one.split(":")[0] for one in capsys.readouterr().out.splitlines()]
+    assert names == ["fast/seed_1", "seed_2", "slow/seed_1"]
+
+
 def test_a_ledger_that_is_being_written_is_read_as_far_as_it_is_whole(running):
     ledger = running / "events.jsonl"
     whole = ledger.read_text()

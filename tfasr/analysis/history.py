@@ -2,13 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tfasr.analysis.comparable import difference_text, differences
+from tfasr.analysis.folders import run_folders
 from tfasr.analysis.groups import configuration
 from tfasr.analysis.names import distinct_names, merged_targets
 from tfasr.errors import UsageError
@@ -27,8 +28,6 @@ SERIES = {
     "rest": "time that is not steps",
 }
 """What is followed over time; the first is the product of the others."""
-
-_DEEPEST = 3
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def load_history(
 def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not folder.is_dir():
         raise UsageError(f"A history must be given a folder of runs. Received: {folder}.")
-    paths = sorted(_run_folders(folder, _DEEPEST))
+    paths = list(run_folders(folder))
     if not paths:
         raise UsageError(
             f"A history must be given a folder of run folders, each with {EVENTS_FILE}. Received: "
@@ -140,15 +139,6 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not runs:
         raise UsageError(" ".join(notes))
     return runs, notes
-
-
-def _run_folders(folder: Path, deepest: int) -> Iterator[Path]:
-    if (folder / EVENTS_FILE).is_file():
-        yield folder
-    elif deepest:
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                yield from _run_folders(path, deepest - 1)
 
 
 def _common_target(runs: Sequence[Run]) -> Target:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tfasr.analysis.names import distinct_names
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE
 from tfasr.tta.forecast import Forecast, forecast, pace_s
@@ -29,7 +30,7 @@ class Watched:
 
     Attributes:
         path: its folder, or a published log.
-        name: the folder's name.
+        name: the folder's name, with as many parents as tell it from the others.
         status: "training", "silent" (it says nothing any more), "finished", "aborted",
             "interrupted", "starting", or "unreadable".
         epoch: evaluations so far.
@@ -75,7 +76,9 @@ class Watch:
         policy: Policy = PAPER,
         window: int | None = None,
     ):
-        self.paths = [Path(path) for path in paths]
+        self.paths = list(dict.fromkeys(Path(path) for path in paths))
+        bare = [path.with_suffix("") if path.is_file() else path for path in self.paths]
+        self._names = dict(zip(self.paths, distinct_names(bare), strict=True))
         self._targets = list(targets)
         self._policy = policy
         self._window = policy.window if window is None else window
@@ -90,19 +93,20 @@ class Watch:
         try:
             stat = ledger.stat()
         except OSError:
-            return Watched(path, path.name, "starting", note="no ledger yet")
+            return Watched(path, self._names[path], "starting", note="no ledger yet")
         stamp = (stat.st_mtime_ns, stat.st_size)
         if self._seen.get(path, (None,))[0] != stamp:
             self._seen[path] = stamp, self._read(path)
         return _as_of_now(self._seen[path][1], time.time() - stat.st_mtime)
 
     def _read(self, path: Path) -> Watched:
+        name = self._names[path]
         try:
             run = load_log(path)
         except UsageError as error:
             if "holds none: the run has not begun" in str(error):
-                return Watched(path, path.name, "starting", note="its ledger is empty yet")
-            return Watched(path, path.name, "unreadable", note=str(error))
+                return Watched(path, name, "starting", note="its ledger is empty yet")
+            return Watched(path, name, "unreadable", note=str(error))
         # What a run declares of its metrics is known once it is read.
         targets = [check_target(*target) for target in self._targets] or run.targets
         curves = {metric: run.accuracy_curve(metric, self._policy) for metric, _ in targets}
@@ -115,7 +119,7 @@ class Watch:
         longest = max(curves.values(), key=len)
         found = Watched(
             path,
-            run.name,
+            name,
             _ENDED.get(run.status, "training"),
             epoch=len(longest),
             now_s=_now_s(run, self._policy),

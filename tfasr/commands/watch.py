@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from tfasr.analysis.folders import run_folders
 from tfasr.analysis.question import ask
 from tfasr.analysis.watching import Watch, Watched
 from tfasr.errors import UsageError
@@ -66,7 +67,11 @@ def _paths(given: list[str]) -> list[Path]:
                 f"Received: {path}; there is no folder {parent}."
             )
         empty = path.is_dir() and not any(path.iterdir())
-        found += [path] if not path.exists() or empty or _begins(path) else find_logs(path)
+        if not path.exists() or empty or _begins(path):
+            found.append(path)
+        else:
+            # A study keeps its runs deeper than a group of logs does.
+            found += (path.is_dir() and list(run_folders(path))) or find_logs(path)
     return list(dict.fromkeys(found))
 
 
