@@ -28,8 +28,16 @@ _MEMORIES = (0.12, 0.35)
 """Evaluations this share of the curve ago weigh 1/e, in the two slopes."""
 
 _LEAST_SLOPE = 0.02
-_SOONER = 0.75
 _PACE_EVALUATIONS = 5
+
+_SOONER = 0.75
+"""The earliest end is never later than this share of what going on as lately takes."""
+
+_SURELY = 0.25
+"""Nor is it surely later than this share: nobody is given up who might be four times as fast."""
+
+_SOON = 0.3
+"""Closer than this share of the evaluations so far, going on as lately is the median."""
 
 Coefficients = Mapping[str, Sequence[float]]
 """By quantile: "not_before", "low", "middle" and "high"."""
@@ -46,7 +54,8 @@ class Forecast:
         low_s: the 80 % interval's lower end, read at an evaluation.
         middle_s: the median.
         high_s: the upper end.
-        not_before_s: the run meets the target later than this with 95 %.
+        not_before_s: the run meets the target later than this with 95 %; calibrated over whole runs, so
+            that a run which is looked at after every evaluation is hardly given up wrongly.
         reason: why nothing is known yet; "" where an interval is.
     """
 
@@ -161,7 +170,10 @@ def evaluations_left(
     raw = {name: count * math.exp(features @ np.asarray(own)) for name, own in coefficients.items()}
     # It may always go on as lately: runs of a constant learning rate do, unlike most published
     # ones. And noise carries an evaluation over the line before its curve is there.
-    as_lately = _SOONER * count * math.exp(features[1])
+    share = math.exp(features[1])
+    as_lately = _SOONER * count * share
+    if share < _SOON:
+        raw["middle"] = count * share
     # Rules are met at evaluations.
     low, middle, high = (max(1, round(raw[name])) for name in ("low", "middle", "high"))
     low = min(low, middle, high, max(1, round(as_lately)))
@@ -170,7 +182,7 @@ def evaluations_left(
         "low": low,
         "middle": min(max(middle, low), high),
         "high": high,
-        "not_before": min(raw["not_before"], as_lately, low),
+        "not_before": min(raw["not_before"], _SURELY * count * share, low),
     }
 
 

@@ -8,15 +8,15 @@ quantiles of 10, 50 and 90 %, and one for runs that are given up. Written by
 
 COEFFICIENTS = {
     "single": {
-        "not_before": (-0.4885, 0.6264),
-        "low": (0.2772, 0.5255),
-        "high": (1.6138, 0.4275),
-        "middle": (1.2663, 0.5107),
+        "not_before": (-0.181, 0.6343),
+        "low": (0.1829, 0.5319),
+        "high": (1.4993, 0.3984),
+        "middle": (1.0434, 0.473),
     },
     "median": {
-        "not_before": (-0.9439, 0.4073),
-        "low": (-0.2182, 0.4382),
-        "high": (1.113, 0.3621),
-        "middle": (0.5461, 0.4148),
+        "not_before": (-0.4131, 0.599),
+        "low": (-0.191, 0.4794),
+        "high": (1.0094, 0.3547),
+        "middle": (0.5246, 0.4353),
     },
 }
