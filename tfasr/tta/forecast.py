@@ -54,8 +54,8 @@ class Forecast:
         low_s: the 80 % interval's lower end, read at an evaluation.
         middle_s: the median.
         high_s: the upper end.
-        not_before_s: the run meets the target later than this with 95 %; calibrated over whole runs, so
-            that a run which is looked at after every evaluation is hardly given up wrongly.
+        not_before_s: the run meets the target later than this with 95 %; calibrated over whole
+            runs, so that one which is looked at after every evaluation is hardly given up wrongly.
         reason: why nothing is known yet; "" where an interval is.
     """
 
