@@ -36,7 +36,7 @@ _SOONER = 0.75
 _SURELY = 0.25
 """Nor is it surely later than this share: nobody is given up who might be four times as fast."""
 
-_SOON = 0.3
+_SOON = 0.1
 """Closer than this share of the evaluations so far, going on as lately is the median."""
 
 Coefficients = Mapping[str, Sequence[float]]
