@@ -38,7 +38,7 @@ FAMILIES = {
 }
 TARGET = ("cer", 0.15)
 _FRAMES_A_SECOND = 100
-_SECONDS = 4  # about an utterance of the demo; the share of attention grows with it
+_SECONDS = 2  # about an utterance of the demo; the share of attention grows with it
 
 
 def main() -> None:
