@@ -18,14 +18,13 @@ KILLED_AFTER = 2 * STEPS + 3
 def continued(tmp_path_factory):
     """The folder of a run that was killed in its third epoch, then run to its end."""
     run_dir = tmp_path_factory.mktemp("runs") / "killed"
-    command = [sys.executable, "-m", "tests.recording.plain_loop", run_dir, str(EPOCHS), "0.02"]
+    arguments = [run_dir, str(EPOCHS), "0.02", str(KILLED_AFTER)]
+    command = [sys.executable, "-m", "tests.recording.plain_loop", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if line == f"step {KILLED_AFTER}\n":
-                with pytest.raises(tfasr.UsageError, match="Only one process may write a run"):
-                    train(run_dir, EPOCHS, 0.0)
-                process.send_signal(signal.SIGKILL)
-                break
+        assert process.stdout.readline() == f"step {KILLED_AFTER}\n"
+        with pytest.raises(tfasr.UsageError, match="Only one process may write a run"):
+            train(run_dir, EPOCHS, 0.0)
+        process.send_signal(signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     train(run_dir, EPOCHS, 0.0)
     return run_dir

@@ -29,13 +29,13 @@ class Step:
         padded_frames: with the padding.
     """
 
-    def __init__(self, session: Session, input_wait_s: float | None, amounts: dict[str, Any]):
+    def __init__(self, session: Session, input_wait_s, utterances, audio_s, frames, padded_frames):
         self.loss: Any = None
         self.compiled = False
-        self.utterances = amounts["utterances"]
-        self.audio_s = amounts["audio_s"]
-        self.frames = amounts["frames"]
-        self.padded_frames = amounts["padded_frames"]
+        self.utterances = utterances
+        self.audio_s = audio_s
+        self.frames = frames
+        self.padded_frames = padded_frames
         self._session = session
         self._order = session.order
         self._input_wait_s = input_wait_s
@@ -55,16 +55,16 @@ class Step:
         waited = self._input_wait_s
         if waited is None:
             waited = max(0.0, self._began - self._session.last_at)
-        amounts = {name: amount(name, getattr(self, name)) for name in AMOUNTS}
-        self._session.book_step(
-            {
-                "loss": loss,
-                **{name: value for name, value in amounts.items() if value is not None},
-                "input_wait_s": round(waited, 6),
-                "compile_s": round(took, 6) if self.compiled else 0.0,
-                "train_s": 0.0 if self.compiled else round(took, 6),
-            }
-        )
+        told: dict[str, Any] = {"loss": loss}
+        for name in AMOUNTS:
+            value = getattr(self, name)
+            if value is not None:
+                # A count, the usual case, costs nothing: this stands in every step.
+                told[name] = value if type(value) is int and value >= 0 else amount(name, value)
+        told["input_wait_s"] = round(waited, 6)
+        told["compile_s"] = round(took, 6) if self.compiled else 0.0
+        told["train_s"] = 0.0 if self.compiled else round(took, 6)
+        self._session.book_step(told)
 
 
 class Evaluation:
@@ -229,16 +229,16 @@ class Epoch:
             self._session.end_epoch()
 
 
-def amount(name: str, value: Any) -> float | None:
-    """Returns an amount for the ledger; None of none.
+def amount(name: str, value: Any) -> float:
+    """Returns an amount for the ledger.
 
     Raises:
         UsageError: if it is no number of at least 0.
     """
     found = number(value, name)
-    if value is not None and (found is None or found < 0):
+    if found is None or found < 0:
         raise UsageError(f"{name} must be a number of at least 0. Received: {value!r}.")
-    return int(found) if found is not None and found == int(found) else found
+    return int(found) if found == int(found) else found
 
 
 def number(value: Any, name: str = "loss") -> float | None:

@@ -250,13 +250,7 @@ class Recorder:
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
-        amounts = {
-            "utterances": utterances,
-            "audio_s": audio_s,
-            "frames": frames,
-            "padded_frames": padded_frames,
-        }
-        return Step(self._session, input_wait_s, amounts)
+        return Step(self._session, input_wait_s, utterances, audio_s, frames, padded_frames)
 
     def evaluation(self) -> Evaluation:
         """Returns the block of an evaluation; it ends the epoch.
