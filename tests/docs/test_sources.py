@@ -21,7 +21,7 @@ COMMANDS = [
 ]
 ROWS = [
     [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-    for line in PAGE.splitlines()
+    for line in PAGE[PAGE.index("## The paper") :].splitlines()
     if re.match(r"\| \S", line) and not line.startswith(("| row", "| ---"))
 ]
 STATES = ("done", "deviation", "partial", "missing")

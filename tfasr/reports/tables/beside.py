@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfasr.analysis.findings import one_run_each
 from tfasr.analysis.groups import group_members
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report, RunAnalysis
@@ -87,9 +88,7 @@ def beside_table(
         *table.all_notes(),
     ]
     if table.kind == "time_to_accuracy":
-        window = f"median of {report.window}" if report.window > 1 else "first evaluation"
-        notes.insert(1, f"One's own: policy {report.policy.name}, {window}; medians of the runs of "
-                     f"each row. {NEVER}: never reached.")  # fmt: skip
+        notes.insert(1, _rule(report))
     return Table(
         f"{table.what}, beside {table.name} of {source.name}",
         ["Run", *(column.heading for column in columns)],
@@ -105,6 +104,19 @@ _UNLIKE = (
     "Published rows were measured on other data and machines: they stand beside one's own and are "
     "not ranked against them."
 )
+
+
+def _rule(report: Report) -> str:
+    """Returns how one's own times are measured, and what a share of single runs is worth."""
+    window = f"median of {report.window}" if report.window > 1 else "first evaluation"
+    said = (
+        f"One's own: policy {report.policy.name}, {window}; medians of the runs of each row. "
+        f"{NEVER}: never reached."
+    )
+    members = group_members(report.runs)
+    if len(members) > 1 and all(len(own) == 1 for own in members.values()):
+        said += f" Shares are of one run each (n = 1): {one_run_each()}."
+    return said
 
 
 def _cell(line: _Line, column: _Column) -> str:
