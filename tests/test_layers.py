@@ -16,7 +16,7 @@ LAYERS = [
     ["_version", "errors", "quiet", "run_files", "typed_json"],
     ["checked_files", "durable"],
     ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
-    ["plugins"],
+    ["plugins", "precision"],
     ["child"],
     ["corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],

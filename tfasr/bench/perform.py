@@ -7,10 +7,11 @@ from typing import Any
 
 from tfasr.bench.from_gin import load_bench
 from tfasr.bench.probes.backend import check_backend, describe_backend
-from tfasr.bench.results import FORMATS, Format, Measured, draw, is_file
+from tfasr.bench.results import Measured, draw, is_file
 from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
 from tfasr.child import stream
 from tfasr.config import to_json
+from tfasr.display.writers import check_format
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.telemetry.system import describe_system
 
@@ -26,7 +27,7 @@ def bench_preset(
     run_dir: str | Path | None = None,
     split: str = "validation",
     shard_dir: str | Path | None = None,
-    output_format: Format = "table",
+    output_format: str = "table",
 ) -> str:
     """Runs the workload that a preset names and returns its tables as text.
 
@@ -41,7 +42,7 @@ def bench_preset(
         run_dir: a trained run to evaluate, where the workload can.
         split: the prepared split to evaluate it on.
         shard_dir: where that is; the run's own by default.
-        output_format: "table", "markdown" or "json".
+        output_format: of `tfasr.display.writers.formats`.
 
     Raises:
         UsageError: if the preset, a value or the backend is wrong.
@@ -72,7 +73,7 @@ def run_workload(
     context: Context,
     *,
     out: str | Path | None = None,
-    output_format: Format = "table",
+    output_format: str = "table",
 ) -> str:
     """Runs a workload and returns its tables as text; whatever it measures is written at once.
 
@@ -81,14 +82,13 @@ def run_workload(
         configs: one of each of the workload's types.
         context: what it is told beside them; ``out`` is set here.
         out: see `bench_preset`.
-        output_format: "table", "markdown" or "json".
+        output_format: of `tfasr.display.writers.formats`.
 
     Raises:
         UsageError, RunError: see `bench_preset`; what was measured before is in ``out``.
         OSError: if a file cannot be written.
     """
-    if output_format not in FORMATS:
-        raise UsageError(f"The format must be one of {FORMATS}. Received: {output_format!r}.")
+    check_format(output_format)
     out = None if out is None else Path(out).resolve()
     if out is not None:
         # A place that cannot be written to is found now, not after the work.

@@ -7,8 +7,8 @@ bench/ds2_small.gin`` runs any workload as its preset describes it.
 import argparse
 import importlib
 
-from tfasr.bench.results import FORMATS
 from tfasr.bench.workload import BACKENDS, WORKLOADS, purpose
+from tfasr.display.writers import formats
 from tfasr.errors import UsageError
 
 SUBCOMMANDS = ("decoder", "step")
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run_dir", help="a trained run, where the workload can evaluate one")
     parser.add_argument("--split", default="validation", help="of that run; default: %(default)s")
     parser.add_argument("--shard_dir", help="where the split is; default: the run's own")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="of standard output")
+    parser.add_argument("--format", choices=formats(), default="table", help="of standard output")
     parser.add_argument(
         "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
     )

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from tfasr.bench.decoder.config import DecoderBenchConfig
-from tfasr.bench.results import FORMATS
 from tfasr.commands.flags import numbers
+from tfasr.decoding.choice import DECODERS
+from tfasr.display.writers import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 _DEFAULTS = DecoderBenchConfig()
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decoders",
         default=",".join(_DEFAULTS.decoders),
-        help="of word_beam, greedy and beam (TensorFlow's); default: %(default)s",
+        help=f"of {DECODERS.listed()}, with commas; default: %(default)s",
     )
     parser.add_argument(
         "--beam_widths",
@@ -42,11 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recombine",
         action="store_true",
-        help="also word beam search with recombination, see WordBeamSearch",
+        help="also with recombination, where a decoder can; see WordBeamSearch",
     )
     parser.add_argument("--num_threads", type=int, default=1, help="default: %(default)s")
     parser.add_argument("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
+    parser.add_argument("--format", choices=formats(), default="table", help="default: %(default)s")
 
 
 def run(arguments: argparse.Namespace) -> None:

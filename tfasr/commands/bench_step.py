@@ -6,9 +6,13 @@ Every size and precision is measured in a process of its own, so that its peak m
 import argparse
 import sys
 
-from tfasr.bench.results import FORMATS
+from tfasr.bench.step.config import StepConfig
 from tfasr.commands.flags import numbers
+from tfasr.display.writers import formats
 from tfasr.errors import wrong_values_are_wrong_use
+from tfasr.precision import trained
+
+_DEFAULTS = StepConfig()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,20 +23,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--frames", default="600", help="with commas; default: %(default)s")
     parser.add_argument("--labels", type=int, help="default: a seventh of the frames")
     parser.add_argument(
-        "--precision", default="float32,mixed_bfloat16", help="with commas; default: %(default)s"
+        "--precision",
+        default=",".join(_DEFAULTS.precisions),
+        help=f"of {', '.join(trained())}, with commas; default: %(default)s",
     )
     parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
     parser.add_argument(
         "--length_spread", type=float, default=0.0, help="share by which lengths differ"
     )
     parser.add_argument("--out", metavar="DIR", help="gets results.json and table.md")
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
+    parser.add_argument("--format", choices=formats(), default="table", help="default: %(default)s")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the workload."""
     from tfasr.bench.perform import run_workload
-    from tfasr.bench.step.config import StepConfig
     from tfasr.bench.workload import Context
 
     with wrong_values_are_wrong_use():

@@ -5,19 +5,20 @@ import json
 import sys
 from typing import Any
 
+from tfasr.display.table import Table
+from tfasr.display.writers import JSON, WRITERS, formats
 from tfasr.durable import write_whole
 from tfasr.errors import RunError
 from tfasr.telemetry.examination import Examination, advice, examine
 from tfasr.telemetry.software import OPTIONAL
 from tfasr.telemetry.system_desc import gibibytes, network, pcie, system_description
 
-FORMATS = ("table", "json")
 _UNKNOWN = "n/a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the command's arguments to a parser."""
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default: %(default)s")
+    parser.add_argument("--format", choices=formats(), default="table", help="default: %(default)s")
     parser.add_argument(
         "--out", metavar="FILE", help="also write a system description as of MLPerf, system.json"
     )
@@ -41,18 +42,33 @@ def run(args: argparse.Namespace) -> int:
                 f"The description must be written to {args.out}, and could not be: {error}. "
                 "Choose another --out."
             ) from error
-    sys.stdout.write(text if args.format == "json" else doctor_text(found))
+    if args.format == "table":
+        text = doctor_text(found)
+    elif args.format != JSON:
+        text = WRITERS[args.format]([doctor_table(found)])
+    sys.stdout.write(text)
     return 0
 
 
 def doctor_text(found: Examination) -> str:
     """Returns what was found as two columns, and advice below."""
-    rows = [*_machine(found), *_devices(found), *_software(found)]
+    rows = _rows(found)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
     said = advice(found)
     lines += ["", *(f"- {one}" for one in said)] if said else ["", "Nothing to mend."]
     return "\n".join(lines) + "\n"
+
+
+def doctor_table(found: Examination) -> Table:
+    """Returns the same as a table, advice as its notes."""
+    return Table(
+        "This machine", ["part", "found"], [list(row) for row in _rows(found)], advice(found)
+    )
+
+
+def _rows(found: Examination) -> list[tuple[str, str]]:
+    return [*_machine(found), *_devices(found), *_software(found)]
 
 
 def _machine(found: Examination) -> list[tuple[str, str]]:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
+from tfasr.display.writers import formats
 from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
     from tfasr.training.evaluation import EvaluationResult
 
-FORMATS = ("table", "markdown", "json", "csv", "latex")
 SCORES = "scores"
 
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder for scores.json, scores.md, scores.csv and scores.tex",
     )
-    parser.add_argument("--format", choices=FORMATS, default="table")
+    parser.add_argument("--format", choices=formats(), default="table")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -135,8 +135,8 @@ def _decoder(arguments: argparse.Namespace, run_dir: str) -> dict[str, Any]:
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
+    from tfasr.display.writers import WRITERS
     from tfasr.reports.tables.scores import scores_table
-    from tfasr.reports.write import WRITERS
 
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"

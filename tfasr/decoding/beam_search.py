@@ -49,4 +49,5 @@ class BeamSearchDecoder:
 BEAM = DecoderKind(
     lambda config, alphabet, lexicon, num_threads: BeamSearchDecoder(alphabet, config.beam_width),
     label="prefix beam",
+    on_tensorflow=True,
 )

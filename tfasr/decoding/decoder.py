@@ -42,12 +42,16 @@ class DecoderKind:
         needs_lexicon: whether it only finds words of the training transcripts.
         has_beam: whether ``config.beam_width`` changes anything.
         label: how tables call it.
+        recombines: whether ``config.recombine`` changes anything.
+        on_tensorflow: whether TensorFlow's threads decode.
     """
 
     make: Callable[..., Decoder]
     needs_lexicon: bool = False
     has_beam: bool = True
     label: str = ""
+    recombines: bool = False
+    on_tensorflow: bool = False
 
 
 def check_kind(kind: object) -> None:

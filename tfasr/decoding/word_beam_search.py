@@ -273,4 +273,4 @@ def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:
     )
 
 
-WORD_BEAM = DecoderKind(_make, needs_lexicon=True, label="word beam")
+WORD_BEAM = DecoderKind(_make, needs_lexicon=True, label="word beam", recombines=True)

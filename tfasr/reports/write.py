@@ -1,6 +1,6 @@
 """Writes the report on runs: text, and with a folder its files and page."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tfasr.analysis.charges import Machines
@@ -11,9 +11,9 @@ from tfasr.analysis.question import ask
 from tfasr.analysis.report import Report
 from tfasr.display.table import Table
 from tfasr.display.text import to_markdown
+from tfasr.display.writers import JSON, WRITERS, check_format
 from tfasr.durable import write_whole
-from tfasr.errors import RunError, UsageError
-from tfasr.registry import Registry
+from tfasr.errors import RunError
 from tfasr.reports.exports import write_tables
 from tfasr.reports.json_text import groups_to_json, to_json
 from tfasr.reports.tables.beside import beside_tables
@@ -26,24 +26,6 @@ from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.targets import Target
-
-JSON = "json"
-WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
-    "format",
-    {
-        "table": "tfasr.display.text:to_text",
-        "markdown": "tfasr.display.text:to_markdown",
-        "latex": "tfasr.display.latex:to_latex",
-        "csv": "tfasr.display.csv_text:to_csv",
-    },
-)
-"""The report's formats by name: functions that write tables as text. JSON is another, beside them.
-
-A format of one's own is registered where it is written::
-
-    @WRITERS.register("org")
-    def to_org(tables): ...
-"""
 
 
 def report(
@@ -96,9 +78,7 @@ def report(
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
         RunError: if ``out`` cannot be written.
     """
-    formats = (*WRITERS, JSON)
-    if output_format not in formats:
-        raise UsageError(f"The format must be one of {formats}. Received: {output_format!r}.")
+    check_format(output_format)
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
     question = ask(

@@ -26,6 +26,7 @@ from tfasr.models.recogniser import (
     model_from_json,
     model_source,
 )
+from tfasr.precision import require_precision, trained
 from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
 
 BEFORE = {
@@ -50,7 +51,8 @@ class TrainingConfig:
         seed: of initial weights, dropout, the order of batches and augmentation.
         num_replicas: devices that share each batch.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
-        precision: Keras's dtype policy of the layers; "mixed_float16" scales the loss.
+        precision: Keras's dtype policy of the layers, of `tfasr.precision.trained`;
+            "mixed_float16" scales the loss.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut.
             They go through the model one after the other, which saves memory. Gradients are added
             up, clipped and applied once per global batch, so that steps and schedules do not
@@ -80,7 +82,7 @@ class TrainingConfig:
     seed: int = 1
     num_replicas: int = 1
     optimizer: Callable = zeiler_adadelta
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    precision: str = "float32"
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
     sentences_every_steps: int = 50
@@ -95,6 +97,7 @@ class TrainingConfig:
 
     def check(self) -> None:
         """Raises ValueError for values with which nothing can be trained."""
+        require_precision(self, "precision", trained())
         for name in ("epochs", "num_replicas", "checkpoint_every_steps", "keep_checkpoints"):
             require(getattr(self, name) > 0, self, name, "at least 1")
         for name in ("target_window", "gradient_accumulation_steps"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfasr.bench.decoder.log_probs import LogProbs
 from tfasr.bench.decoder.rows import DecoderMeasurement
-from tfasr.decoding.choice import DecoderConfig, make_decoder
+from tfasr.decoding.choice import DECODERS, DecoderConfig, make_decoder
 from tfasr.decoding.decoder import Decoder
 from tfasr.errors import wrong_values_are_wrong_use
 from tfasr.metrics import count_errors
@@ -32,7 +32,7 @@ def measure_file(path: Path, config: DecoderConfig, num_threads: int) -> Decoder
         RunError: if it is not built.
     """
     load = LogProbs.load(path)
-    if config.name == "beam":
+    if DECODERS[config.name].on_tensorflow:
         _limit_tensorflow(num_threads)
     before_mib = peak_memory_mib()
     with wrong_values_are_wrong_use():

@@ -58,8 +58,8 @@ class DecoderRow:
 
     @property
     def beam_width(self) -> int | None:
-        """Hypotheses kept per frame; None of greedy decoding, which has no beam."""
-        return None if self.config.name == "greedy" else self.config.beam_width
+        """Hypotheses kept per frame; None of a decoder without a beam."""
+        return self.config.beam_width if DECODERS[self.config.name].has_beam else None
 
     def to_json(self) -> dict[str, Any]:
         """Returns one flat JSON object; rates as fractions, null for what could not be told."""
@@ -82,9 +82,9 @@ class DecoderRow:
 
 def decoder_label(config: DecoderConfig) -> str:
     """Returns what tables and figures call a decoder, beam width aside."""
-    if config.name == "word_beam":
-        return "word beam, recombined" if config.recombine else "word beam"
-    return DECODERS[config.name].label or config.name
+    kind = DECODERS[config.name]
+    recombined = ", recombined" if kind.recombines and config.recombine else ""
+    return (kind.label or config.name) + recombined
 
 
 def decoder_configs(
@@ -93,9 +93,9 @@ def decoder_configs(
     """Returns all decoders to be measured: greedy decoding once, others at each beam width.
 
     Args:
-        decoders: "greedy", "beam" and "word_beam", in the order of the table.
+        decoders: of `tfasr.decoding.choice.DECODERS`, in the order of the table.
         beam_widths: each at least 1.
-        recombine: whether word beam search with recombination follows the published one.
+        recombine: whether what can recombine is also measured with recombination.
 
     Raises:
         ValueError: if a name or a beam width is none.
@@ -105,8 +105,9 @@ def decoder_configs(
         raise ValueError(f"Decoders must be some of {DECODERS.listed()}. Received: {strange}.")
     configs = []
     for name in dict.fromkeys(decoders):
-        widths = sorted(set(beam_widths)) if DECODERS[name].has_beam else [1]
-        ways = (False, True) if name == "word_beam" and recombine else (False,)
+        kind = DECODERS[name]
+        widths = sorted(set(beam_widths)) if kind.has_beam else [1]
+        ways = (False, True) if kind.recombines and recombine else (False,)
         configs += [
             DecoderConfig(name=name, beam_width=width, recombine=way)
             for way in ways

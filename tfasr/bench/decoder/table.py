@@ -5,6 +5,7 @@ from typing import Any
 
 from tfasr.bench.decoder.log_probs import LogProbs
 from tfasr.bench.decoder.rows import DecoderRow
+from tfasr.decoding.choice import needs_lexicon
 from tfasr.display.table import UNKNOWN, Table, records_of
 
 _COLUMNS = [
@@ -87,7 +88,7 @@ class DecoderComparison:
                 f"Evaluation: a whole one, {load.forward_s:.3g} s of forward passes and then the "
                 "decoding, in wall-clock seconds. tfasr evaluate and training do the two at once."
             )
-        if any(row.config.name == "word_beam" for row in self.rows):
+        if any(needs_lexicon(row.config) for row in self.rows):
             notes.append(_dictionary_note(load))
         before = [row.measured.memory_before_mib for row in self.rows]
         if None not in before:
@@ -126,5 +127,5 @@ def _dictionary_note(load: LogProbs) -> str:
     foreign = sum(word not in known for word in spoken) / max(len(spoken), 1)
     return (
         f"The dictionary holds {len(known)} words; {foreign:.2%} of the spoken words are not among "
-        "them and cannot be heard by word beam search."
+        "them and cannot be heard by a decoder that keeps to it."
     )
