@@ -52,7 +52,7 @@ def test_a_file_gives_json_on_stdout_and_a_folder_of_results(file, tmp_path):
     assert all(row["wer"] == 0 for row in rows.values())
     assert "word beam, beam width 4" in finished.stderr
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"decoder.png", "results.json", "table.md"}
+    assert names == {"decoder.png", "decoder.svg", "results.json", "table.md"}
     assert (tmp_path / "out" / "results.json").read_text() == finished.stdout
     assert "| word beam | 4 |" in (tmp_path / "out" / "table.md").read_text()
 

@@ -1,20 +1,20 @@
 """What a workload leaves behind: tables for a person, JSON for a program, figures for a slide."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tfasr.display.json_text import to_json_text
 from tfasr.display.table import Table
-from tfasr.display.text import to_markdown, to_text
-from tfasr.durable import write_whole
+from tfasr.display.writers import JSON, WRITERS
+from tfasr.durable import whole_file, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FORMATS = ("table", "markdown", "json")
-Format = Literal["table", "markdown", "json"]
+    from tfasr.display.chart import Chart
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Measured:
     tables: list[Table]
     values: dict[str, Any]
 
-    def to_format(self, output_format: Format) -> str:
-        """Returns all of it as a terminal's tables ("table"), "markdown" or "json"."""
-        if output_format == "json":
+    def to_format(self, output_format: str) -> str:
+        """Returns all of it in one of `tfasr.display.writers.formats`."""
+        if output_format == JSON:
             return to_json_text(self.values)
-        return (to_markdown if output_format == "markdown" else to_text)(self.tables)
+        return WRITERS[output_format](self.tables)
 
     def write(self, out: Path) -> None:
         """Writes ``results.json`` and ``table.md`` to a folder, or the first alone to a file.
@@ -45,10 +45,10 @@ class Measured:
             OSError: if it cannot be written.
         """
         if is_file(out):
-            write_whole(out, self.to_format("json"))
+            write_whole(out, self.to_format(JSON))
             return
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / "results.json", self.to_format("json"))
+        write_whole(out / "results.json", self.to_format(JSON))
         write_whole(out / "table.md", self.to_format("markdown"))
 
 
@@ -57,8 +57,8 @@ def is_file(out: Path) -> bool:
     return out.suffix == ".json"
 
 
-def draw(figures: Mapping[str, Callable[[], "Figure"]], folder: Path) -> None:
-    """Writes each figure as a PNG; makes the folder where missing.
+def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) -> None:
+    """Writes each figure as a PNG, charts as an SVG too; makes the folder where missing.
 
     Args:
         figures: what draws them, by file name without its suffix.
@@ -68,8 +68,14 @@ def draw(figures: Mapping[str, Callable[[], "Figure"]], folder: Path) -> None:
         OSError: if they cannot be written.
     """
     # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.display.slides import write_png
+    from tfasr.display.chart import Chart
+    from tfasr.display.pictures import write_chart
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, figure in figures.items():
-        write_png(figure(), folder / f"{name}.png")
+    for name, make in figures.items():
+        figure = make()
+        if isinstance(figure, Chart):
+            write_chart(dataclasses.replace(figure, name=name), folder)
+        else:
+            with whole_file(folder / f"{name}.png") as file:
+                figure.savefig(file, format="png", dpi=160, facecolor="white")

@@ -16,6 +16,8 @@ from tfasr.registry import Registry
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from tfasr.display.chart import Chart
+
 BACKENDS = ("tensorflow", "jax", "torch")
 
 
@@ -78,13 +80,14 @@ class Result:
         tables: the results for a reader.
         values: the results for a program, as JSON values; None for what could not be measured.
         warmup_steps: how many steps were run first and left out of all results.
-        figures: functions that draw, by file name without its suffix; called only with ``--out``.
+        figures: functions that return a chart or a figure of Matplotlib, by file name without its
+            suffix; called only with ``--out``.
     """
 
     tables: Sequence[Table]
     values: dict[str, Any]
     warmup_steps: int
-    figures: dict[str, "Callable[[], Figure]"] = field(default_factory=dict)
+    figures: dict[str, "Callable[[], Chart | Figure]"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ INTERVAL_COLOURS = {
 # Replaced by the page's own text colour, so that one drawing serves light and dark.
 INK = "#22262b"
 OTHER_COLOUR = "#7d8794"
+CLIFF_COLOUR = "#cf4747"
 DASHES = ("solid", "dashed", "dash-dot", "dotted")
 LEGEND_ENTRIES = 17
 FONTS = "DejaVu Sans, Verdana, Arial, sans-serif"

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from tfasr.bench.decoder.figure import decoder_figure
+from tfasr.bench.decoder.figure import decoder_chart
 from tfasr.bench.decoder.measure import measure
 from tfasr.bench.decoder.rows import DecoderMeasurement, DecoderRow, decoder_configs
 from tfasr.bench.decoder.table import DecoderComparison
@@ -16,6 +16,8 @@ from tfasr.decoding.choice import DecoderConfig
 from tfasr.decoding.decoder import Hypothesis
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.display.chart import Labels, Line, Segments
+from tfasr.display.pictures import write_chart
 from tfasr.errors import UsageError
 from tfasr.metrics import ErrorCounts, count_errors
 
@@ -118,21 +120,21 @@ def test_the_table_says_what_could_not_be_told(load):
 
 def test_the_figure_has_a_curve_a_decoder_and_a_line_where_there_is_no_beam():
     rows = [row("word_beam", 1, cpu_s=1.0), row("word_beam", 64, cpu_s=20.0), row("greedy", 1)]
-    cost, errors = decoder_figure(rows).axes
-    assert cost.get_xscale() == cost.get_yscale() == errors.get_xscale() == "log"
-    curve, line = cost.get_lines()
-    np.testing.assert_allclose(curve.get_xydata(), [[1, 2], [64, 40]])
-    np.testing.assert_allclose(line.get_ydata(), [4, 4])
-    np.testing.assert_allclose(errors.get_lines()[0].get_ydata(), [12.5, 12.5])
-    assert [text.get_text() for text in errors.texts] == ["12.5", "12.5"]
-    heights = [text.xy[1] for text in errors.texts]
-    assert abs(heights[0] - heights[1]) > 0.03
+    cost, errors = decoder_chart(rows).panels
+    assert cost.x.log
+    assert cost.y.log
+    assert not errors.y.log
+    (curve,) = (mark for mark in cost.marks if isinstance(mark, Line))
+    assert list(zip(curve.x, curve.y, strict=True)) == [(1, 2), (64, 40)]
+    (line,) = (mark for mark in cost.marks if isinstance(mark, Segments))
+    assert list(line.y0) == list(line.y1) == [4]
+    ends = [mark for mark in errors.marks if isinstance(mark, Labels)]
+    assert [mark.words for mark in ends] == [["12.5"], ["12.5"]]
+    assert abs(ends[0].dy - ends[1].dy) > 10
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
 def test_a_figure_of_one_row_can_be_drawn(name, tmp_path):
-    from tfasr.display.slides import write_png
-
     perfect = ErrorCounts(utterances=1, words=9)
-    write_png(decoder_figure([row(name, 4, counts=perfect)]), tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    write_chart(decoder_chart([row(name, 4, counts=perfect)]), tmp_path)
+    assert (tmp_path / "decoder.png").read_bytes().startswith(b"\x89PNG")

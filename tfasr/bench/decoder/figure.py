@@ -1,90 +1,87 @@
-"""What a wider beam costs and what it gains, as a figure for a slide."""
+"""What a wider beam costs and what it gains, as a figure."""
 
 import math
 from collections.abc import Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
 from tfasr.bench.decoder.rows import DecoderRow
-from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, Segments
 from tfasr.display.style import run_colour
 
 _MOST_TICKS = 8
-_LABEL_HEIGHT = 0.055
+_HEIGHT_PX = 280.0
+_LABEL_PX = 15.0
+_ASIDE = 1.6
 
 
-def decoder_figure(rows: Sequence[DecoderRow]) -> Figure:
+def decoder_chart(rows: Sequence[DecoderRow]) -> Chart:
     """Returns processor seconds per hour of audio and word error rate over beam widths.
 
     A decoder without a beam is a dashed line; the numbers at the right are those of the widest
     beam.
     """
-    figure, (cost, errors) = new_slide(panels=2)
     curves: dict[str, list[DecoderRow]] = {}
     for row in rows:
         curves.setdefault(row.label, []).append(row)
-    widths = sorted({row.beam_width for row in rows if row.beam_width is not None})
-    seconds = [[row.measured.cpu_s_per_audio_hour for row in own] for own in curves.values()]
-    wer = [[100 * row.measured.counts.wer for row in own] for own in curves.values()]
-    cost.set_yscale("log")
-    for axes, values in ((cost, seconds), (errors, wer)):
-        handles = [
-            _draw(axes, own, of_one, run_colour(index))
-            for index, (own, of_one) in enumerate(zip(curves.values(), values, strict=True))
-        ]
-        _beam_axis(axes, widths or [1])
-    _seconds_axis(cost)
-    errors.set_ylim(bottom=0)
-    _label_ends(cost, seconds, "{:.2g}")
-    _label_ends(errors, wer, "{:.1f}")
-    label_axes(cost, x="beam width", y="CPU seconds per hour of audio")
-    label_axes(errors, x="beam width", y="word error rate, %")
-    add_legend(figure, handles, list(curves), columns=len(curves))
-    return figure
+    widths = sorted({row.beam_width for row in rows if row.beam_width is not None}) or [1]
+    seconds = {
+        name: [row.measured.cpu_s_per_audio_hour for row in own] for name, own in curves.items()
+    }
+    wer = {name: [100 * row.measured.counts.wer for row in own] for name, own in curves.items()}
+    most = max(max(values) for values in wer.values()) or 1.0
+    cost = _panel(curves, seconds, widths, _whole_decades(seconds.values()), "{:.2g}", log=True)
+    errors = _panel(curves, wer, widths, (0.0, 1.1 * most), "{:.1f}", log=False)
+    caption = "What a wider beam costs, and what it gains"
+    return Chart("decoder", caption, [cost, errors], columns=2, width=420)
 
 
-def _draw(axes: Axes, rows: Sequence[DecoderRow], values: Sequence[float], colour: str) -> Line2D:
-    if rows[0].beam_width is None:
-        return axes.axhline(values[0], color=colour, linewidth=1.8, dashes=(4, 3))
-    widths = [row.beam_width for row in rows]
-    (line,) = axes.plot(widths, values, "-", color=colour, linewidth=2.2, marker="o", markersize=5)
-    return line
-
-
-def _beam_axis(axes: Axes, widths: Sequence[int]) -> None:
-    axes.set_xscale("log", base=2)
+def _panel(
+    curves: dict[str, list[DecoderRow]],
+    values: dict[str, list[float]],
+    widths: Sequence[int],
+    y: tuple[float, float],
+    form: str,
+    *,
+    log: bool,
+) -> Panel:
+    x = (widths[0] / _ASIDE, widths[-1] * _ASIDE**2)
+    marks: list[Mark] = []
+    for index, (name, rows) in enumerate(curves.items()):
+        colour, own = run_colour(index), values[name]
+        if rows[0].beam_width is None:
+            ends = {"x0": [x[0]], "x1": [x[1]], "y0": own, "y1": own}
+            marks.append(Segments(**ends, colour=colour, dash="dashed", series=name))
+        else:
+            place = {"x": [row.beam_width for row in rows], "y": own}
+            marks.append(Line(**place, colour=colour, series=name))
+            marks.append(Points(**place, colour=colour))
+    marks += _ends(values, x[1], y, form, log=log)
     step = -(-len(widths) // _MOST_TICKS)
-    axes.xaxis.set_major_locator(FixedLocator(widths[::-1][::step]))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xlim(widths[0] / 1.6, widths[-1] * 1.6)
+    beam = Axis("beam width", log=True, limits=x, ticks=sorted(widths[::-1][::step]))
+    label = "CPU seconds per hour of audio" if log else "word error rate, %"
+    return Panel(marks, beam, Axis(label, log=log, limits=y), height=_HEIGHT_PX)
 
 
-def _seconds_axis(axes: Axes) -> None:
-    """Widens a logarithmic axis to whole powers of ten: within one it would show no figure."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+def _whole_decades(values) -> tuple[float, float]:
+    """Returns whole powers of ten around all values: within one an axis would show no figure."""
+    low, high = min(map(min, values)), max(map(max, values))
+    bottom = math.floor(math.log10(low))
+    return 10.0**bottom, 10.0 ** max(math.ceil(math.log10(high)), bottom + 1)
 
 
-def _label_ends(axes: Axes, values: Sequence[Sequence[float]], form: str) -> None:
-    """Writes each curve's last value beside the axes, no two over each other."""
-    to_fraction = axes.transScale + axes.transLimits
-    ends = [(to_fraction.transform((1, own[-1]))[1], own[-1], i) for i, own in enumerate(values)]
-    lowest_free = -math.inf
-    for height, value, index in sorted(ends):
-        height = max(height, lowest_free)
-        lowest_free = height + _LABEL_HEIGHT
-        axes.annotate(
-            form.format(value),
-            (1.02, height),
-            xycoords="axes fraction",
-            va="center",
-            color=run_colour(index),
-            fontsize=10.5,
-            annotation_clip=False,
-        )
+def _ends(
+    values: dict[str, list[float]], x: float, y: tuple[float, float], form: str, *, log: bool
+) -> list[Labels]:
+    """Returns each curve's last value at the right end, no two over each other."""
+
+    def height(value: float) -> float:
+        low, high, value = map(math.log, (*y, value)) if log else (*y, value)
+        return _HEIGHT_PX * (value - low) / (high - low)
+
+    ends = sorted((height(own[-1]), own[-1], index) for index, own in enumerate(values.values()))
+    labels, lowest_free = [], -math.inf
+    for at, value, index in ends:
+        place = max(at, lowest_free)
+        lowest_free = place + _LABEL_PX
+        look = {"colour": run_colour(index), "dy": at - place - _LABEL_PX / 2, "align": "right"}
+        labels.append(Labels(x=[x], y=[value], words=[form.format(value)], **look))
+    return labels

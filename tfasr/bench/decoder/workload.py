@@ -8,9 +8,10 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfasr.bench.decoder.config import DecoderBenchConfig
+from tfasr.bench.decoder.figure import decoder_chart
 from tfasr.bench.decoder.log_probs import LogProbs
 from tfasr.bench.decoder.measure import measure_file
 from tfasr.bench.decoder.rows import DecoderRow, decoder_configs, decoder_label
@@ -20,9 +21,6 @@ from tfasr.child import call
 from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.run_files import LEXICON_FILE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +54,7 @@ def run(config: DecoderBenchConfig, context: Context) -> Iterator[Result]:
                 tables=[comparison.table()],
                 values=comparison.to_json(),
                 warmup_steps=0,
-                figures={"decoder": lambda: _figure(comparison.rows)},
+                figures={"decoder": lambda: decoder_chart(comparison.rows)},
             )
 
 
@@ -125,18 +123,12 @@ def _needs_words(decoders: Sequence[DecoderConfig]) -> bool:
 
 
 def _check_lexicon(load: LogProbs, decoders: Sequence[DecoderConfig]) -> None:
-    if _needs_words(decoders) and not load.lexicon:
+    needing = [decoder.name for decoder in decoders if needs_lexicon(decoder)]
+    if needing and not load.lexicon:
         raise UsageError(
-            "Word beam search must be given a dictionary with at least one word. Received: none; "
-            "name a file of words with --lexicon, or leave word_beam out of --decoders."
+            f"The decoder {needing[0]!r} must be given a dictionary with at least one word. "
+            "Received: none; name a file of words with --lexicon, or leave it out of --decoders."
         )
-
-
-def _figure(rows: Sequence[DecoderRow]) -> "Figure":
-    # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.bench.decoder.figure import decoder_figure
-
-    return decoder_figure(rows)
 
 
 def _log_row(row: DecoderRow) -> None:
