@@ -89,8 +89,8 @@ def test_what_is_no_workload_is_refused_where_it_is_registered(workload, message
 
 
 def test_reading_a_preset_leaves_no_trace():
-    load_bench("bench/ds2_small.gin", ["DeepMarkConfig.batch_size = 3"])
-    assert load_bench("bench/ds2_small.gin").configs[1].batch_size == 8
+    load_bench("bench/ds2_small.gin", ["DeepMarkConfig.seed = 3"])
+    assert load_bench("bench/ds2_small.gin").configs[1].seed == 0
     assert load_config("an4.gin").experiment.training.epochs == 50
 
 

@@ -6,9 +6,12 @@ import sys
 
 import pytest
 
-from tfasr.bench.ds2.figure import lengths_figure
+from tfasr.bench.ds2.config import DeepMarkConfig
+from tfasr.bench.ds2.figure import lengths_chart, search_chart
+from tfasr.bench.ds2.search import BatchTried, Search
 from tfasr.bench.ds2.tables import deepmark_tables
 from tfasr.bench.ds2.times import DeepMarkMeasurement, LengthMeasurement
+from tfasr.display.vega import picture_spec
 
 COUNTS = [3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1]
 
@@ -20,8 +23,25 @@ def measured(scale=1, per_audio_s=0.01, skip=()):
         count = 0 if length_s in skip else scale * count
         sizes = [4] * (count // 4) + [count % 4] * (count % 4 > 0)
         total_s = [size * length_s * per_audio_s for size in sizes]
-        lengths.append(LengthMeasurement(length_s, sizes, [x / 4 for x in total_s], total_s))
+        ways = [x / 4 for x in total_s], [x * 3 / 4 for x in total_s]
+        lengths.append(LengthMeasurement(length_s, sizes, *ways, total_s))
     return DeepMarkMeasurement(4, 1, lengths)
+
+
+def tables(measurements, search=None, backend="tensorflow"):
+    return deepmark_tables(measurements, search, backend, 69_430_301, 15, visible_gpus=0)
+
+
+SEARCH = Search(
+    [
+        BatchTried(8, {1: 0.010, 15: 0.150}),
+        BatchTried(9, {1: 0.012, 15: 0.180}),
+        BatchTried(64, {1: 0.006, 15: 0.090}),
+        BatchTried(96, {}, "out of memory"),
+    ],
+    lengths_s=(1, 15),
+    tolerance=0.05,
+)
 
 
 def test_sums_and_rates_are_those_of_the_batches():
@@ -47,18 +67,41 @@ def test_a_whole_epoch_is_its_own_time():
     whole = measured(scale=1280)
     assert whole.is_whole
     assert whole.epoch_s == pytest.approx(whole.total_s)
-    tables = deepmark_tables([whole], "tensorflow", 1, 15)
-    assert not [note for note in tables[-1].notes if "extrapolated" in note]
+    assert not [note for note in tables([whole])[-1].notes if "extrapolated" in note]
 
 
 def test_tables_and_figure_show_lengths_without_utterances_as_unknown():
     one = measured(skip=(12,))
-    by_length, summary = deepmark_tables([one], "jax", 69_430_301, 15)
+    by_length, summary = tables([one], backend="jax")
     assert by_length.rows[11] == ["12", "0", "0", *["n/a"] * 5]
-    assert [row[0] for row in summary.rows][1:] == ["1 Titan X (Torch)", "4 Titan X (Torch)"]
-    assert summary.rows[1][4:9] == ["83", "72", "154", "32", "189"]
+    published = [row[1:3] + row[4:] for row in summary.rows[1:]]
+    assert published == [
+        ["1", "32", "83", "72", "154", "32", "189", "4013", "n/a"],
+        ["4", "32", "99", "81", "180", "106", "632", "1204", "3.31"],
+    ]
     assert any("15 warm-up" in note for note in summary.notes)
-    assert len(lengths_figure(one, "jax").axes) == 2
+    assert any("n/a for one device: 0 GPUs are visible" in note for note in summary.notes)
+    assert len(picture_spec(lengths_chart(one, "jax"))["concat"]) == 2
+
+
+def test_the_fastest_batch_is_found_over_the_distribution_and_cliffs_are_marked():
+    assert SEARCH.tried[0].mean_s == pytest.approx(0.01 * 5.94)
+    assert SEARCH.fastest.batch == SEARCH.largest.batch == 64
+    assert [SEARCH.cliff(one) for one in SEARCH.tried] == [False, True, False, False]
+    found, *_ = tables([measured()], SEARCH)
+    assert [row[-1] for row in found.rows] == ["", "cliff", "fastest", "out of memory"]
+    assert SEARCH.to_json()["sizes"][2]["epoch_s"] == pytest.approx(128_000 * 0.006 * 5.94)
+    marks = search_chart(SEARCH, "tensorflow").panels[0].marks
+    assert [list(mark.x) for mark in marks if "cliff" in mark.series] == [[9]]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"search_batches": (8, 4)}, {"search_batches": (0,)}, {"search_lengths_s": (16,)}],
+)
+def test_a_search_over_nothing_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        DeepMarkConfig(**wrong)
 
 
 def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
@@ -68,17 +111,19 @@ def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
         "DeepSpeech2Config.num_recurrent_layers = 1",
         "DeepSpeech2Config.conv_filters = 2",
         "DeepMarkConfig.num_devices = 2",
-        "DeepMarkConfig.batch_size = 2",
+        "DeepMarkConfig.search_batches = (1,)",
+        "DeepMarkConfig.search_lengths_s = (1,)",
     ):
         command += ["--gin_binding", binding]
-    # Two utterances, of 4 and 5 s: batches of fewer utterances than devices.
+    # Two utterances, of 4 and 5 s, on devices of one utterance each: batches of fewer than devices.
     command += ["--fraction", "0.000016", "--format", "json", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (tmp_path / "out" / "results.json").read_text() == done.stdout
     assert "| 1 Titan X" in (tmp_path / "out" / "table.md").read_text()
-    assert (tmp_path / "out" / "ds2.png").stat().st_size > 10_000
+    for name in ("ds2.png", "ds2.svg", "ds2_search.png"):
+        assert (tmp_path / "out" / name).stat().st_size > 5_000
     assert found["backend"]["name"] == "tensorflow"
     assert found["system"]["memory_bytes"] > 0
     assert found["configs"]["DeepSpeech2Config"]["units"] == 4
@@ -86,5 +131,7 @@ def test_the_command_writes_what_it_measured_on_two_devices(tmp_path):
     assert [run["num_devices"] for run in runs] == [1, 2]
     assert [run["utterances"] for run in runs] == [2, 2]
     assert runs[0]["epoch_is_extrapolated"]
+    assert [run["timed_apart"] for run in runs] == [True, False]
+    assert min(runs[0][way] for way in ("forward_ms", "backward_ms", "total_ms")) > 0
     assert found["results"]["scaling"] > 0
-    assert found["warmup_steps"] == 2 * runs[0]["batches"]
+    assert found["warmup_steps"] == 2 * runs[0]["batches"] + 1

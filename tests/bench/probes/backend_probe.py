@@ -48,6 +48,7 @@ def probe():
         found[name] = {
             "forward": stepper.forward(placed),
             "gradients": stepper.gradients(placed),
+            "apart_s": min(stepper.apart(placed)) > 0,
             "updates": [stepper.update(placed) for _ in range(3)],
             "outputs": stepper.predict(placed).tolist(),
         }

@@ -6,9 +6,12 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.model_modules import modules_of, step_through
-from tfasr.bench.probes.module_timing import module_seconds, time_in_turns
+from tfasr.bench.probes.module_timing import module_times
 from tfasr.bench.probes.noise import noise_batch, write_noise_split
-from tfasr.bench.scaling.replicas import replica_seconds, straggling
+from tfasr.bench.probes.replicas import time_in_turns
+from tfasr.bench.probes.staged_step import StagedStep
+from tfasr.bench.scaling.replicas import replica_seconds
+from tfasr.bench.scaling.tables import straggling
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -59,21 +62,31 @@ def test_every_module_is_timed_and_the_parts_make_the_whole():
     batch = noise_batch(2, 40, 4, num_features=93, num_classes=30)
     model = built()
     before = [weight.numpy().copy() for weight in model.trainable_variables]
-    found = module_seconds(model, batch, tf.distribute.get_strategy(), rounds=2)
-    assert [row["module"] for row in found] == [
-        "front end",
-        "recurrent 1",
-        "head",
-        "loss",
-        "update",
-    ]
-    assert all(row["alone_s"] > 0 for row in found)
-    assert sum(row["in_step_s"] for row in found) > 0
+    found = module_times(model, batch, tf.distribute.get_strategy(), rounds=2, first_steps=3)
+    names = ["front end", "recurrent 1", "head", "loss", "update"]
+    assert [row.module for row in found.modules] == names
+    assert all(row.alone_s > 0 for row in found.modules)
+    # Readings of one clock, one after the other: no part can be negative.
+    assert all(row.backward_s > 0 for row in found.modules)
+    assert all(row.forward_s > 0 for row in found.modules[:-1])
+    assert found.modules[-1].forward_s == 0
+    assert found.step_s == pytest.approx(sum(row.in_step_s for row in found.modules))
+    assert all(len(row.first_s) == 3 and min(row.first_s) >= 0 for row in found.modules)
+    assert found.first_host_s[0] > max(found.first_host_s[1:])  # the first is traced
     after = [weight.numpy() for weight in model.trainable_variables]
     assert any((one != other).any() for one, other in zip(before, after, strict=True))
     seconds = replica_seconds(model, batch, tf.distribute.get_strategy(), rounds=2)
     assert np.shape(seconds) == (2, 1)
     assert np.min(seconds) > 0
+
+
+def test_a_step_whose_clock_is_read_changes_weights_as_training_does():
+    batch = noise()
+    read, trained = built(), built()
+    StagedStep(read, batch, tf.distribute.get_strategy())()
+    tf.function(trained.train_step)(batch)
+    for one, other in zip(read.trainable_variables, trained.trainable_variables, strict=True):
+        np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_calls_take_turns_and_the_first_are_left_out():
@@ -105,5 +118,9 @@ def test_noise_has_a_path_for_ctc_and_is_read_as_in_training(tmp_path):
         assert 0 <= labels.min() <= labels.max() < 29
     losses, _ = built().utterance_losses(batches[0], training=False)
     assert np.isfinite(losses).all()
+    assert {utterance.frames for utterance in split.utterances} == {40}
+    uneven = write_noise_split(tmp_path, 9, 80, 9, features, CONFIG, length_spread=0.5)
+    assert len({utterance.frames for utterance in uneven.utterances}) > 3
+    assert all(40 <= utterance.frames <= 80 for utterance in uneven.utterances)
     with pytest.raises(ValueError, match="path"):
         write_noise_split(tmp_path, 1, 20, 9, features, CONFIG)

@@ -49,10 +49,10 @@ def epoch_batches(counts: Sequence[int], batch_size: int) -> Iterator[tuple[int,
 
 
 class RandomBlock:
-    """Random numbers drawn once, from which every batch is cut.
+    """Random numbers drawn once, from which every batch is cut; a larger batch repeats them.
 
     Args:
-        batch_size: utterances of the largest batch.
+        batch_size: utterances that are drawn.
         num_bins: features of a frame.
         num_labels: labels to draw from, 0 first; the blank is not among them.
         longest_s: seconds of the longest utterance.
@@ -68,5 +68,6 @@ class RandomBlock:
 
     def cut(self, length_s: int, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns features ``(size, frames, num_bins)`` and labels ``(size, labels)``."""
-        labels = self._labels[:size, : LABEL_LENGTHS[length_s - 1]]
-        return self._features[:size, : FRAMES_PER_S * length_s], labels
+        rows = np.arange(size) % len(self._labels)
+        labels = self._labels[rows, : LABEL_LENGTHS[length_s - 1]]
+        return self._features[rows, : FRAMES_PER_S * length_s], labels

@@ -1,52 +1,91 @@
-"""The DeepMark speech benchmark as a figure for a slide."""
+"""The DeepMark speech benchmark as figures: times by length, and the search for the batch."""
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
-
+from tfasr.bench.ds2.search import Search
 from tfasr.bench.ds2.times import DeepMarkMeasurement
-from tfasr.display.slides import add_legend, label_axes, new_slide
-from tfasr.display.style import INK, run_colour
+from tfasr.display.chart import Axis, Chart, Line, Panel, Points, Rects, Rule
+from tfasr.display.style import CLIFF_COLOUR, run_colour
+
+_HALF_BAR = 0.36
 
 
-def lengths_figure(measurement: DeepMarkMeasurement, backend: str) -> Figure:
+def lengths_chart(measurement: DeepMarkMeasurement, backend: str) -> Chart:
     """Returns milliseconds a batch by length, forward and backward, and the throughput by length.
 
     Args:
         measurement: what is drawn.
         backend: Keras's.
     """
-    figure, (times, rates) = new_slide(panels=2)
     run = [(length, length.means_ms()) for length in measurement.lengths if length.utterances]
-    seconds = [length.length_s for length, _ in run]
     forward = [means[0] for _, means in run]
-    backward = [means[1] for _, means in run]
-    handles = [
-        times.bar(seconds, forward, width=0.72, color=run_colour(0)),
-        times.bar(seconds, backward, width=0.72, bottom=forward, color=run_colour(1)),
-    ]
+    whole = [means[0] + means[1] for _, means in run]
     audio = [length.length_s * length.utterances / sum(length.total_s) for length, _ in run]
-    rates.bar(seconds, audio, width=0.72, color=run_colour(2))
+    edges = {
+        "x0": [length.length_s - _HALF_BAR for length, _ in run],
+        "x1": [length.length_s + _HALF_BAR for length, _ in run],
+    }
+    zeros = [0.0] * len(run)
     mean = measurement.audio_s / measurement.total_s
-    rates.axhline(mean, color=INK, linewidth=1.2, dashes=(4, 3))
-    rates.annotate(
-        f"all lengths: {mean:.3g}",
-        (1.0, mean),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-        fontsize=10.5,
-    )
-    for axes in (times, rates):
-        axes.set_xlim(0.3, 15.7)
-        axes.set_xticks(range(1, 16, 2))
-        axes.grid(False, axis="x")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
     devices = measurement.num_devices
     on = f"{backend}, {devices} {'device' if devices == 1 else 'devices'}"
-    length = "length of the utterances, s"
-    label_axes(times, x=length, y=f"ms per batch of up to {measurement.batch_size}")
-    label_axes(rates, x=length, y=f"seconds of audio per second ({on})")
-    add_legend(figure, handles, ["forward", "backward"], columns=2)
-    return figure
+    length_axis = Axis(
+        "length of the utterances, s", limits=(0.3, 15.7), ticks=range(1, 16, 2), grid=False
+    )
+    times = [
+        Rects(**edges, y0=zeros, y1=forward, colour=run_colour(0), series="forward"),
+        Rects(**edges, y0=forward, y1=whole, colour=run_colour(1), series="backward"),
+    ]
+    rates = [
+        Rects(**edges, y0=zeros, y1=audio, colour=run_colour(2)),
+        Rule(value=mean, label=f"all: {mean:.3g}"),
+    ]
+    ms = f"ms per batch of up to {measurement.batch_size}"
+    panels = [
+        Panel(times, length_axis, Axis(ms, limits=(0, 1.05 * max(whole)))),
+        Panel(rates, length_axis, Axis(f"audio s per s ({on})", limits=(0, 1.05 * max(audio)))),
+    ]
+    caption = "DeepMark's Deep Speech 2: a batch of each length, and seconds of audio per second"
+    return Chart("ds2", caption, panels, columns=2, width=400)
+
+
+def search_chart(search: Search, backend: str) -> Chart:
+    """Returns milliseconds for an utterance over sizes of a batch; rings are cliffs."""
+    ran = [one for one in search.tried if one.mean_s is not None]
+    batches, means = [one.batch for one in ran], [1000 * one.mean_s for one in ran]
+    fastest, cliffs = search.fastest, [one for one in ran if search.cliff(one)]
+    marks = [
+        Line(x=batches, y=means, colour=run_colour(0), series=f"forward and backward ({backend})"),
+        Points(x=batches, y=means, colour=run_colour(0)),
+        Points(
+            x=[fastest.batch],
+            y=[1000 * fastest.mean_s],
+            symbol="star",
+            size=26,
+            colour=run_colour(2),
+            series=f"fastest: {fastest.batch}",
+        ),
+        *_rings(cliffs),
+    ]
+    x = Axis(
+        "batch, utterances",
+        log=True,
+        limits=(batches[0] / 1.2, batches[-1] * 1.2),
+        ticks=batches,
+    )
+    y = Axis("ms per utterance, mean over DeepMark's lengths", limits=(0, 1.1 * max(means)))
+    caption = "The search for the fastest batch"
+    return Chart("ds2_search", caption, [Panel(marks, x, y)], width=620)
+
+
+def _rings(cliffs) -> list[Points]:
+    if not cliffs:
+        return []
+    return [
+        Points(
+            x=[one.batch for one in cliffs],
+            y=[1000 * one.mean_s for one in cliffs],
+            symbol="ring",
+            size=15,
+            colour=CLIFF_COLOUR,
+            series="cliff: slower than in a smaller batch",
+        )
+    ]

@@ -15,12 +15,14 @@ class LengthMeasurement:
         length_s: seconds of an utterance.
         sizes: utterances of each batch; empty where the fraction left none.
         forward_s: seconds that the network and the loss took forward, for each batch.
-        total_s: seconds of forward and backward together, for each batch.
+        backward_s: seconds that the gradients took after that, for each batch.
+        total_s: seconds of forward and backward in one step, for each batch.
     """
 
     length_s: int
     sizes: Sequence[int]
     forward_s: Sequence[float]
+    backward_s: Sequence[float]
     total_s: Sequence[float]
 
     @property
@@ -53,11 +55,14 @@ class DeepMarkMeasurement:
         batch_size: utterances of a full batch, over all devices.
         num_devices: devices.
         lengths: 1, 2, ... 15 s.
+        timed_apart: whether the backward pass has a time of its own; otherwise it is forward and
+            backward together, less a forward pass alone.
     """
 
     batch_size: int
     num_devices: int
     lengths: Sequence[LengthMeasurement]
+    timed_apart: bool = True
 
     @property
     def num_batches(self) -> int:
@@ -80,9 +85,19 @@ class DeepMarkMeasurement:
         return sum(sum(length.forward_s) for length in self.lengths)
 
     @property
+    def backward_s(self) -> float:
+        """Seconds backward, over all batches."""
+        return sum(sum(length.backward_s) for length in self.lengths)
+
+    @property
     def total_s(self) -> float:
-        """Seconds forward and backward, over all batches."""
+        """Seconds forward and backward in one step, over all batches."""
         return sum(sum(length.total_s) for length in self.lengths)
+
+    @property
+    def utterances_per_s(self) -> float:
+        """Utterances forward and backward, per second."""
+        return self.utterances / self.total_s
 
     @property
     def is_whole(self) -> bool:
@@ -113,8 +128,8 @@ class DeepMarkMeasurement:
         return _means_ms(self.lengths)
 
     def scaling(self, alone: "DeepMarkMeasurement") -> float:
-        """Returns how many times one device's throughput this is, for the same batches."""
-        return alone.total_s / self.total_s
+        """Returns how many times one device's utterances per second these are."""
+        return self.utterances_per_s / alone.utterances_per_s
 
     def to_json(self) -> dict[str, Any]:
         """Returns JSON values."""
@@ -128,10 +143,11 @@ class DeepMarkMeasurement:
             "forward_ms": forward_ms,
             "backward_ms": backward_ms,
             "total_ms": total_ms,
+            "timed_apart": self.timed_apart,
             "forward_s": self.forward_s,
-            "backward_s": self.total_s - self.forward_s,
+            "backward_s": self.backward_s,
             "total_s": self.total_s,
-            "utterances_per_s": self.utterances / self.total_s,
+            "utterances_per_s": self.utterances_per_s,
             "audio_s_per_s": self.audio_s / self.total_s,
             "epoch_s": self.epoch_s,
             "epoch_is_extrapolated": not self.is_whole,
@@ -143,8 +159,7 @@ def _means_ms(lengths: Sequence[LengthMeasurement]) -> tuple[float, float, float
     batches = sum(len(length.sizes) for length in lengths)
     if not batches:
         return None
-    forward_ms, total_ms = (
-        1000 * sum(sum(seconds) for seconds in columns) / batches
-        for columns in ([x.forward_s for x in lengths], [x.total_s for x in lengths])
+    return tuple(
+        1000 * sum(sum(getattr(length, name)) for length in lengths) / batches
+        for name in ("forward_s", "backward_s", "total_s")
     )
-    return forward_ms, total_ms - forward_ms, total_ms

@@ -37,6 +37,12 @@ def describe_backend() -> dict[str, Any]:
     }
 
 
+def visible_gpus() -> int:
+    """Returns how many GPUs Keras's running backend sees."""
+    named = describe_backend()["devices"]
+    return sum("gpu" in device.lower() or "cuda" in device.lower() for device in named)
+
+
 def _devices(name: str) -> list[str]:
     if name == "tensorflow":
         import tensorflow as tf

@@ -4,24 +4,19 @@ import time
 
 import tensorflow as tf
 
+from tfasr.precision import PRECISIONS
+
 _SECONDS = 2.0
 _CPU_SIZE, _GPU_SIZE = 2048, 8192
 # A GPU works through a queue: reading each result would measure the way there and back.
 _IN_A_ROW = 8
-
-COMPUTE_DTYPES = {
-    "float32": "float32",
-    "mixed_bfloat16": "bfloat16",
-    "mixed_float16": "float16",
-}
-"""The dtype of the matrix products under each precision."""
 
 
 def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | None = None) -> float:
     """Measures floating-point operations per second of square matrix products.
 
     Args:
-        precision: "float32", "mixed_bfloat16" or "mixed_float16"; products run in its dtype.
+        precision: of `tfasr.precision.multiplied`; products run in its dtype.
         seconds: how long, the warm-up aside.
         size: rows and columns; by default 2048, on a GPU 8192.
 
@@ -31,7 +26,7 @@ def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | Non
     on_gpu = bool(tf.config.list_logical_devices("GPU"))
     size = size or (_GPU_SIZE if on_gpu else _CPU_SIZE)
     in_a_row = _IN_A_ROW if on_gpu else 1
-    dtype = COMPUTE_DTYPES[precision]
+    dtype = PRECISIONS[precision].dtype
     left, right = (
         tf.cast(tf.random.stateless_normal((size, size), seed=(0, number)), dtype)
         for number in range(2)

@@ -1,22 +1,8 @@
 """Devices of a measuring process: GPUs where there are, else slices of the processor."""
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
 import tensorflow as tf
 
 from tfasr.errors import UsageError
-from tfasr.run_files import GPU_FILE
-from tfasr.telemetry.utilisation import UtilisationSampler
-
-
-def usable_cores() -> int:
-    """Returns the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_gpus() -> int:
@@ -51,34 +37,6 @@ def use_devices(count: int) -> str:
     for gpu in gpus[:count]:
         tf.config.experimental.set_memory_growth(gpu, True)
     return "GPU"
-
-
-@contextmanager
-def watched_gpus(found: list[dict[str, Any]]) -> Iterator[None]:
-    """Watches GPUs through NVML while the body runs; without NVML nothing is found.
-
-    Args:
-        found: gets ``utilisation_percent`` (mean) and ``memory_bytes`` (the most) of every GPU.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        with UtilisationSampler(Path(folder)):
-            yield
-        path = Path(folder) / GPU_FILE
-        found += _read(path) if path.is_file() else []
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    by_gpu: dict[int, list[tuple[float, float]]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines()[1:]:
-        _, gpu, utilisation, memory, _ = line.split(",")
-        by_gpu.setdefault(int(gpu), []).append((float(utilisation), float(memory)))
-    return [
-        {
-            "utilisation_percent": sum(one for one, _ in samples) / len(samples),
-            "memory_bytes": max(one for _, one in samples),
-        }
-        for _, samples in sorted(by_gpu.items())
-    ]
 
 
 def peak_device_bytes(count: int) -> list[int | None]:

@@ -13,6 +13,7 @@ def make_stepper(
     loss: Loss,
     optimizer: keras.optimizers.Optimizer | None = None,
     strategy: Any = None,
+    xla: bool = False,
 ) -> Stepper:
     """Returns the stepper of Keras's backend.
 
@@ -21,12 +22,13 @@ def make_stepper(
         loss: called as ``loss(outputs, *targets)``; returns a loss for each utterance.
         optimizer: for `Stepper.update`.
         strategy: a ``tf.distribute.Strategy`` in whose scope the model was made; TensorFlow only.
+        xla: whether XLA compiles TensorFlow's graphs; JAX compiles by it anyway.
     """
     backend = keras.backend.backend()
     if backend == "tensorflow":
         from tfasr.bench.probes.stepper_tensorflow import TensorflowStepper
 
-        return TensorflowStepper(model, loss, optimizer, strategy)
+        return TensorflowStepper(model, loss, optimizer, strategy, xla)
     if backend == "jax":
         from tfasr.bench.probes.stepper_jax import JaxStepper
 

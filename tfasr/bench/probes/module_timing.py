@@ -1,111 +1,102 @@
-"""Seconds of each module of the model, the others off and on, on one device or on several."""
+"""Seconds of each module of the model, within the step and alone, on one device or on several."""
 
 import statistics
-import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfasr.bench.probes.computed import after
 from tfasr.bench.probes.model_modules import UPDATE, Module, modules_of, step_through
+from tfasr.bench.probes.replicas import WARMUP_CALLS, Replicas, time_in_turns
+from tfasr.bench.probes.staged_step import StagedStep
 from tfasr.data.pipeline import Batch
 from tfasr.training.ctc_model import CtcModel
 
-WARMUP_CALLS = 2
 
+@dataclass(frozen=True)
+class ModuleSeconds:
+    """A module, or the update of the weights.
 
-class Replicas:
-    """Runs the same work on every device of a strategy, each with values of its own."""
-
-    def __init__(self, strategy: tf.distribute.Strategy):
-        self.strategy = strategy
-        self.count = strategy.num_replicas_in_sync
-
-    def values(self, make: Callable[[], Any]) -> Any:
-        """Returns what ``make`` returns, a copy on every device."""
-        if self.count == 1:
-            return make()
-        return self.strategy.experimental_distribute_values_from_function(lambda _: make())
-
-    def compiled(self, work: Callable[..., list], *arguments: Any) -> Callable[[], None]:
-        """Returns a call that does work on all devices at once and waits for its end.
-
-        Args:
-            work: returns tensors that must have been computed; None among them is left out.
-            arguments: of it, from `values`.
-        """
-
-        def on_device(*arguments):
-            # Nothing of size leaves the function, and nothing can be pruned from it.
-            return after(tf.zeros(()), work(*arguments))
-
-        @tf.function
-        def run(*arguments):
-            if self.count == 1:
-                return on_device(*arguments)
-            return self.strategy.run(on_device, args=arguments)
-
-        def call() -> None:
-            run(*arguments)
-            tf.test.experimental.sync_devices()
-
-        return call
-
-
-def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Returns each call's median seconds over rounds in which every call has its turn.
-
-    Two calls of each come before, which trace and compile; they are left out.
+    Attributes:
+        module: its name.
+        alone_s: seconds forward and backward with every other module off, on random input.
+        forward_s: seconds of its forward pass within the step; 0 of the update.
+        backward_s: seconds of its backward pass within the step.
+        first_s: seconds of both within each of the first steps of the process, which are left out
+            of everything else.
     """
-    for call in calls.values():
-        for _ in range(WARMUP_CALLS):
-            call()
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            began = time.perf_counter()
-            call()
-            seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in seconds.items()}
+
+    module: str
+    alone_s: float
+    forward_s: float
+    backward_s: float
+    first_s: list[float]
+
+    @property
+    def in_step_s(self) -> float:
+        """Seconds within the step; those of all modules add up to it."""
+        return self.forward_s + self.backward_s
 
 
-def module_seconds(
-    model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ModuleTimes:
+    """All modules of a step.
+
+    Attributes:
+        modules: in their order, the update last.
+        first_host_s: what each of the first steps took beside the modules: the first is traced.
+    """
+
+    modules: list[ModuleSeconds]
+    first_host_s: list[float]
+
+    @property
+    def step_s(self) -> float:
+        """Seconds of the whole step."""
+        return sum(module.in_step_s for module in self.modules)
+
+
+def module_times(
+    model: CtcModel,
+    batch: Batch,
+    strategy: tf.distribute.Strategy,
+    rounds: int,
+    first_steps: int = WARMUP_CALLS,
+) -> ModuleTimes:
     """Times every module's forward and backward pass, and the update.
 
     Args:
         model: built and compiled under the strategy; its weights are trained a few steps.
         batch: what each device computes on.
         strategy: places the work.
-        rounds: measured repetitions.
-
-    Returns:
-        For each module in order ``module``, ``alone_s`` (every other module off) and ``in_step_s``:
-        what it adds to the modules before it. The latter add up to the whole step.
+        rounds: measured repetitions, whose medians are returned.
+        first_steps: steps before them.
     """
     replicas = Replicas(strategy)
-    modules = modules_of(model)
     placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
-    calls: dict[str, Callable[[], Any]] = {}
-    for number, module in enumerate(modules):
-        until = modules[: number + 1]
-        calls[f"until {module.name}"] = replicas.compiled(
-            lambda batch, until=until: step_through(until, batch), placed
+    staged = StagedStep(model, placed, strategy)
+    first = [staged() for _ in range(first_steps)]
+    steps = [staged() for _ in range(rounds)]
+    modules = modules_of(model)
+    calls: dict[str, Callable[[], Any]] = {
+        module.name: _alone(replicas, model, module, number, batch, placed)
+        for number, module in enumerate(modules)
+    }
+    calls[UPDATE] = _update(replicas, model)
+    alone_s = time_in_turns(calls, rounds)
+    found = [
+        ModuleSeconds(
+            name,
+            alone_s[name],
+            statistics.median(step.forward_s[number] for step in steps),
+            statistics.median(step.backward_s[number] for step in steps),
+            [step.forward_s[number] + step.backward_s[number] for step in first],
         )
-        calls[f"alone {module.name}"] = _alone(replicas, model, module, number, batch, placed)
-    calls[f"until {UPDATE}"] = _whole_step(replicas, model, placed)
-    calls[f"alone {UPDATE}"] = _update(replicas, model)
-    found = time_in_turns(calls, rounds)
-    rows, before_s = [], 0.0
-    for name in [*(module.name for module in modules), UPDATE]:
-        until_s = found[f"until {name}"]
-        added_s = until_s - before_s
-        rows.append({"module": name, "alone_s": found[f"alone {name}"], "in_step_s": added_s})
-        before_s = until_s
-    return rows
+        for number, name in enumerate(staged.names)
+    ]
+    return ModuleTimes(found, [step.host_s for step in first])
 
 
 def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
@@ -120,10 +111,6 @@ def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
     return replicas.compiled(
         lambda batch, inputs: step_through([module], batch, inputs), placed, inputs
     )
-
-
-def _whole_step(replicas, model: CtcModel, placed):
-    return replicas.compiled(lambda batch: [model.train_step(batch)["utterance_loss"]], placed)
 
 
 def _update(replicas, model: CtcModel):

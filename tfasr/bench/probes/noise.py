@@ -56,6 +56,7 @@ def write_noise_split(
     features: FeatureConfig,
     model: RecogniserConfig,
     *,
+    length_spread: float = 0.0,
     seed: int = 1,
 ) -> ShardedSplit:
     """Writes shards of random features as `tfasr prepare` packs them, and opens them.
@@ -67,6 +68,7 @@ def write_noise_split(
         labels: labels of each.
         features: what the random numbers pass for.
         model: decides the output frames.
+        length_spread: by what share the shortest utterance is shorter than ``frames``.
         seed: of the random numbers.
     """
     from tfasr.data.packing import Packing
@@ -74,18 +76,20 @@ def write_noise_split(
 
     alphabet, generator = Alphabet(), np.random.default_rng(seed)
     packing = Packing(alphabet, features, ShardConfig(), model)
-    if output_frames(model, frames) < labels:
-        raise ValueError(f"Frames must leave CTC a path. Received: {frames=}, {labels=}.")
+    shortest = round(frames * (1 - length_spread))
+    if output_frames(model, shortest) < labels:
+        raise ValueError(f"Frames must leave CTC a path. Received: {shortest} frames, {labels=}.")
     listed, shards, sums = [], [], FeatureSums()
     for first in range(0, utterances, _SHARD):
         records = []
         for position in range(first, min(first + _SHARD, utterances)):
-            noise = generator.standard_normal((frames, features.num_features), dtype=np.float32)
+            own = int(generator.integers(shortest, frames + 1)) if length_spread else frames
+            noise = generator.standard_normal((own, features.num_features), dtype=np.float32)
             noise = noise.astype(np.float16)
             spelled = noise_labels(generator, labels, len(alphabet.characters)).tolist()
             sums.add(noise)
-            records.append(encode_record(noise, spelled, position, frames / 100))
-            listed.append(_listed(position, frames, labels))
+            records.append(encode_record(noise, spelled, position, own / 100))
+            listed.append(_listed(position, own, labels))
         path = folder / f"train-{first // _SHARD:05d}.tfrecord"
         write_shard(path, records, packing.shards.compression)
         shards.append({"file": path.name, "bytes": path.stat().st_size})

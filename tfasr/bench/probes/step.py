@@ -38,6 +38,14 @@ class Stepper(Protocol):
     def gradients(self, batch: Batch) -> float:
         """Computes the mean loss and all gradients."""
 
+    def apart(self, batch: Batch) -> tuple[float, float] | None:
+        """Computes the loss and then all gradients, each waited for.
+
+        Returns:
+            Seconds of the forward pass, which keeps what the gradients need, and of the backward
+            pass; None on several devices, which cannot wait between the two.
+        """
+
     def update(self, batch: Batch) -> float:
         """Computes the mean loss and the gradients, and updates the weights."""
 

@@ -1,5 +1,6 @@
 """Steps on Keras's JAX backend, each compiled as a whole."""
 
+import time
 from typing import Any
 
 import jax
@@ -31,6 +32,9 @@ class JaxStepper:
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)
+        # The first program returns what the second takes: a function with the values it has kept.
+        self._linearised = jax.jit(self._linearise)
+        self._pulled_back = jax.jit(lambda backward, one: backward(one))
         self._predict = jax.jit(self._predict_step)
 
     def place(self, batch: Batch) -> Batch:
@@ -48,6 +52,16 @@ class JaxStepper:
         """See `Stepper.gradients`."""
         found = self._gradients(self._trainable, self._others, *_arrays(batch))
         return self._kept(jax.block_until_ready(found)[0])
+
+    def apart(self, batch: Batch) -> tuple[float, float]:
+        """See `Stepper.apart`."""
+        began = time.perf_counter()
+        loss, backward, self._others = jax.block_until_ready(
+            self._linearised(self._trainable, self._others, *_arrays(batch))
+        )
+        between = time.perf_counter()
+        jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
+        return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
         """See `Stepper.update`."""
@@ -68,6 +82,12 @@ class JaxStepper:
     def _mean_loss(self, trainable, others, inputs, targets):
         outputs, others = self._model.stateless_call(trainable, others, *inputs, training=True)
         return jnp.mean(self._loss(outputs, *targets)), others
+
+    def _linearise(self, trainable, others, inputs, targets):
+        def mean_loss(trainable):
+            return self._mean_loss(trainable, others, inputs, targets)
+
+        return jax.vjp(mean_loss, trainable, has_aux=True)
 
     def _update_step(self, trainable, others, state, inputs, targets):
         gradient = jax.value_and_grad(self._mean_loss, has_aux=True)

@@ -1,6 +1,7 @@
 """Steps on Keras's TensorFlow backend, on one device or on several."""
 
 import contextlib
+import time
 from typing import Any
 
 import keras
@@ -13,7 +14,8 @@ from tfasr.errors import UsageError
 
 
 class TensorflowStepper:
-    """See `tfasr.bench.probes.step.Stepper`; graphs without XLA, as Keras trains recurrent models.
+    """See `tfasr.bench.probes.step.Stepper`; graphs, without XLA as Keras trains recurrent
+    models unless it is asked for.
 
     Reading a result waits for the device. Under a strategy each batch is cut into a part for each
     device, and gradients are summed over devices.
@@ -25,6 +27,7 @@ class TensorflowStepper:
         loss: Loss,
         optimizer: keras.optimizers.Optimizer | None = None,
         strategy: tf.distribute.Strategy | None = None,
+        xla: bool = False,
     ):
         self._model = model
         self._loss = loss
@@ -34,7 +37,8 @@ class TensorflowStepper:
             with strategy.scope() if strategy else tf.init_scope():
                 optimizer.build(model.trainable_variables)
         self._forward, self._gradients, self._update, self._predict = (
-            tf.function(step, reduce_retracing=True)
+            # XLA wants to know every shape, so that each gets a trace of its own.
+            tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
             for step in (
                 self._forward_step,
                 self._gradient_step,
@@ -70,6 +74,20 @@ class TensorflowStepper:
     def gradients(self, batch: Batch) -> float:
         """See `Stepper.gradients`."""
         return self._run(self._gradients, batch)
+
+    def apart(self, batch: Batch) -> tuple[float, float] | None:
+        """See `Stepper.apart`; both passes are graphs, the tape keeps what lies between."""
+        if self._strategy is not None:
+            return None
+        variables = [variable.value for variable in self._model.trainable_variables]
+        began = time.perf_counter()
+        with tf.GradientTape() as tape:
+            loss = self._forward(batch.inputs, batch.targets)
+        loss.numpy()
+        between = time.perf_counter()
+        tape.gradient(loss, variables)
+        tf.test.experimental.sync_devices()
+        return between - began, time.perf_counter() - between
 
     def update(self, batch: Batch) -> float:
         """See `Stepper.update`."""

@@ -1,5 +1,8 @@
 """Steps on Keras's PyTorch backend, eager, as Keras runs it."""
 
+import time
+from collections.abc import Callable
+
 import keras
 import numpy as np
 import torch
@@ -32,14 +35,19 @@ class TorchStepper:
 
     def forward(self, batch: Batch) -> float:
         """See `Stepper.forward`; what the gradients would need is kept, as in training."""
-        return _finished(self._mean_loss(batch))
+        return waited(self._mean_loss(batch))
 
     def gradients(self, batch: Batch) -> float:
         """See `Stepper.gradients`."""
         self._model.zero_grad()
         loss = self._mean_loss(batch)
         loss.backward()
-        return _finished(loss)
+        return waited(loss)
+
+    def apart(self, batch: Batch) -> tuple[float, float]:
+        """See `Stepper.apart`."""
+        self._model.zero_grad()
+        return timed_apart(lambda: self._mean_loss(batch))
 
     def update(self, batch: Batch) -> float:
         """See `Stepper.update`."""
@@ -49,7 +57,7 @@ class TorchStepper:
         variables = self._model.trainable_variables
         with torch.no_grad():
             self._optimizer.apply([variable.value.grad for variable in variables], variables)
-        return _finished(loss)
+        return waited(loss)
 
     def predict(self, batch: Batch) -> np.ndarray:
         """See `Stepper.predict`."""
@@ -62,9 +70,21 @@ class TorchStepper:
         return self._loss(outputs, *batch.targets).mean()
 
 
-def _finished(loss: torch.Tensor) -> float:
+def waited(loss: torch.Tensor) -> float:
+    """Returns a loss as a number, once all that was asked of the device is done."""
     _wait()
     return float(loss.detach())
+
+
+def timed_apart(forward: Callable[[], torch.Tensor]) -> tuple[float, float]:
+    """Returns the seconds of a forward pass and of the backward pass after it."""
+    began = time.perf_counter()
+    loss = forward()
+    waited(loss)
+    between = time.perf_counter()
+    loss.backward()
+    _wait()
+    return between - began, time.perf_counter() - between
 
 
 def _wait() -> None:
