@@ -8,6 +8,8 @@ from tfasr.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
 
 BYTES_PER_FLOAT = 4
+LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
+"""Where the channels of an image stand, and what Keras calls it."""
 # Time x frequency: kernel of each convolution, and whether maxima of 2 x 2 are taken after it.
 LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 
@@ -56,11 +58,16 @@ class KeywordSpotter(keras.Model):
         config: sizes.
         seed: of the initial weights.
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+        layout: of `LAYOUTS`: whether channels are the last dimension of images or the second.
     """
 
-    def __init__(self, config: KeywordSpotterConfig, seed: int = 0, dtype=None):
+    def __init__(
+        self, config: KeywordSpotterConfig, seed: int = 0, dtype=None, layout: str = "NHWC"
+    ):
         super().__init__(name="keyword_spotter", dtype=dtype)
         self.config = config
+        self.layout = layout
+        data_format = LAYOUTS[layout]
         policy = self.dtype_policy
         self.convolutions = [
             keras.layers.Conv2D(
@@ -68,6 +75,7 @@ class KeywordSpotter(keras.Model):
                 kernel,
                 use_bias=False,
                 kernel_initializer=keras.initializers.HeNormal(100 * seed + number),
+                data_format=data_format,
                 dtype=policy,
                 name=f"convolution_{number}",
             )
@@ -77,11 +85,16 @@ class KeywordSpotter(keras.Model):
         ]
         self.normalisations = [
             keras.layers.BatchNormalization(
-                momentum=0.9, dtype=policy, name=f"normalisation_{number}"
+                axis=self._channel_axis,
+                momentum=0.9,
+                dtype=policy,
+                name=f"normalisation_{number}",
             )
             for number in range(len(LAYERS))
         ]
-        self.pooling = keras.layers.MaxPooling2D(2, dtype=policy, name="pooling")
+        self.pooling = keras.layers.MaxPooling2D(
+            2, data_format=data_format, dtype=policy, name="pooling"
+        )
         self.classifier = keras.layers.Dense(
             config.num_words,
             kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 90),
@@ -89,13 +102,20 @@ class KeywordSpotter(keras.Model):
             name="classifier",
         )
 
+    @property
+    def _channel_axis(self) -> int:
+        return 1 if self.layout == "NCHW" else -1
+
+    def _image_shape(self, channels: int) -> tuple[int | None, ...]:
+        return (None, channels, None, None) if self.layout == "NCHW" else (None,) * 3 + (channels,)
+
     def build(self, input_shape=None):
         """Makes all weights; the shape of the input is the config's."""
         channels = 1
         layers = zip(self.convolutions, self.normalisations, self.config.filters, strict=True)
         for convolution, normalisation, filters in layers:
-            convolution.build((None, None, None, channels))
-            normalisation.build((None, None, None, filters))
+            convolution.build(self._image_shape(channels))
+            normalisation.build(self._image_shape(filters))
             channels = filters
         self.classifier.build((None, channels))
         self.built = True
@@ -110,12 +130,13 @@ class KeywordSpotter(keras.Model):
         Returns:
             float32 logits ``(batch, num_words)``.
         """
-        hidden = keras.ops.expand_dims(features, -1)
+        hidden = keras.ops.expand_dims(features, self._channel_axis)
         layers = zip(self.convolutions, self.normalisations, LAYERS, strict=True)
         for convolution, normalisation, (_, pooled) in layers:
             hidden = keras.ops.relu(normalisation(convolution(hidden), training=training))
             hidden = self.pooling(hidden) if pooled else hidden
-        return self.classifier(keras.ops.mean(hidden, axis=(1, 2)))
+        of_image = (2, 3) if self.layout == "NCHW" else (1, 2)
+        return self.classifier(keras.ops.mean(hidden, axis=of_image))
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,26 @@
 """The comparison of backends."""
 
+import numpy as np
 import pytest
 
+from tests.bench.backends.native_probe import native_probe
 from tfasr.bench.backends import workload as backends
 from tfasr.bench.backends.config import BackendsConfig
-from tfasr.bench.backends.figure import backends_figure
+from tfasr.bench.backends.figure import backends_chart
 from tfasr.bench.backends.table import backends_table
 from tfasr.bench.backends.times import BackendTimes
-from tfasr.bench.probes.backend import check_backend
+from tfasr.bench.probes.backend import check_backend, installed_backends
 from tfasr.bench.workload import Context
+from tfasr.child import call
 from tfasr.data.features import FeatureConfig
+from tfasr.display.vega import picture_spec
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 
 CONFIG = BackendsConfig(
-    backends=("tensorflow", "jax"),
+    backends=("tensorflow", "jax", "native_torch"),
+    layouts=("NHWC",),
     rounds=1,
     steps=2,
     warmup_steps=2,
@@ -31,32 +36,50 @@ def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
     acoustic = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4)
     result = backends.run(CONFIG, keyword, acoustic, FeatureConfig(), Context())
     (table,) = result.tables
-    assert [row[:2] for row in table.rows] == [
-        ["keyword spotter, batch 3", "tensorflow"],
-        ["acoustic model, batch 2", "tensorflow"],
+    assert [row[:3] for row in table.rows] == [
+        ["keyword spotter, batch 3", "tensorflow", "NHWC"],
+        ["acoustic model, batch 2", "tensorflow", "n/a"],
     ]
-    assert [row[6] for row in table.rows] == ["1.00", "1.00"]
-    assert "Not installed and left out: jax." in table.notes
-    assert result.values["not_installed"] == ["jax"]
+    assert [row[7] for row in table.rows] == ["1.00", "1.00"]
+    assert "Not installed and left out: jax, PyTorch alone." in table.notes
+    assert result.values["not_installed"] == ["jax", "native_torch"]
     rows = result.values["rows"]
     assert [len(row["all_step_ms"][0]) for row in rows] == [2, 2]
     assert result.warmup_steps == 8
     assert result.values["backends"][0]["versions"].keys() == {"keras", "tensorflow"}
 
 
-def test_ratios_are_to_the_fastest_backend_of_the_same_model():
-    times = [
-        BackendTimes("m", "tensorflow", 4, [1.0, 3.0], [[1.0], [2.0]], [[8.0, 9.0, 30.0], [7.0]]),
-        BackendTimes("m", "jax", 4, [1.0, 1.0], [[1.0], [1.0]], [[4.0], [4.0]]),
+def test_ratios_are_to_the_fastest_of_the_same_model_and_what_cannot_run_says_why():
+    def times(name, layout, first_s, forward_ms, step_ms, reason=""):
+        return BackendTimes("m", layout, name, 4, first_s, forward_ms, step_ms, reason)
+
+    rows = [
+        times("tensorflow", "NHWC", [1.0, 3.0], [[1.0], [2.0]], [[8.0, 9.0, 30.0], [7.0]]),
+        times("tensorflow", "NCHW", [None, None], [[], []], [[], []], "only supports NHWC"),
+        times("native_torch", "NCHW", [1.0, 1.0], [[1.0], [1.0]], [[4.0], [4.0]]),
     ]
-    versions = {"tensorflow": "2", "jax": "0", "keras": "3"}
+    versions = {"tensorflow": "2", "torch": "2", "keras": "3"}
     described = [
-        {"name": name, "devices": ["cpu"], "versions": versions} for name in ("tensorflow", "jax")
+        {"name": name, "devices": ["cpu"], "versions": versions}
+        for name in ("tensorflow", "native_torch")
     ]
-    slow, fast = backends_table(times, CONFIG, described, []).rows
-    assert slow[2:] == ["1.5", "8.0", "7.0–9.0", "500.0", "2.00", "2.0"]
-    assert fast[6] == "1.00"
-    assert len(backends_figure(times).axes) == 1
+    table = backends_table(rows, CONFIG, described, [])
+    slow, absent, fast = table.rows
+    assert slow[3:] == ["1.5", "8.0", "7.0–9.0", "500.0", "2.00", "2.0"]
+    assert absent[1:] == ["tensorflow", "NCHW", *["n/a"] * 6]
+    assert "n/a for NCHW on tensorflow: “only supports NHWC”" in table.notes
+    assert fast[1:3] + fast[7:8] == ["PyTorch alone", "NCHW", "1.00"]
+    assert "PyTorch alone NCHW" in str(picture_spec(backends_chart(rows)))
+
+
+def test_pytorch_alone_learns_what_keras_does_in_either_layout():
+    if "torch" not in installed_backends():
+        pytest.skip("needs torch: pip install torch")
+    keras_scores, *native = call(native_probe, backend="torch")
+    for scores in native:
+        np.testing.assert_allclose(scores[:3], keras_scores[:3], rtol=1e-3)
+        # PyTorch's running variance is the unbiased one, Keras's is not.
+        np.testing.assert_allclose(scores[3:], keras_scores[3:], atol=0.03)
 
 
 def test_without_any_backend_there_is_nothing_to_compare(monkeypatch):

@@ -41,7 +41,7 @@ def test_synthetic_words_are_learnt_and_every_second_is_booked(tmp_path):
         found["time_to_accuracy_s"] == finished.time_to_accuracy(window=1, top1_error=0.5).seconds
     )
     assert finished.accuracy_curve("wer") == []
-    assert len(result.figures["keyword_spotting"]().axes) == 2
+    assert len(result.figures["keyword_spotting"]().panels) == 2
     # Ten warm-up steps, the first of which compiled.
     assert result.warmup_steps == 10
 
@@ -51,6 +51,11 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path):
     (tmp_path / "run" / "events.jsonl").write_text("")
     with pytest.raises(UsageError, match="holds one"):
         run(SMALL, training(epochs=1), Context(out=tmp_path))
+
+
+def test_pytorch_alone_needs_its_own_process():
+    with pytest.raises(UsageError, match="--backend torch"):
+        run(SMALL, training(framework="torch"), Context())
 
 
 def test_a_fraction_takes_its_share_of_each_split():

@@ -1,45 +1,38 @@
-"""Training steps on Keras's backends as a figure for a slide."""
+"""Training steps on Keras's backends, and in PyTorch alone, as a figure."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
+from tfasr.bench.backends.table import LABELS
+from tfasr.bench.backends.times import BackendTimes
+from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis
+from tfasr.display.style import run_colour
 
-from tfasr.display.slides import add_legend, label_axes, new_slide
-from tfasr.display.style import INK, run_colour
-
-if TYPE_CHECKING:
-    from tfasr.bench.backends.times import BackendTimes
+_HALF_BAR = 0.36
+_ROW_PX, _MARGIN_PX = 30, 20
 
 
-def backends_figure(times: "Sequence[BackendTimes]") -> Figure:
+def backends_chart(times: Sequence[BackendTimes]) -> Chart:
     """Returns a panel for each model with a bar for each backend: forward, then the rest."""
     models = list(dict.fromkeys(row.model for row in times))
-    figure, panels = new_slide(panels=len(models))
-    handles = []
-    for axes, model in zip(panels, models, strict=True):
-        rows = [row for row in times if row.model == model]
-        names = [row.backend for row in rows]
-        forward = [row.median_forward_ms for row in rows]
-        whole = [row.median_step_ms for row in rows]
-        rest = [max(0.0, all_ms - own) for all_ms, own in zip(whole, forward, strict=True)]
-        handles = [
-            axes.bar(names, forward, width=0.6, color=run_colour(0)),
-            axes.bar(names, rest, width=0.6, bottom=forward, color=run_colour(1)),
-        ]
-        for place, value in enumerate(whole):
-            text = f"{value:.0f} ms · {value / min(whole):.2f}×"
-            axes.annotate(
-                text,
-                (place, value),
-                xytext=(0, 4),
-                textcoords="offset points",
-                ha="center",
-                color=INK,
-                fontsize=10.5,
-            )
-        axes.set_ylim(0, max(whole) * 1.12)
-        axes.grid(False, axis="x")
-        label_axes(axes, x=f"{model}, batch of {rows[0].batch_size}", y="ms per training step")
-    add_legend(figure, handles, ["forward", "backward and update"], columns=2)
-    return figure
+    caption = "One training step on Keras's backends, and in PyTorch alone"
+    panels = [_panel([row for row in times if row.model == model]) for model in models]
+    return Chart("backends", caption, panels, columns=len(models), width=420)
+
+
+def _panel(rows: Sequence[BackendTimes]) -> Panel:
+    ran = [row for row in rows if not row.reason]
+    places = list(range(len(ran)))
+    forward = [row.median_forward_ms for row in ran]
+    whole = [row.median_step_ms for row in ran]
+    y = {"y0": [n - _HALF_BAR for n in places], "y1": [n + _HALF_BAR for n in places]}
+    ends = [max(pair) for pair in zip(forward, whole, strict=True)]
+    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(whole):.2f}×" for ms in whole]
+    marks = [
+        Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
+        Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
+        Labels(x=ends, y=places, words=words),
+    ]
+    names = [" ".join((LABELS.get(row.backend, row.backend), row.layout)).strip() for row in ran]
+    label = f"ms per training step, {rows[0].model}, batch of {rows[0].batch_size}"
+    x = Axis(label, limits=(0, 1.35 * max(ends)))
+    return Panel(marks, x, rows_axis(names), height=_MARGIN_PX + _ROW_PX * len(ran))

@@ -1,22 +1,26 @@
 """Measures the training steps of two models on one backend, in a process of its own."""
 
-from typing import Any
+from collections.abc import Callable
+from importlib import metadata
 
 import keras
 import numpy as np
 
-from tfasr.bench.backends.config import BackendsConfig
-from tfasr.bench.keywords.training import word_losses
+from tfasr.bench.backends.config import NATIVE, BackendsConfig
+from tfasr.bench.backends.times import BackendAnswer, ModelTimes
+from tfasr.bench.keywords.training import make_spotter
 from tfasr.bench.probes.backend import describe_backend
 from tfasr.bench.probes.ctc import ctc_losses
 from tfasr.bench.probes.make_stepper import make_stepper
 from tfasr.bench.probes.step import Batch, Stepper, seconds_of
 from tfasr.models.build import build_recogniser
-from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
+from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.models.recogniser import RecogniserConfig
 
+KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
 NUM_CLASSES = 29
 FRAMES_PER_LABEL = 8
+_REASON = 160
 
 
 def measure(
@@ -24,7 +28,7 @@ def measure(
     keyword: KeywordSpotterConfig,
     acoustic: RecogniserConfig,
     num_features: int,
-) -> dict[str, Any]:
+) -> BackendAnswer:
     """Measures each model's step on the running backend.
 
     Args:
@@ -32,32 +36,44 @@ def measure(
         keyword: the keyword spotter.
         acoustic: the acoustic model.
         num_features: features of each of the acoustic model's frames.
-
-    Returns:
-        ``backend``, and by model ``first_s`` (the first step, which compiles), ``forward_ms`` and
-        ``step_ms`` (of each step that counts).
     """
-    models = {
-        "keyword spotter": _keyword_spotter(config, keyword),
-        "acoustic model": _acoustic_model(config, acoustic, num_features),
-    }
-    return {
-        "backend": describe_backend(),
-        "models": {name: _times(*prepared, config) for name, prepared in models.items()},
-    }
+    models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
+    if config.acoustic_batch_size:
+        prepared = _acoustic_model(config, acoustic, num_features)
+        models.append(_times(ACOUSTIC, "", *prepared, config))
+    return BackendAnswer(describe_backend(), models)
 
 
-def _keyword_spotter(
-    config: BackendsConfig, network: KeywordSpotterConfig
-) -> tuple[Stepper, Batch]:
-    model = KeywordSpotter(network)
-    model.build()
+def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> BackendAnswer:
+    """Measures the step of the keyword spotter in PyTorch alone, see `measure`."""
+    versions = {"torch": metadata.version("torch")}
+    described = {**describe_backend(), "name": NATIVE, "versions": versions}
+    models = [_keywords(config, keyword, "torch", layout) for layout in config.layouts]
+    return BackendAnswer(described, models)
+
+
+def _keywords(
+    config: BackendsConfig, network: KeywordSpotterConfig, framework: str, layout: str
+) -> ModelTimes:
     random = np.random.default_rng(0)
     size = config.keyword_batch_size
     features = random.standard_normal((size, network.num_frames, network.num_bins), np.float32)
     words = random.integers(0, network.num_words, size, np.int32)
-    stepper = make_stepper(model, word_losses, keras.optimizers.Adam())
-    return stepper, Batch((features,), (words,))
+    stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
+    batch = Batch((features,), (words,))
+    return _if_it_runs(layout, lambda: _times(KEYWORDS, layout, stepper, batch, config))
+
+
+def _if_it_runs(layout: str, measured: Callable[[], ModelTimes]) -> ModelTimes:
+    """Returns the times, or why a backend has no operation for a layout."""
+    try:
+        return measured()
+    except Exception as error:  # each framework has a class of its own for it
+        sentence = next((s for s in str(error).split(". ") if "only support" in s), None)
+        if sentence is None:
+            raise
+        said = next(line for line in sentence.splitlines() if "only support" in line)
+        return ModelTimes(KEYWORDS, layout, reason=said.strip().rstrip(".")[:_REASON])
 
 
 def _acoustic_model(
@@ -78,7 +94,9 @@ def _acoustic_model(
     return stepper, Batch((features, lengths), targets)
 
 
-def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> dict[str, Any]:
+def _times(
+    model: str, layout: str, stepper: Stepper, batch: Batch, config: BackendsConfig
+) -> ModelTimes:
     placed = stepper.place(batch)
     first_s = seconds_of(stepper.update, placed)
     for _ in range(config.warmup_steps - 1):
@@ -89,4 +107,4 @@ def _times(stepper: Stepper, batch: Batch, config: BackendsConfig) -> dict[str, 
     for _ in range(config.steps):
         forward_ms.append(1000 * seconds_of(stepper.forward, placed))
         step_ms.append(1000 * seconds_of(stepper.update, placed))
-    return {"first_s": first_s, "forward_ms": forward_ms, "step_ms": step_ms}
+    return ModelTimes(model, layout, first_s, forward_ms, step_ms)

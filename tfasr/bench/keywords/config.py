@@ -1,5 +1,7 @@
 """How the keyword spotter is trained."""
 
+from typing import Literal
+
 from tfasr.config import config_class, require
 
 
@@ -14,6 +16,8 @@ class KeywordTrainingConfig:
         seed: of weights, order and synthetic data.
         target_error: share of wrong words on the validation split to come down to.
         target_window: epochs whose median must meet the target.
+        framework: "keras", on the backend that runs, or "torch": PyTorch alone, without Keras.
+        layout: of `tfasr.models.keyword_spotter.LAYOUTS`; not every backend has both everywhere.
         num_train: synthetic utterances of the training split, as all others before the fraction
             is taken; the defaults are those of the 30 words in Speech Commands, version 1.
         num_validation: of the validation split.
@@ -26,6 +30,8 @@ class KeywordTrainingConfig:
     seed: int = 0
     target_error: float = 0.1
     target_window: int = 3
+    framework: Literal["keras", "torch"] = "keras"
+    layout: Literal["NHWC", "NCHW"] = "NHWC"
     num_train: int = 51088
     num_validation: int = 6798
     num_test: int = 6835

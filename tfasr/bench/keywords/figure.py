@@ -1,24 +1,22 @@
-"""The keyword spotter as a figure for a slide: its confusions, and how fast it learns."""
+"""The keyword spotter as a figure: its confusions, and how fast it learns."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from tfasr.bench.keywords.training import error_rate
-from tfasr.display.slides import label_axes, new_slide
+from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, Rects, Rule
 from tfasr.display.style import INK, run_colour
 from tfasr.tta.time_to_accuracy import AccuracyPoint
 
-_SMALL_PT = 6.5
+_LEVELS = 12
+_HEIGHT_PX = 460
+_NUMBER_PX = 7.5
 
 
-def keyword_figure(
+def keyword_chart(
     words: Sequence[str], confusion: np.ndarray, points: Sequence[AccuracyPoint], target: float
-) -> Figure:
+) -> Chart:
     """Returns the confusion matrix of the test split beside the error rate over time.
 
     Args:
@@ -27,50 +25,58 @@ def keyword_figure(
         points: the error rate on the validation split.
         target: the error rate to come down to.
     """
-    figure, (matrix, curve) = new_slide(panels=2)
-    _draw_matrix(matrix, words, confusion)
     seconds = [point.elapsed_s for point in points]
     errors = [100 * point.value for point in points]
-    curve.plot(seconds, errors, color=run_colour(0), linewidth=2.2, marker="o", markersize=4)
-    curve.axhline(100 * target, color=INK, linewidth=1.2, dashes=(4, 3))
-    curve.annotate(
-        f"target {100 * target:g} %",
-        (1.0, 100 * target),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        color=INK,
-        fontsize=10.5,
-    )
-    curve.set_ylim(0, max(100 * target * 1.3, *errors) * 1.05)
-    curve.set_xlim(left=0)
-    curve.yaxis.set_major_formatter(PercentFormatter(decimals=0))
-    label_axes(curve, x="seconds since the model's creation", y="wrong words, validation")
-    return figure
+    curve: list[Mark] = [
+        Line(x=seconds, y=errors, colour=run_colour(0), width=2.2),
+        Points(x=seconds, y=errors, colour=run_colour(0)),
+        Rule(value=100 * target, label=f"target {100 * target:g} %"),
+    ]
+    top = max(100 * target * 1.3, *errors) * 1.05
+    panels = [
+        _matrix(words, confusion),
+        Panel(
+            curve,
+            Axis("seconds since the model's creation", limits=(0, 1.02 * max(seconds))),
+            Axis("wrong words, validation, %", limits=(0, top)),
+            height=_HEIGHT_PX,
+        ),
+    ]
+    caption = "What the keyword spotter takes for what, and how fast it learns"
+    return Chart("keyword_spotting", caption, panels, columns=2, width=_HEIGHT_PX)
 
 
-def _draw_matrix(axes: Axes, words: Sequence[str], confusion: np.ndarray) -> None:
-    spoken = np.maximum(confusion.sum(axis=1, keepdims=True), 1)
-    shares = confusion / spoken
-    colours = LinearSegmentedColormap.from_list("shares", ["#ffffff", run_colour(0)])
-    axes.imshow(shares, cmap=colours, vmin=0, vmax=1, aspect="equal")
-    axes.grid(False)
-    for side in axes.spines.values():
-        side.set_visible(True)
-    places = range(len(words))
-    axes.set_xticks(places, words, rotation=90, fontsize=_SMALL_PT)
-    axes.set_yticks(places, words, fontsize=_SMALL_PT)
-    axes.tick_params(labelsize=_SMALL_PT, pad=1)
-    for row, column in np.argwhere(confusion):
-        axes.text(
-            column,
-            row,
-            confusion[row, column],
-            ha="center",
-            va="center",
-            color="white" if shares[row, column] > 0.6 else INK,
-            fontsize=4.5,
+def _matrix(words: Sequence[str], confusion: np.ndarray) -> Panel:
+    shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
+    levels = np.ceil(_LEVELS * shares).astype(int)
+    marks: list[Mark] = []
+    for level in range(1, _LEVELS + 1):
+        rows, columns = np.nonzero(levels == level)
+        marks.append(
+            Rects(
+                x0=columns - 0.5,
+                x1=columns + 0.5,
+                y0=rows - 0.5,
+                y1=rows + 0.5,
+                colour=run_colour(0),
+                opacity=level / _LEVELS,
+            )
         )
+    for dark, colour in ((True, "#ffffff"), (False, INK)):
+        rows, columns = np.nonzero((confusion > 0) & ((shares > 0.6) == dark))
+        numbers = [str(confusion[at]) for at in zip(rows, columns, strict=True)]
+        look = {"align": "center", "size": _NUMBER_PX, "colour": colour}
+        marks.append(Labels(x=columns, y=rows, words=numbers, **look))
+    places, count = range(len(words)), len(words)
+    named = {"ticks": places, "tick_labels": list(words), "grid": False}
     accuracy = 100 * (1 - error_rate(confusion))
-    label_axes(axes, x=f"taken for; {accuracy:.1f} % right", y="spoken, test")
+    x = Axis(
+        f"taken for; {accuracy:.1f} % right", limits=(-0.5, count - 0.5), label_angle=-90, **named
+    )
+    y = Axis("spoken, test", limits=(count - 0.5, -0.5), **named)
+    return Panel(
+        [mark for mark in marks if len(mark.x0 if isinstance(mark, Rects) else mark.x)],
+        x,
+        y,
+        height=_HEIGHT_PX,
+    )

@@ -29,6 +29,34 @@ def word_losses(logits, labels):
     return keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
 
 
+def make_spotter(
+    network: KeywordSpotterConfig,
+    framework: str,
+    layout: str,
+    *,
+    learning_rate: float,
+    seed: int = 0,
+) -> tuple[Stepper, int]:
+    """Returns what trains the keyword spotter with Adam, and its number of parameters.
+
+    Args:
+        network: sizes.
+        framework: "keras", or "torch" for PyTorch alone.
+        layout: of `tfasr.models.keyword_spotter.LAYOUTS`.
+        learning_rate: of Adam.
+        seed: of the initial weights.
+    """
+    if framework == "torch":
+        from tfasr.bench.keywords.torch_spotter import TorchSpotterStepper
+
+        native = TorchSpotterStepper(network, layout, learning_rate, seed)
+        return native, native.parameters
+    model = KeywordSpotter(network, seed, layout=layout)
+    model.build()
+    parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+    return make_stepper(model, word_losses, keras.optimizers.Adam(learning_rate)), parameters
+
+
 def train_keywords(
     network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
 ) -> np.ndarray:
@@ -81,15 +109,18 @@ class _KeywordRun:
         ledger.event("session_start", session)
         with ledger.interval("init"):
             ledger.event("model_creation")
-            model = KeywordSpotter(network, config.seed)
-            model.build()
-            optimizer = keras.optimizers.Adam(config.learning_rate)
-            self._stepper: Stepper = make_stepper(model, word_losses, optimizer)
+            self._stepper, parameters = make_spotter(
+                network,
+                config.framework,
+                config.layout,
+                learning_rate=config.learning_rate,
+                seed=config.seed,
+            )
         ledger.event("run_start", event_type="INTERVAL_START")
-        for key, value in self._facts(model).items():
+        for key, value in self._facts(parameters).items():
             ledger.event(key, value)
 
-    def _facts(self, model: keras.Model) -> dict[str, Any]:
+    def _facts(self, parameters: int) -> dict[str, Any]:
         config, splits = self._config, self._data.splits
         return {
             "global_batch_size": config.batch_size,
@@ -100,7 +131,7 @@ class _KeywordRun:
             "opt_name": "adam",
             "opt_base_learning_rate": config.learning_rate,
             "targets": [[METRIC, config.target_error]],
-            "parameters": sum(int(np.prod(v.shape)) for v in model.trainable_variables),
+            "parameters": parameters,
             "comparability": {
                 "task": "keyword spotting",
                 "data": self._data.identity,

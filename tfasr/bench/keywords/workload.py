@@ -13,7 +13,7 @@ from tfasr.bench.keywords.data import (
     speech_commands_keywords,
     synthetic_keywords,
 )
-from tfasr.bench.keywords.figure import keyword_figure
+from tfasr.bench.keywords.figure import keyword_chart
 from tfasr.bench.keywords.tables import confusion_table, memory_table, training_table
 from tfasr.bench.keywords.training import (
     METRIC,
@@ -21,13 +21,23 @@ from tfasr.bench.keywords.training import (
     train_keywords,
 )
 from tfasr.bench.workload import Context, Result, Workload
+from tfasr.errors import UsageError
 from tfasr.models.keyword_spotter import KeywordSpotterConfig, memory_accounting
 from tfasr.tta.load import load_run
 from tfasr.tta.run import Run
 
 
 def run(network: KeywordSpotterConfig, training: KeywordTrainingConfig, context: Context) -> Result:
-    """Trains the keyword spotter on a corpus, or on synthetic utterances."""
+    """Trains the keyword spotter on a corpus, or on synthetic utterances.
+
+    Raises:
+        UsageError: if PyTorch is to train it on another backend's process.
+    """
+    if training.framework == "torch" and keras.backend.backend() != "torch":
+        raise UsageError(
+            "KeywordTrainingConfig.framework = 'torch' must come with --backend torch. Received: "
+            f"{keras.backend.backend()}."
+        )
     data = _data(network, training, context)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(context.out or scratch) / "run"
@@ -73,7 +83,8 @@ def _result(
     left_out = throughput.warmup_steps + throughput.traced_steps
     points = finished.accuracy_curve(METRIC)
     layers = memory_accounting(network)
-    backend = keras.backend.backend()
+    name = "PyTorch alone" if training.framework == "torch" else keras.backend.backend()
+    backend = f"{name}, {training.layout}"
     return Result(
         tables=[
             memory_table(layers),
@@ -81,6 +92,8 @@ def _result(
             confusion_table(data.words, confusion),
         ],
         values={
+            "framework": training.framework,
+            "layout": training.layout,
             "source": data.source,
             "utterances": {name: len(split) for name, split in data.splits.items()},
             "parameters": sum(layer.weights for layer in layers),
@@ -96,7 +109,7 @@ def _result(
         },
         warmup_steps=left_out,
         figures={
-            "keyword_spotting": lambda: keyword_figure(
+            "keyword_spotting": lambda: keyword_chart(
                 data.words, confusion, points, training.target_error
             )
         },

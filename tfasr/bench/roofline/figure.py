@@ -1,198 +1,202 @@
-"""The roofline as a figure: ceilings, ridge points, layers, steps and kernels, for a slide."""
+"""The roofline as figures: ceilings with layers, steps and kernels below them, and ERT's sweep."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, NullLocator
-
+from tfasr.bench.roofline.labels import Ends, Placed, place_labels
 from tfasr.bench.roofline.points import ModelPoints, Point, RooflineAnalysis
-from tfasr.bench.roofline.tables import precision_name
-from tfasr.display.slides import add_legend, label_axes, new_slide
+from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points
 from tfasr.display.style import INK, run_colour
+from tfasr.precision import PRECISIONS
 
-_FONT_PT = 9
-# A label's room in points, and how far it may step aside from its point.
-_LINE_PT, _CHARACTER_PT = 11.5, 5.2
-_SIDES = ((9, -3), (9, 9), (9, -15), (-9, -3), (-9, 9), (-9, -15), (9, 22), (9, -28), (-9, 22))
+_WIDTH_PX, _HEIGHT_PX = 860, 470
+_FONT_PX = 11
+_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
 
 
-def roofline_figure(analysis: RooflineAnalysis) -> Figure:
+def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns what makes each figure, by its name."""
+    charts = {"roofline": lambda: roofline_chart(analysis)}
+    if analysis.highest.sweep:
+        charts["roofline_sweep"] = lambda: sweep_chart(analysis)
+    return charts
+
+
+def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     """Returns operations per second over operations per byte, both logarithmic."""
-    figure, (axes,) = new_slide(panels=1)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     # A model that does not tell its operations and bytes has no place in the figure.
     models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
-    left, right = _limits(analysis, models, axes)
-    handles, names = _roofs(axes, analysis, left, right)
-    for number, model in enumerate(models):
-        _scatter(axes, [model.step], number, "s")
-        handles.append(_scatter(axes, model.modules, number, "oD"[number % 2]))
-        names.append(f"{model.name}: modules, {'■□'[number % 2]} step")
-    _kernel_marks(axes, models, handles, names)
-    label_axes(axes, x="operations per byte moved", y="GFLOP/s")
-    add_legend(figure, handles, names, columns=4)
-    figure.canvas.draw()  # labels are placed in the final axes
-    _label(axes, models)
-    return figure
-
-
-def _limits(
-    analysis: RooflineAnalysis, models: Sequence[ModelPoints], axes: Axes
-) -> tuple[float, float]:
     points = [point for model in models for point in [*model.modules, model.step]]
     points += [p for model in models for p in (model.most_used, model.average) if p]
-    ridge = analysis.peak / analysis.memory
-    intensities = [ridge, *(point.intensity for point in points)]
+    x, y = _limits(analysis, [(point.intensity, point.flops_per_s) for point in points])
+    marks = [*_roofs(analysis, x), *_specified(analysis, x, [analysis.precision])]
+    marks += [*_one_thread(analysis, x), _ridges(analysis)]
+    for number, model in enumerate(models):
+        marks += _model_marks(model, number)
+    marks += _kernel_marks(models)
+    for placed in place_labels(_named(models), x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
+        marks.append(_label(placed))
+    caption = "The roofline of this machine, and what of it layers, steps and kernels reach"
+    return _chart("roofline", caption, marks, x, y)
+
+
+def sweep_chart(analysis: RooflineAnalysis) -> Chart:
+    """Returns ERT's sweep of the intensity below the measured and the specified ceilings."""
+    swept = analysis.highest.sweep
+    x, y = _limits(analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept])
+    precisions = list(dict.fromkeys(point.precision for point in swept))
+    places = list(dict.fromkeys(point.place for point in swept))
+    marks = [*_roofs(analysis, x, precisions), *_specified(analysis, x, precisions)]
+    for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
+        own = [point for point in swept if (point.precision, point.place) == (precision, place)]
+        at = {
+            "x": [point.flops_per_byte for point in own],
+            "y": [point.flops_per_s / 1e9 for point in own],
+        }
+        colour = run_colour(4 + 2 * precisions.index(precision) + places.index(place))
+        operations = f"{own[0].flops_per_element} to {own[-1].flops_per_element}"
+        name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
+        marks.append(Line(**at, colour=colour, series=name))
+        symbol = "circle" if place == places[0] else "square"
+        marks.append(Points(**at, colour=colour, symbol=symbol))
+    caption = "Operations per second over operations for each element: ERT's sweep"
+    return _chart("roofline_sweep", caption, marks, x, y)
+
+
+def _chart(name: str, caption: str, marks: Sequence[Mark], x: Ends, y: Ends) -> Chart:
+    across = Axis("operations per byte moved", log=True, limits=x)
+    panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
+    return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
+
+
+def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -> tuple[Ends, Ends]:
+    """Returns the ends of both axes around intensities and operations per second."""
+    intensities = [analysis.peak / analysis.memory, *(x for x, _ in places)]
     left = 10 ** math.floor(math.log10(min(intensities) / 1.2))
     right = 10 ** math.ceil(math.log10(3 * max(intensities)))
-    top = max(analysis.highest["flops_per_s"].values())
-    bottom = min([point.flops_per_s for point in points] + [analysis.attainable(left)])
-    axes.set_xlim(left, right)
-    axes.set_ylim(bottom / 2e9, 3 * top / 1e9)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_locator(NullLocator())
-    return left, right
+    rates = [rate for _, rate in places]
+    ceilings = [analysis.highest.flops_per_s, analysis.specified.flops_per_s]
+    top = max([*rates, *(rate for own in ceilings for rate in own.values())])
+    bottom = min([*rates, analysis.attainable(left)])
+    return (left, right), (bottom / 2e9, 2 * top / 1e9)
 
 
-def _roofs(axes: Axes, analysis: RooflineAnalysis, left: float, right: float):
-    """Draws the ceilings of the most threads, and of one thread thinly; returns a legend."""
-    handles, names = [], []
-    highest = analysis.highest
-    slopes = {place: max(moved.values()) for place, moved in highest["bytes_per_s"].items()}
-    top = max(highest["flops_per_s"].values())
+def _roofs(
+    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
+) -> list[Mark]:
+    """Returns the measured ceilings of the most threads, of all precisions or of some."""
+    left, right = x
+    highest, marks = analysis.highest, []
+    slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
+    peaks = {
+        name: rate
+        for name, rate in highest.flops_per_s.items()
+        if precisions is None or name in precisions
+    }
+    top = max(peaks.values(), default=analysis.peak)
     for place, bytes_per_s in slopes.items():
-        end = min(right, top / bytes_per_s)
-        style = {"memory": "-", "L3": "-."}.get(place, ":")
-        xs = [left, end]
-        (line,) = axes.plot(xs, [bytes_per_s * x / 1e9 for x in xs], style, color=INK, alpha=0.75)
-        handles.append(line)
-        names.append(f"{place}: {bytes_per_s / 1e9:.3g} GB/s")
-    for number, (policy, flops_per_s) in enumerate(highest["flops_per_s"].items()):
-        ridge, colour = flops_per_s / slopes["memory"], run_colour(number)
-        begin = min(ridge, *(flops_per_s / slope for slope in slopes.values()))
-        xs, ys = [max(begin, left), right], [flops_per_s / 1e9] * 2
-        (line,) = axes.plot(xs, ys, "-", color=colour, linewidth=2.2)
-        ring = {"markersize": 8, "markerfacecolor": "white", "markeredgewidth": 2}
-        (mark,) = axes.plot([ridge], [flops_per_s / 1e9], "o", color=colour, **ring)
-        handles.append(line)
-        names.append(f"{precision_name(policy)}: {flops_per_s / 1e9:.4g} GFLOP/s")
-    handles.append(mark)
-    names.append("ridge points")
-    if len(analysis.ceilings) > 1:
-        lowest = analysis.ceilings[0]
-        peak = lowest["flops_per_s"][analysis.precision]
-        slope = max(lowest["bytes_per_s"]["memory"].values())
-        xs = [left, max(left, peak / slope), right]
-        ys = [min(peak, slope * x) / 1e9 for x in xs]
-        handles += axes.plot(xs, ys, "--", color=INK, alpha=0.45, linewidth=1.2)
-        threads = "1 thread" if lowest["threads"] == 1 else f"{lowest['threads']} threads"
-        names.append(f"{precision_name(analysis.precision)} and memory, {threads}")
-    return handles, names
+        xs = [left, min(right, top / bytes_per_s)]
+        ys = [bytes_per_s * at / 1e9 for at in xs]
+        dash, name = _SLOPE_DASHES.get(place, "dotted"), f"{place}: {bytes_per_s / 1e9:.3g} GB/s"
+        marks.append(Line(x=xs, y=ys, dash=dash, width=1.6, series=name))
+    for policy, flops_per_s in peaks.items():
+        begin = max(left, min(flops_per_s / slope for slope in slopes.values()))
+        name = f"{PRECISIONS[policy].label}: {flops_per_s / 1e9:.4g} GFLOP/s"
+        ys = [flops_per_s / 1e9] * 2
+        marks.append(Line(x=[begin, right], y=ys, colour=_colour(policy), series=name))
+    return marks
 
 
-def _scatter(axes: Axes, points: Sequence[Point], number: int, marker: str):
+def _colour(policy: str) -> str:
+    return run_colour(list(PRECISIONS).index(policy))
+
+
+def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list[Mark]:
+    """Returns the ceilings of the specification, as far as it is known."""
+    (left, right), specified, marks = x, analysis.specified, []
+    rates = [(name, specified.flops_per_s.get(name)) for name in precisions]
+    top = max((rate for _, rate in rates if rate), default=analysis.peak)
+    for policy, rate in rates:
+        if rate is not None:
+            # Towards the right, where nothing else is.
+            name = f"specified, {PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
+            xs, ys = [right / 30, right], [rate / 1e9] * 2
+            look = {"dash": "dashed", "width": 1.6, "colour": _colour(policy)}
+            marks.append(Line(x=xs, y=ys, **look, series=name))
+    if specified.bytes_per_s:
+        xs = [left, min(right, top / specified.bytes_per_s)]
+        ys = [specified.bytes_per_s * at / 1e9 for at in xs]
+        name = f"specified, memory: {specified.bytes_per_s / 1e9:.3g} GB/s"
+        marks.append(Line(x=xs, y=ys, dash="dashed", width=1.2, series=name))
+    return marks
+
+
+def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list[Mark]:
+    """Returns the roof of the fewest threads, where there are several numbers of them."""
+    if len(analysis.ceilings) == 1:
+        return []
+    (left, right), lowest = x, analysis.ceilings[0]
+    peak, slope = lowest.flops_per_s[analysis.precision], lowest.memory
+    xs = [left, max(left, peak / slope), right]
+    threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
+    name = f"{PRECISIONS[analysis.precision].label} and memory, {threads}"
+    ys = [min(peak, slope * at) / 1e9 for at in xs]
+    return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
+
+
+def _ridges(analysis: RooflineAnalysis) -> Mark:
+    rates = list(analysis.highest.flops_per_s.values())
+    xs, ys = [rate / analysis.memory for rate in rates], [rate / 1e9 for rate in rates]
+    return Points(x=xs, y=ys, symbol="ring", size=8, series="ridge points")
+
+
+def _model_marks(model: ModelPoints, number: int) -> list[Mark]:
     colour = run_colour(4 + number)
-    (handle,) = axes.plot(
-        [point.intensity for point in points],
-        [point.flops_per_s / 1e9 for point in points],
-        marker,
-        color=colour,
-        markersize=7 if number == 0 else 6,
-        markerfacecolor=colour if number == 0 else "white",
-        markeredgewidth=1.6,
-        zorder=4,
-    )
-    return handle
+    return [
+        _points(model.modules, colour, "circle" if number == 0 else "diamond", 7,
+                f"{model.name}: modules"),
+        _points([model.step], colour, "square", 9, f"{model.name}: step"),
+    ]  # fmt: skip
 
 
-def _kernel_marks(axes: Axes, models: Sequence[ModelPoints], handles: list, names: list) -> None:
-    for attribute, marker, name in (
-        ("most_used", "^", "most used kernel"),
-        ("average", "*", "average kernel"),
+def _kernel_marks(models: Sequence[ModelPoints]) -> list[Mark]:
+    marks: list[Mark] = []
+    for attribute, symbol, name, size in (
+        ("most_used", "triangle", "most used kernel", 10),
+        ("average", "star", "average kernel", 20),
     ):
-        found = [getattr(model, attribute) for model in models]
-        points = [point for point in found if point is not None]
+        points = [getattr(model, attribute) for model in models]
+        points = [point for point in points if point is not None]
         if points:
-            handles += axes.plot(
-                [point.intensity for point in points],
-                [point.flops_per_s / 1e9 for point in points],
-                marker,
-                color=run_colour(7),
-                markersize=10,
-                zorder=5,
-            )
-            names.append(name)
+            marks.append(_points(points, run_colour(7), symbol, size, name))
+    return marks
 
 
-def _label(axes: Axes, models: Sequence[ModelPoints]) -> None:
-    """Writes names beside points, no two over each other and none over another point."""
-    to_pt = 72 / axes.figure.dpi
-    entries: list[tuple[float, float, str, Point]] = []
+def _points(points: Sequence[Point], colour: str, symbol: str, size: float, series: str) -> Points:
+    return Points(
+        x=[point.intensity for point in points],
+        y=[point.flops_per_s / 1e9 for point in points],
+        symbol=symbol,
+        size=size,
+        colour=colour,
+        series=series,
+        texts=[f"{point.name}: {point.flops_per_s / 1e9:.3g} GFLOP/s" for point in points],
+    )
+
+
+def _named(models: Sequence[ModelPoints]) -> list[tuple[str, str, float, float]]:
+    """Returns group, name, intensity and GFLOP/s of all that is to be named."""
+    named = []
     for model in models:
         suffix = "" if model is models[0] else " (small)"
         marks = [point for point in (model.most_used,) if point is not None]
         for point in [*model.modules, model.step, *marks]:
-            x, y = axes.transData.transform((point.intensity, point.flops_per_s / 1e9)) * to_pt
-            entries.append((x, y, point.name + suffix, point))
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y, _, _ in entries]
-    box = [edge * to_pt for edge in axes.get_window_extent().extents]
-    for x, y, name, point in _merged(entries):
-        width = _CHARACTER_PT * len(name)
-        for dx, dy in _SIDES:
-            x0 = x + dx if dx > 0 else x + dx - width
-            room = (x0, y + dy, x0 + width, y + dy + _LINE_PT)
-            inside = box[0] < room[0] and room[2] < box[2] and box[1] < room[1] < box[3]
-            if inside and not any(_overlap(room, other) for other in taken):
-                taken.append(room)
-                _write(axes, point, name, (dx, dy))
-                break
+            named.append((suffix, point.name, point.intensity, point.flops_per_s / 1e9))
+    return named
 
 
-def _merged(entries: list[tuple]) -> list[tuple]:
-    """Gives recurrent blocks of one model that stand in one place one label, such as "2-5"."""
-    kept: list[tuple] = []
-    for x, y, name, point in entries:
-        near = next(
-            (
-                index
-                for index, other in enumerate(kept)
-                if point.name.startswith("recurrent")
-                and other[3].name.startswith("recurrent")
-                and point.model == other[3].model
-                and math.hypot(x - other[0], y - other[1]) < 14
-            ),
-            None,
-        )
-        if near is None:
-            kept.append((x, y, name, point))
-            continue
-        first = kept[near]
-        begin = first[3].name.split()[-1]
-        merged = name.replace(point.name, f"recurrent {begin}–{point.name.split()[-1]}")
-        kept[near] = (first[0], first[1], merged, first[3])
-    return kept
-
-
-def _overlap(one: tuple, other: tuple) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
-def _write(axes: Axes, point: Point, name: str, offset: tuple[int, int]) -> None:
-    axes.annotate(
-        name,
-        (point.intensity, point.flops_per_s / 1e9),
-        xytext=offset,
-        textcoords="offset points",
-        ha="left" if offset[0] > 0 else "right",
-        va="bottom",
-        color=INK,
-        fontsize=_FONT_PT,
-        zorder=6,
-        path_effects=[withStroke(linewidth=3, foreground="white", alpha=0.85)],
-        parse_math=False,
-    )
+def _label(placed: Placed) -> Labels:
+    return Labels(
+        x=[placed.x], y=[placed.y], words=[placed.words], align=placed.align, size=_FONT_PX,
+        dy=placed.dy, colour=INK,
+    )  # fmt: skip

@@ -16,23 +16,25 @@ PROGRAM_NAME = "XLA program"
 _KINDS = (
     ("convolution", re.compile("conv|xla", re.IGNORECASE)),
     ("recurrence", re.compile("pyfunc|rnn|lstm", re.IGNORECASE)),
-    ("matmul", re.compile("matmul|gemm|einsum", re.IGNORECASE)),
+    ("matmul", re.compile(r"matmul|gemm|einsum|mm\b", re.IGNORECASE)),
 )
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """All calls of one kind of kernel.
+    """All calls of one kind of kernel in a step.
 
     Attributes:
         name: the operation's type on a processor, the kernel's own name on a GPU.
         calls: how many.
         seconds: in sum over threads or streams, without the kernels that ran within.
+        flops: floating-point operations, where the profiler tells them; None elsewhere.
     """
 
     name: str
-    calls: int
+    calls: float
     seconds: float
+    flops: float | None = None
 
     @property
     def kind(self) -> str:
@@ -40,7 +42,29 @@ class Kernel:
         return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
 
 
-def profile(step: Callable[[], Any], steps: int) -> tuple[list[Kernel], str]:
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of a step.
+
+    Attributes:
+        kernels: by falling time.
+        reason: why there are none, or "".
+    """
+
+    kernels: list[Kernel]
+    reason: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all of them."""
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    def of_kind(self, kind: str) -> float:
+        """Returns the seconds of all kernels of a kind."""
+        return sum(kernel.seconds for kernel in self.kernels if kernel.kind == kind)
+
+
+def profile(step: Callable[[], Any], steps: int) -> Kernels:
     """Runs steps under TensorFlow's profiler.
 
     Args:
@@ -48,19 +72,19 @@ def profile(step: Callable[[], Any], steps: int) -> tuple[list[Kernel], str]:
         steps: how many.
 
     Returns:
-        Kernels by falling time, and "" or the reason why there are none.
+        Kernels with calls and seconds for one step, or the reason why there are none.
     """
     import tensorflow as tf
 
     try:
         from tensorflow.tsl.profiler.protobuf import xplane_pb2
     except ImportError as error:
-        return [], f"the profiler's format cannot be read: {error}"
+        return Kernels([], f"the profiler's format cannot be read: {error}")
     with tempfile.TemporaryDirectory() as folder:
         try:
             tf.profiler.experimental.start(folder)
         except tf.errors.OpError as error:
-            return [], f"the profiler did not start: {error.message}"
+            return Kernels([], f"the profiler did not start: {error.message}")
         for _ in range(steps):
             step()
         tf.profiler.experimental.stop()
@@ -68,15 +92,16 @@ def profile(step: Callable[[], Any], steps: int) -> tuple[list[Kernel], str]:
         space = xplane_pb2.XSpace()
         for trace in traces:
             space.MergeFromString(trace.read_bytes())
-    kernels = kernels_of(space)
-    return kernels, "" if kernels else "the profiler recorded no kernel"
+    kernels = kernels_of(space, steps)
+    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
 
 
-def kernels_of(space: Any) -> list[Kernel]:
+def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
     """Returns the kernels of a trace by falling time.
 
     Args:
         space: an ``XSpace``. Where it holds GPUs, theirs count, else the processor's operations.
+        steps: that the trace is of; calls and seconds are those of one.
     """
     gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
     gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
@@ -89,7 +114,7 @@ def kernels_of(space: Any) -> list[Kernel]:
             for name, own_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
                 calls[name] = calls.get(name, 0) + 1
                 seconds[name] = seconds.get(name, 0.0) + own_ps / 1e12
-    kernels = [Kernel(name, calls[name], seconds[name]) for name in calls]
+    kernels = [Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls]
     return sorted(kernels, key=lambda kernel: -kernel.seconds)
 
 

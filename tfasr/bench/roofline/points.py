@@ -1,14 +1,17 @@
 """Where layers, steps and kernels stand below the ceilings."""
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tfasr.models.costs import KINDS, ModuleCost, total_cost
+from tfasr.bench.roofline.kernels import Kernel, Kernels
+from tfasr.bench.roofline.specified import Specified
+from tfasr.models.costs import ModuleCost, total_cost
 
 if TYPE_CHECKING:
     from tfasr.bench.roofline.config import RooflineConfig
+    from tfasr.bench.roofline.measure import Ceilings, ModelMeasured
 
 
 @dataclass(frozen=True)
@@ -48,43 +51,38 @@ class ModelPoints:
         name: "model" or "small model".
         modules: front end, recurrent blocks, head, loss and update, each alone.
         step: all of them as one step.
-        kernels: by falling time, as `tfasr.bench.roofline.measure.measure_model` gives them.
+        kernels: of a step.
         most_used: the kernel that took the most time, with all of its kind, for whose sum the
             operations are known; None without kernels.
         average: all kernels' operations over all kernels' seconds; None without kernels.
-        no_kernels: why there are none, or "".
         lstm_kernels: what computed the recurrence.
     """
 
     name: str
     modules: list[Point]
     step: Point
-    kernels: list[dict[str, Any]]
+    kernels: Kernels
     most_used: Point | None
     average: Point | None
-    no_kernels: str
     lstm_kernels: list[str]
 
     @classmethod
-    def of(cls, found: dict[str, Any]) -> "ModelPoints":
+    def of(cls, name: str, costs: Sequence[ModuleCost], measured: "ModelMeasured") -> "ModelPoints":
         """Makes the points of what was measured and counted of a model."""
-        name, costs = found["name"], found["costs"]
         whole = total_cost("whole step", costs)
-        seconds = [module["alone_s"] for module in found["modules"]]
         modules = [
-            Point(name, cost.name, cost.total_flops, cost.total_bytes, alone_s)
-            for cost, alone_s in zip(costs, seconds, strict=True)
+            Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
+            for cost, module in zip(costs, measured.modules, strict=True)
         ]
-        step_s = sum(module["in_step_s"] for module in found["modules"])
+        step_s = sum(module.in_step_s for module in measured.modules)
         return cls(
             name,
             modules,
             Point(name, whole.name, whole.total_flops, whole.total_bytes, step_s),
-            found["kernels"],
-            _most_used(name, whole, found["kernels"], found["lstm_kernels"]),
-            _average(name, whole, found["kernels"]),
-            found["no_kernels"],
-            found["lstm_kernels"],
+            measured.kernels,
+            _most_used(name, whole, measured),
+            _average(name, whole, measured.kernels),
+            measured.lstm_kernels,
         )
 
 
@@ -93,45 +91,51 @@ class RooflineAnalysis:
     """Ceilings and what stands below them.
 
     Attributes:
-        ceilings: as `tfasr.bench.roofline.measure.measure_ceilings` gives them, fewest threads
-            first.
+        ceilings: fewest threads first.
         models: their points.
         precision: of the models' steps.
         batch: utterances of a step.
         frames: feature frames of each.
+        specified: what the machine should do.
+        spotter: kernels of the keyword spotter by framework.
+        spotter_batch: utterances of its step.
     """
 
-    ceilings: list[dict[str, Any]]
+    ceilings: "list[Ceilings]"
     models: list[ModelPoints]
     precision: str
     batch: int
     frames: int
+    specified: Specified = Specified({}, None, "")
+    spotter: Mapping[str, Kernels] = field(default_factory=dict)
+    spotter_batch: int = 0
 
     @classmethod
     def of(
         cls,
-        ceilings: Sequence[dict[str, Any]],
-        found: Sequence[dict[str, Any]],
+        ceilings: "Sequence[Ceilings]",
+        models: Sequence[ModelPoints],
         config: "RooflineConfig",
+        **more: Any,
     ) -> "RooflineAnalysis":
-        """Puts together what the processes answered."""
-        models = [ModelPoints.of(one) for one in found]
-        return cls(list(ceilings), models, config.precision, config.batch, config.frames)
+        """Puts together what the processes answered; ``more``: specified and spotter."""
+        sizes = (config.precision, config.batch, config.frames)
+        return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
 
     @property
-    def highest(self) -> dict[str, Any]:
+    def highest(self) -> "Ceilings":
         """The ceilings with the most threads."""
         return self.ceilings[-1]
 
     @property
     def peak(self) -> float:
         """Floating-point operations per second of the models' precision, with the most threads."""
-        return self.highest["flops_per_s"][self.precision]
+        return self.highest.flops_per_s[self.precision]
 
     @property
     def memory(self) -> float:
-        """Bytes per second of memory: the faster of copy and triad, with the most threads."""
-        return max(self.highest["bytes_per_s"]["memory"].values())
+        """Bytes per second of memory, with the most threads."""
+        return self.highest.memory
 
     def attainable(self, intensity: float) -> float:
         """Returns the operations per second that the roofline allows at an intensity.
@@ -143,12 +147,22 @@ class RooflineAnalysis:
     def to_json(self) -> dict[str, Any]:
         """Returns JSON values."""
         return {
-            "ceilings": self.ceilings,
+            "ceilings": [dataclasses.asdict(one) for one in self.ceilings],
             "ridge_flops_per_byte": self.peak / self.memory,
+            "specified": dataclasses.asdict(self.specified),
             "models": [
-                {**dataclasses.asdict(model), "points": list(map(self._point, model.modules))}
+                {
+                    **dataclasses.asdict(model),
+                    "kernels": _kernels_to_json(model.kernels),
+                    "no_kernels": model.kernels.reason,
+                    "points": list(map(self._point, model.modules)),
+                }
                 for model in self.models
             ],
+            "spotter_kernels": {
+                framework: {"kernels": _kernels_to_json(found), "reason": found.reason}
+                for framework, found in self.spotter.items()
+            },
         }
 
     def _point(self, point: Point) -> dict[str, Any]:
@@ -160,27 +174,26 @@ class RooflineAnalysis:
         }
 
 
-def _most_used(
-    model: str, whole: ModuleCost, kernels: Sequence[dict[str, Any]], lstm_kernels: Sequence[str]
-) -> Point | None:
+def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
+    return [{**dataclasses.asdict(one), "kind": one.kind} for one in kernels.kernels]
+
+
+def _most_used(model: str, whole: ModuleCost, measured: "ModelMeasured") -> Point | None:
     """Returns the kernel with the most time: its kind's operations over its kind's seconds."""
-    seconds = dict.fromkeys(KINDS, 0.0)
-    for kernel in kernels:
-        seconds[kernel["kind"]] += kernel["seconds"]
     flops, moved = dict(whole.flops), dict(whole.moved)
-    if not any(name in ("fused CPU", "cuDNN") for name in lstm_kernels):
+    if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
         # The loop is no kernel of its own: its matmuls are among all others.
         flops["matmul"] += flops.pop("recurrence")
         moved["matmul"] += moved.pop("recurrence")
-    longest = max(kernels, key=lambda kernel: kernel["seconds"], default=None)
-    kind = longest and longest["kind"]
-    if not kind or not flops.get(kind):
+    kernels = measured.kernels
+    longest: Kernel | None = max(kernels.kernels, key=lambda one: one.seconds, default=None)
+    if longest is None or not flops.get(longest.kind):
         return None
-    return Point(model, longest["name"], flops[kind], moved[kind], seconds[kind])
+    kind = longest.kind
+    return Point(model, longest.name, flops[kind], moved[kind], kernels.of_kind(kind))
 
 
-def _average(model: str, whole: ModuleCost, kernels: Sequence[dict[str, Any]]) -> Point | None:
-    seconds = sum(kernel["seconds"] for kernel in kernels)
-    if not seconds:
+def _average(model: str, whole: ModuleCost, kernels: Kernels) -> Point | None:
+    if not kernels.seconds:
         return None
-    return Point(model, "average kernel", whole.total_flops, whole.total_bytes, seconds)
+    return Point(model, "average kernel", whole.total_flops, whole.total_bytes, kernels.seconds)

@@ -1,16 +1,19 @@
 """A machine's ceilings, and the model's layers, steps and kernels below them."""
 
-from typing import Any
-
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.devices import num_gpus, usable_cores
+from tfasr.bench.probes.backend import installed_backends
+from tfasr.bench.probes.cores import usable_cores
+from tfasr.bench.probes.devices import num_gpus
+from tfasr.bench.probes.replicas import WARMUP_CALLS
 from tfasr.bench.roofline.bandwidth import cache_bytes
 from tfasr.bench.roofline.config import RooflineConfig
+from tfasr.bench.roofline.kernels import Kernels
 from tfasr.bench.roofline.measure import measure_ceilings, measure_model
-from tfasr.bench.roofline.points import RooflineAnalysis
+from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
+from tfasr.bench.roofline.specified import specified
+from tfasr.bench.roofline.spotter_kernels import FRAMEWORKS, spotter_kernels
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
-from tfasr.config import to_json
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.costs import unknown_costs
@@ -27,8 +30,7 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow.
     """
-    from tfasr.bench.probes.module_timing import WARMUP_CALLS
-    from tfasr.bench.roofline.figure import roofline_figure
+    from tfasr.bench.roofline.figure import roofline_charts
     from tfasr.bench.roofline.tables import roofline_tables
 
     if context.backend != "tensorflow":
@@ -43,14 +45,37 @@ def run(
     models = [("model", model)]
     if config.small_units and hasattr(model, "smaller"):
         models.append(("small model", model.smaller(config.small_units)))
-    found = [_measure(name, one, config, features) for name, one in models]
-    analysis = RooflineAnalysis.of(ceilings, found, config)
+    analysis = RooflineAnalysis.of(
+        ceilings,
+        [_points(name, one, config, features) for name, one in models],
+        config,
+        specified=specified(
+            config.specified_gflops,
+            config.specified_gigabytes_per_s,
+            on_gpu=ceilings[-1].device == "GPU",
+        ),
+        spotter=_spotter(config),
+    )
     return Result(
         tables=roofline_tables(analysis),
         values=analysis.to_json(),
         warmup_steps=WARMUP_CALLS,
-        figures={"roofline": lambda: roofline_figure(analysis)},
+        figures=roofline_charts(analysis),
     )
+
+
+def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
+    """Returns the kernels of the keyword spotter by framework, each from a process of its own."""
+    if not (config.spotter_batch and config.profiled_steps):
+        return {}
+    sizes = (config.spotter_batch, config.profiled_steps)
+    installed = installed_backends()
+    return {
+        label: call(spotter_kernels, framework, *sizes, backend=framework)
+        if framework in installed
+        else Kernels([], f"{framework} is not installed: pip install {framework}")
+        for framework, label in FRAMEWORKS.items()
+    }
 
 
 def _thread_counts(config: RooflineConfig) -> list[int]:
@@ -76,11 +101,11 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
     return arrays
 
 
-def _measure(
+def _points(
     name: str, model: RecogniserConfig, config: RooflineConfig, features: FeatureConfig
-) -> dict[str, Any]:
+) -> ModelPoints:
     sizes = {"batch": config.batch, "frames": config.frames, "labels": config.labels}
-    answer = call(measure_model, config, model, features, backend="tensorflow")
+    measured = call(measure_model, config, model, features, backend="tensorflow")
     if hasattr(model, "step_costs"):
         costs = model.step_costs(
             num_features=features.num_features,
@@ -91,8 +116,8 @@ def _measure(
             **sizes,
         )
     else:
-        costs = unknown_costs([module["module"] for module in answer["modules"]])
-    return {"name": name, "model": to_json(model), "costs": costs, **answer}
+        costs = unknown_costs([module.module for module in measured.modules])
+    return ModelPoints.of(name, costs, measured)
 
 
 ROOFLINE = Workload(run, (RooflineConfig, ModelConfig, FeatureConfig), backends=())
