@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfasr.bench.scaling.answer import LoadTimes, ScalingAnswer
+from tfasr.bench.scaling.config import IN_MEMORY, LOADERS
 from tfasr.bench.scaling.prediction import Link, ScalingModel, fit_link, fit_single_device
 
 if TYPE_CHECKING:
@@ -18,30 +20,41 @@ class ScalingRow:
 
     Attributes:
         mode: "weak" (a full batch on each device) or "strong" (one batch for all).
-        loader: whether batches were read from shards; else one lay in memory.
+        loader: where batches came from, of `tfasr.bench.scaling.config.LOADERS`.
         devices: how many shared the work.
         per_device_batch: utterances on each.
+        steps: how many were taken, the first included.
         first_s: seconds of the first steps, input wait included; left out of everything else.
         step_s: median seconds of the other steps, input wait included.
-        input_wait_s: median seconds of them spent waiting for the batch.
-        single_s: the same on one device.
+        mean_step_s: their mean, which a loader that stops training now and then raises.
+        input_wait_s: mean seconds of them spent waiting for the batch.
+        use_percent: how busy the devices were on average, by device.
+        single_s: ``mean_step_s`` on one device with a loader, ``step_s`` without.
         predicted_s: what the model says of ``step_s``; None with a loader, or without a link.
     """
 
     mode: str
-    loader: bool
+    loader: str
     devices: int
     per_device_batch: int
+    steps: int
     first_s: list[float]
     step_s: float
+    mean_step_s: float
     input_wait_s: float
+    use_percent: dict[str, float | None]
     single_s: float
     predicted_s: float | None
 
     @property
+    def counted_s(self) -> float:
+        """Seconds of a step that rates are made of: the mean where a loader makes steps uneven."""
+        return self.mean_step_s if self.loader else self.step_s
+
+    @property
     def utterances_per_s(self) -> float:
         """Utterances of all devices per second."""
-        return self.devices * self.per_device_batch / self.step_s
+        return self.devices * self.per_device_batch / self.counted_s
 
     @property
     def efficiency(self) -> float:
@@ -51,7 +64,7 @@ class ScalingRow:
     @property
     def speedup(self) -> float:
         """Throughput over that of one device."""
-        ratio = self.single_s / self.step_s
+        ratio = self.single_s / self.counted_s
         return ratio * self.devices if self.mode == "weak" else ratio
 
     @property
@@ -65,7 +78,7 @@ class ScalingAnalysis:
     """Everything that the scaling workload found.
 
     Attributes:
-        rows: weak without and with loader, then strong, each over the numbers of devices.
+        rows: weak without and with loaders, then strong, each over the numbers of devices.
         answers: of the measuring processes, one a number of devices.
         model: the prediction; None where no link was given and none measured.
         link_source: what its link was taken from, for readers.
@@ -75,7 +88,7 @@ class ScalingAnalysis:
     """
 
     rows: list[ScalingRow]
-    answers: list[dict[str, Any]]
+    answers: list[ScalingAnswer]
     model: ScalingModel | None
     link_source: str
     warmup_steps: int
@@ -83,20 +96,20 @@ class ScalingAnalysis:
     predicted_devices: tuple[int, ...]
 
     @classmethod
-    def of(cls, answers: Sequence[dict[str, Any]], config: "ScalingConfig") -> "ScalingAnalysis":
+    def of(cls, answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> "ScalingAnalysis":
         """Analyses what `tfasr.bench.scaling.measure.measure` answered, one device first."""
         warmup = config.warmup_steps
         link, source = _link(answers, config)
         model = link and _model(answers[0], link, config)
         rows = []
-        for mode, loader in (("weak", False), ("weak", True), ("strong", False)):
+        for mode, loader in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
             single_s: float | None = None
             for answer in answers:
-                for load in answer["loads"]:
-                    if (load["name"], load["loader"]) != (mode, loader):
+                for times in answer.loads:
+                    if (times.load.name, times.load.loader) != (mode, loader):
                         continue
-                    row = _row(answer["devices"], load, warmup, single_s, model)
-                    single_s = single_s or row.step_s
+                    row = _row(answer.devices, times, warmup, single_s, model)
+                    single_s = single_s or row.counted_s
                     rows.append(row)
         return cls(
             rows,
@@ -111,7 +124,12 @@ class ScalingAnalysis:
     @property
     def shared_cores(self) -> bool:
         """Whether the devices were slices of one processor."""
-        return self.answers[0]["kind"] != "GPU"
+        return self.answers[0].kind != "GPU"
+
+    @property
+    def timed(self) -> list[ScalingAnswer]:
+        """The numbers of devices whose modules were timed."""
+        return [answer for answer in self.answers if answer.modules is not None]
 
     def separate(self) -> ScalingModel | None:
         """Returns the prediction for devices that share nothing but the link."""
@@ -124,67 +142,66 @@ class ScalingAnalysis:
             "shared_cores": self.shared_cores,
             "prediction": self.model and dataclasses.asdict(self.model),
             "link_source": self.link_source,
+            "processes": [dataclasses.asdict(answer) for answer in self.answers],
         }
-
-
-def steady_s(load: dict[str, Any], warmup_steps: int) -> float:
-    """Returns the median seconds of a load's steps after the first, input wait included."""
-    return statistics.median(_whole_s(load)[warmup_steps:])
-
-
-def _whole_s(load: dict[str, Any]) -> list[float]:
-    return [sum(both) for both in zip(load["step_s"], load["input_wait_s"], strict=True)]
 
 
 def _row(
     devices: int,
-    load: dict[str, Any],
+    times: LoadTimes,
     warmup: int,
     single_s: float | None,
     model: ScalingModel | None,
 ) -> ScalingRow:
-    batch, step_s = load["per_device_batch"], steady_s(load, warmup)
+    load, after = times.load, times.whole_s[warmup:]
+    mean_s, step_s = statistics.fmean(after), times.steady_s(warmup)
+    predicted = None
+    if load.loader == IN_MEMORY and model is not None:
+        predicted = model.step_s(devices, load.per_device_batch)
     return ScalingRow(
-        mode=load["name"],
-        loader=load["loader"],
+        mode=load.name,
+        loader=load.loader,
         devices=devices,
-        per_device_batch=batch,
-        first_s=_whole_s(load)[:warmup],
+        per_device_batch=load.per_device_batch,
+        steps=len(times.step_s),
+        first_s=times.whole_s[:warmup],
         step_s=step_s,
-        input_wait_s=statistics.median(load["input_wait_s"][warmup:]),
-        single_s=single_s or step_s,
-        predicted_s=None if load["loader"] or model is None else model.step_s(devices, batch),
+        mean_step_s=mean_s,
+        input_wait_s=statistics.fmean(times.input_wait_s[warmup:]),
+        use_percent={use.device: use.mean_percent for use in times.use},
+        single_s=single_s or (mean_s if load.loader else step_s),
+        predicted_s=predicted,
     )
 
 
-def _link(answers, config: "ScalingConfig") -> tuple[Link | None, str]:
+def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Link | None, str]:
     if config.link_gigabytes_per_s:
         link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
         return link, "given"
-    measured = next((answer for answer in answers if answer.get("all_reduce")), None)
+    measured = next((answer for answer in answers if answer.all_reduce), None)
     if measured is None:
         return None, "n/a"
-    found = measured["all_reduce"]
+    found = measured.all_reduce
     link = fit_link(
-        [measured["devices"]] * len(found),
-        [one["size_bytes"] for one in found],
-        [one["seconds"] for one in found],
+        [measured.devices] * len(found),
+        [one.size_bytes for one in found],
+        [one.seconds for one in found],
     )
-    return link, f"all-reduces measured over {measured['devices']} devices"
+    return link, f"all-reduces measured over {measured.devices} devices"
 
 
-def _model(answer: dict[str, Any], link: Link, config: "ScalingConfig") -> ScalingModel:
-    held = [load for load in answer["loads"] if not load["loader"]]
+def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> ScalingModel:
+    held = [times for times in answer.loads if times.load.loader == IN_MEMORY]
     single = fit_single_device(
-        [load["per_device_batch"] for load in held],
-        [steady_s(load, config.warmup_steps) for load in held],
+        [times.load.per_device_batch for times in held],
+        [times.steady_s(config.warmup_steps) for times in held],
     )
     return ScalingModel(
         single=single,
-        gradient_bytes=answer["gradient_bytes"],
+        gradient_bytes=answer.gradient_bytes,
         link=link,
         overlap=config.overlap,
-        shared_cores=answer["kind"] != "GPU",
+        shared_cores=answer.kind != "GPU",
     )
 
 

@@ -1,10 +1,16 @@
 """What the scaling analysis runs."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tfasr.config import config_class, require
 from tfasr.data.features import FeatureConfig
+from tfasr.precision import require_precision, trained
+
+IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
+LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)
+"""Where batches come from: one lies in memory; shards are read as in training; they are read and
+sorted by length while training waits."""
 
 
 @config_class
@@ -16,12 +22,16 @@ class ScalingConfig:
             GPUs, and for 1 and 2 slices of the processor where there is none.
         weak_utterances: of the batch on each device in weak scaling.
         strong_utterances: of the global batch in strong scaling; a multiple of each count.
-        steps: training steps of every measurement.
+        steps: training steps of every measurement, for each device: weak scaling on 4 devices
+            takes 4 times as many.
         warmup_steps: the first of them, shown and left out of every figure.
         frames: feature frames of each utterance.
         labels: labels of each.
         precision: Keras's dtype policy of the layers.
         loader: whether weak scaling is also measured with batches read from shards.
+        sorting_loader: whether it is also measured with batches that the loader has sorted by
+            length, some of them at a time, while training waits.
+        sorted_batches: global batches that it sorts together.
         module_rounds: repetitions of each module's time; 0 leaves modules out.
         link_gigabytes_per_s: of each device's link, for the prediction; 0 to measure all-reduces
             over the fewest devices above 1.
@@ -37,8 +47,10 @@ class ScalingConfig:
     warmup_steps: int = 4
     frames: int = 1670
     labels: int = 200
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    precision: str = "float32"
     loader: bool = True
+    sorting_loader: bool = True
+    sorted_batches: int = 4
     module_rounds: int = 10
     link_gigabytes_per_s: float = 0.0
     link_latency_us: float = 0.0
@@ -47,9 +59,11 @@ class ScalingConfig:
 
     def check(self) -> None:
         """Raises ValueError for sizes that scale nothing."""
-        for field in ("weak_utterances", "strong_utterances", "frames", "labels"):
+        sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
+        for field in sizes:
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
+        require_precision(self, "precision", trained())
         require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
         counts = self.device_counts
         fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
@@ -69,13 +83,15 @@ class Load:
         name: "weak", "strong" or "single".
         per_device_batch: utterances on each device.
         steps: how many.
-        loader: whether batches are read from shards; else one lies in memory.
+        loader: of `LOADERS`.
+        sorted_batches: global batches that are sorted together, by a loader that sorts.
     """
 
     name: str
     per_device_batch: int
     steps: int
-    loader: bool = False
+    loader: str = IN_MEMORY
+    sorted_batches: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +108,7 @@ class ScalingTask:
         loads: in their order.
         module_batch: utterances of the batch on which modules are timed; 0 for no times.
         rounds: repetitions of each of those times.
+        first_steps: steps of the modules that are left out.
         all_reduce: whether it is timed.
     """
 
@@ -104,4 +121,5 @@ class ScalingTask:
     loads: tuple[Load, ...]
     module_batch: int
     rounds: int
+    first_steps: int
     all_reduce: bool

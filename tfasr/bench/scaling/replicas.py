@@ -1,30 +1,35 @@
 """What devices do to each other: the seconds of an all-reduce, and who keeps the others waiting."""
 
-import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
 
 from tfasr.bench.probes.computed import after
 from tfasr.bench.probes.model_modules import modules_of, step_through
-from tfasr.bench.probes.module_timing import WARMUP_CALLS, Replicas, time_in_turns
+from tfasr.bench.probes.replicas import WARMUP_CALLS, Replicas, time_in_turns
 from tfasr.data.pipeline import Batch
 from tfasr.training.ctc_model import CtcModel
 
 
+@dataclass(frozen=True)
+class AllReduce:
+    """Median seconds of an all-reduce of so many bytes on each device."""
+
+    size_bytes: int
+    seconds: float
+
+
 def all_reduce_seconds(
     strategy: tf.distribute.Strategy, sizes_bytes: Sequence[int], rounds: int
-) -> list[dict[str, float]]:
+) -> list[AllReduce]:
     """Times all-reduces of float32 tensors over the strategy's devices.
 
     Args:
         strategy: of at least two devices.
         sizes_bytes: of the tensor on each device.
-        rounds: measured repetitions.
-
-    Returns:
-        ``size_bytes`` and the median ``seconds`` of each size.
+        rounds: measured repetitions, of which medians are returned.
     """
     replicas = Replicas(strategy)
 
@@ -37,7 +42,7 @@ def all_reduce_seconds(
         for size in sizes_bytes
     }
     seconds = time_in_turns(calls, rounds)
-    return [{"size_bytes": size, "seconds": seconds[str(size)]} for size in sizes_bytes]
+    return [AllReduce(size, seconds[str(size)]) for size in sizes_bytes]
 
 
 def replica_seconds(
@@ -72,15 +77,3 @@ def replica_seconds(
         run(placed)
     stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
     return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
-
-
-def straggling(seconds_of_replicas: Sequence[Sequence[float]]) -> float:
-    """Returns the slowest device's seconds over the median device's, the median over rounds.
-
-    Args:
-        seconds_of_replicas: ``(rounds, devices)``.
-    """
-    return statistics.median(
-        max(one) / statistics.median(one) if statistics.median(one) > 0 else 1.0
-        for one in seconds_of_replicas
-    )

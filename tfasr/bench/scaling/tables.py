@@ -2,23 +2,40 @@
 
 import math
 import statistics
-from typing import Any
 
+from tfasr.bench.probes.device_use import PROCESS
 from tfasr.bench.scaling.analysis import ScalingAnalysis, ScalingRow
-from tfasr.bench.scaling.replicas import straggling
+from tfasr.bench.scaling.answer import ScalingAnswer
 from tfasr.display.table import UNKNOWN, Table, milliseconds, number
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
     """Returns scaling, first steps, modules (where timed) and devices."""
-    found = [_scaling(analysis), _first_steps(analysis)]
-    timed = [answer for answer in analysis.answers if answer.get("modules")]
-    return [*found, *([_modules(timed)] if timed else []), _devices(analysis)]
+    modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
+    return [_scaling(analysis), _first_steps(analysis), *modules, _devices(analysis)]
+
+
+def straggling(seconds_of_replicas: list[list[float]]) -> float:
+    """Returns the slowest device's seconds over the median device's, the median over rounds.
+
+    Args:
+        seconds_of_replicas: ``(rounds, devices)``.
+    """
+    return statistics.median(
+        max(one) / statistics.median(one) if statistics.median(one) > 0 else 1.0
+        for one in seconds_of_replicas
+    )
+
+
+def label(row: ScalingRow) -> str:
+    """Returns what tables call a row's way of scaling."""
+    return f"{row.mode}, {row.loader}" if row.loader else row.mode
 
 
 def _scaling(analysis: ScalingAnalysis) -> Table:
-    columns = ["scaling", "devices", "batch per\ndevice", "step\nms", "input wait\nms"]
-    columns += ["utterances/s", "speed-up", "efficiency\n%", "predicted\nstep ms", "error\n%"]
+    columns = ["scaling", "devices", "batch per\ndevice", "steps", "step\nms", "mean step\nms"]
+    columns += ["input wait\nms", "use\n%", "utterances/s", "speed-up", "efficiency\n%"]
+    columns += ["predicted\nstep ms", "error\n%"]
     return Table(
         "Scaling of data parallelism",
         columns,
@@ -30,11 +47,14 @@ def _scaling(analysis: ScalingAnalysis) -> Table:
 def _cells(row: ScalingRow) -> list[str]:
     error = row.prediction_error
     return [
-        _label(row),
+        label(row),
         str(row.devices),
         str(row.per_device_batch),
+        str(row.steps),
         milliseconds(row.step_s),
+        milliseconds(row.mean_step_s),
         milliseconds(row.input_wait_s),
+        number(_use_of(row), ".0f"),
         f"{row.utterances_per_s:.4g}",
         f"{row.speedup:.2f}",
         f"{100 * row.efficiency:.1f}",
@@ -43,16 +63,21 @@ def _cells(row: ScalingRow) -> list[str]:
     ]
 
 
-def _label(row: ScalingRow) -> str:
-    return f"{row.mode}, with loader" if row.loader else row.mode
+def _use_of(row: ScalingRow) -> float | None:
+    """Returns how busy the GPUs were on average, or where there is none the processor's cores."""
+    gpus = [use for name, use in row.use_percent.items() if name != PROCESS and use is not None]
+    return statistics.fmean(gpus) if gpus else row.use_percent.get(PROCESS)
 
 
 def _notes(analysis: ScalingAnalysis) -> list[str]:
     notes = [
-        f"Medians of the steps after the first {analysis.warmup_steps}, input wait included. Weak: "
-        f"a full batch on every device; strong: {analysis.strong_utterances} utterances over all. "
-        "Without loader one batch lies in memory. Efficiency: throughput over that of one device "
-        "times the devices."
+        f"The first {analysis.warmup_steps} steps are left out; step: the median, input wait "
+        "included. Weak: a full batch on every device, and as many steps for each device as on "
+        f"one; strong: {analysis.strong_utterances} utterances over all. Without loader one batch "
+        "lies in memory; the sorting loader sorts utterances by length while training waits. "
+        "Efficiency: throughput (with a loader by the mean step, which its pauses belong to) over "
+        "that of one device times the devices. Use: of GPUs, or where there is none of all cores "
+        "by this process."
     ]
     if analysis.shared_cores:
         notes.append(
@@ -75,51 +100,70 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
     return notes
 
 
+def _steps_columns(count: int) -> list[str]:
+    return [*(f"step {index + 1}\nms" for index in range(count)), "median\nafter"]
+
+
 def _first_steps(analysis: ScalingAnalysis) -> Table:
-    steps = [f"step {index + 1}\nms" for index in range(analysis.warmup_steps)]
     rows = [
-        [
-            _label(row),
-            str(row.devices),
-            *(milliseconds(seconds) for seconds in row.first_s),
-            milliseconds(row.step_s),
-        ]
+        [label(row), str(row.devices), *map(milliseconds, [*row.first_s, row.step_s])]
         for row in analysis.rows
     ]
+    columns = ["scaling", "devices", *_steps_columns(analysis.warmup_steps)]
     note = "The first step traces and compiles. None of these counts in any other figure."
+    return Table("First steps, left out", columns, rows, [note])
+
+
+def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
+    count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
+    rows = []
+    for answer in analysis.timed:
+        devices, times = str(answer.devices), answer.modules
+        for module in times.modules:
+            cells = map(milliseconds, [*module.first_s, module.in_step_s])
+            rows.append([module.module, devices, *cells])
+        host = [*map(milliseconds, times.first_host_s), UNKNOWN]
+        rows.append(["tracing, host", devices, *host])
+    note = (
+        "The first steps of each process, before all others: seconds of each function within the "
+        "step, forward and backward. Tracing, host: what the call took beside them."
+    )
     return Table(
-        "First steps, left out", ["scaling", "devices", *steps, "median\nafter"], rows, [note]
+        "First steps of each function",
+        ["function", "devices", *_steps_columns(count)],
+        rows,
+        [note],
     )
 
 
-def _modules(timed: list[dict[str, Any]]) -> Table:
+def _modules(analysis: ScalingAnalysis) -> Table:
+    timed = analysis.timed
     columns = ["module"]
     for answer in timed:
-        plural = "device" if answer["devices"] == 1 else "devices"
-        on = f"{answer['devices']} {plural}"
-        columns += [f"{on}\nalone ms", "in the step\nms", "share\n%"]
+        on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
+        columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
     rows = []
-    for index, module in enumerate(timed[0]["modules"]):
-        cells = [module["module"]]
+    for index, module in enumerate(timed[0].modules.modules):
+        cells = [module.module]
         for answer in timed:
-            found, whole_s = answer["modules"][index], _sum(answer, "in_step_s")
-            cells += [milliseconds(found["alone_s"]), milliseconds(found["in_step_s"])]
-            cells.append(f"{100 * found['in_step_s'] / whole_s:.1f}")
+            own = answer.modules.modules[index]
+            cells += map(milliseconds, (own.alone_s, own.forward_s, own.backward_s))
+            cells.append(f"{100 * own.in_step_s / answer.modules.step_s:.1f}")
         rows.append(cells)
     whole = ["whole step"]
     for answer in timed:
-        sums = (_sum(answer, "alone_s"), _sum(answer, "in_step_s"))
-        whole += [*map(milliseconds, sums), "100.0"]
+        own = answer.modules.modules
+        for name in ("alone_s", "forward_s", "backward_s"):
+            whole.append(milliseconds(sum(getattr(module, name) for module in own)))
+        whole.append("100.0")
     notes = [
-        "Forward and backward pass. Alone: all other modules off, random input. In the step: what "
-        "the module adds to those before it, all on; a difference of two medians, which noise can "
-        "make negative. The update holds the exchange of the gradients."
+        "Within the step the clock is read after each module's forward and backward pass, and what "
+        "comes next begins after the reading: the seconds follow each other, add up to the step "
+        "and cannot be negative; medians of the steps after the first. Alone: all other modules "
+        "off, random input. The update's backward pass holds the exchange of the gradients. A "
+        "step whose clock is not read may overlap modules and be shorter."
     ]
     return Table("Time per module", columns, [*rows, whole], notes)
-
-
-def _sum(answer: dict[str, Any], name: str) -> float:
-    return sum(module[name] for module in answer["modules"])
 
 
 def _devices(analysis: ScalingAnalysis) -> Table:
@@ -134,14 +178,14 @@ def _devices(analysis: ScalingAnalysis) -> Table:
     return Table("Devices", columns, [_device_cells(one) for one in analysis.answers], [note])
 
 
-def _device_cells(answer: dict[str, Any]) -> list[str]:
-    use = [gpu["utilisation_percent"] for gpu in answer["gpus"][: answer["devices"]]]
-    memory = [one / 2**30 for one in answer["peak_device_bytes"] if one is not None]
+def _device_cells(answer: ScalingAnswer) -> list[str]:
+    use = answer.gpu_percents()[: answer.devices]
+    memory = [one / 2**30 for one in answer.peak_device_bytes if one is not None]
     first, others = _first_and_others(memory)
-    peak_mib, replicas = answer["peak_memory_mib"], answer.get("replica_s")
-    lone = answer["devices"] == 1
+    peak_mib, replicas = answer.peak_memory_mib, answer.replica_s
+    lone = answer.devices == 1
     return [
-        str(answer["devices"]),
+        str(answer.devices),
         number(None if lone or not replicas else straggling(replicas), ".2f"),
         *(number(one, ".0f") for one in _first_and_others(use)),
         number(first, ".2f"),

@@ -1,7 +1,7 @@
 """Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
 
 from tfasr.bench.scaling.analysis import ScalingAnalysis
-from tfasr.bench.scaling.config import Load, ScalingConfig, ScalingTask
+from tfasr.bench.scaling.config import FROM_SHARDS, SORTING, Load, ScalingConfig, ScalingTask
 from tfasr.bench.scaling.measure import measure
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
@@ -21,7 +21,7 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow, or devices are too few.
     """
-    from tfasr.bench.scaling.figure import scaling_figure
+    from tfasr.bench.scaling.figure import scaling_charts
     from tfasr.bench.scaling.tables import scaling_tables
 
     if context.backend != "tensorflow":
@@ -33,7 +33,7 @@ def run(
     answers = [
         call(
             measure,
-            _task(config, model, features, count, counts, context.fraction),
+            task_of(config, model, features, count, counts, context.fraction),
             backend="tensorflow",
         )
         for count in counts
@@ -41,9 +41,9 @@ def run(
     analysis = ScalingAnalysis.of(answers, config)
     return Result(
         tables=scaling_tables(analysis),
-        values={**analysis.to_json(), "processes": answers},
+        values=analysis.to_json(),
         warmup_steps=config.warmup_steps,
-        figures={"scaling": lambda: scaling_figure(analysis)},
+        figures=scaling_charts(analysis),
     )
 
 
@@ -56,19 +56,32 @@ def default_counts(strong_utterances: int) -> list[int]:
     return sorted(n for n in powers if n <= most and strong_utterances % n == 0)
 
 
-def _task(
+def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
+    """Returns what the process of one number of devices is to measure.
+
+    Args:
+        config: what is scaled.
+        model: its config.
+        features: what it takes.
+        count: devices of the process.
+        counts: of all processes.
+        fraction: share of the steps.
+    """
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
-    loads = [Load("weak", config.weak_utterances, steps)]
+    # As many for each device: 180 on one are 720 on four.
+    loads = [Load("weak", config.weak_utterances, steps * count)]
     if config.loader:
-        loads.append(Load("weak", config.weak_utterances, steps, loader=True))
+        loads.append(Load("weak", config.weak_utterances, steps * count, FROM_SHARDS))
+    if config.sorting_loader:
+        sorting = (SORTING, config.sorted_batches)
+        loads.append(Load("weak", config.weak_utterances, steps * count, *sorting))
     loads.append(Load("strong", config.strong_utterances // count, steps))
     if count == 1:
         # The prediction is made of one device's steps on the batches that it predicts for.
         few = max(config.warmup_steps + 1, min(steps, config.warmup_steps + 12))
         loads += [Load("single", config.strong_utterances // n, few) for n in counts if n > 1]
-    timed = config.module_rounds and count in (counts[0], counts[-1])
     return ScalingTask(
         devices=count,
         model=model,
@@ -77,8 +90,9 @@ def _task(
         frames=config.frames,
         labels=config.labels,
         loads=tuple(loads),
-        module_batch=config.weak_utterances if timed else 0,
+        module_batch=config.weak_utterances if config.module_rounds else 0,
         rounds=max(config.module_rounds, 5),
+        first_steps=config.warmup_steps,
         all_reduce=not config.link_gigabytes_per_s,
     )
 
