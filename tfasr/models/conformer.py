@@ -1,5 +1,7 @@
 """A Conformer encoder with a CTC head, against Keras 3 alone."""
 
+import dataclasses
+
 import keras
 
 from tfasr.config import config_class, require
@@ -72,6 +74,10 @@ class ConformerConfig:
         total += frames * (channels * width + width * num_classes)
         # Backward twice as much, but for the features, which need no gradient.
         return 2 * (3 * total - of_first if training else total)
+
+    def smaller(self, units: int) -> "ConformerConfig":
+        """Returns a small model of the same kind."""
+        return dataclasses.replace(self, width=units, num_blocks=4)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
         """Returns an estimate of the peak memory of a process that trains on such batches."""

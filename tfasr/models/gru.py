@@ -1,5 +1,7 @@
 """A convolution and a stack of GRUs, in one direction or in both, against Keras 3 alone."""
 
+import dataclasses
+
 import keras
 
 from tfasr.config import config_class, require
@@ -73,6 +75,10 @@ class GruModelConfig:
         outputs = 2 * self.output_lengths(frames)
         # Backward twice as much, but for the features, which need no gradient.
         return outputs * (3 * weights - convolution if training else weights)
+
+    def smaller(self, units: int) -> "GruModelConfig":
+        """Returns a small model of the same kind."""
+        return dataclasses.replace(self, conv_filters=units, num_gru_layers=2, gru_units=units)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
         """Returns an estimate of the peak memory of a process that trains on such batches."""

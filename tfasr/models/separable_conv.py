@@ -1,5 +1,7 @@
 """Blocks of separable convolutions over time, QuartzNet's shape, against Keras 3 alone."""
 
+import dataclasses
+
 import keras
 
 from tfasr.config import config_class, require
@@ -81,6 +83,12 @@ class SeparableConvConfig:
         outputs = 2 * self.output_lengths(frames)
         # Backward twice as much, but for the features, which need no gradient.
         return outputs * (3 * weights - first if training else weights)
+
+    def smaller(self, units: int) -> "SeparableConvConfig":
+        """Returns a small model of the same kind."""
+        filters = (units,) * len(self.filters)
+        last = (units, 2 * units)
+        return dataclasses.replace(self, filters=filters, repeats=1, last_filters=last)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
         """Returns an estimate of the peak memory of a process that trains on such batches."""

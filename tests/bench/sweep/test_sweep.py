@@ -6,15 +6,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
+from tfasr.bench.probes.backend import installed_backends
+from tfasr.bench.probes.memory_limit import expected_bytes
 from tfasr.bench.sweep.accuracy import measure_errors
+from tfasr.bench.sweep.axes import AxesTask, AxesTimes, measure_axes
+from tfasr.bench.sweep.axes_tables import Axes, AxesRow, axes_chart, axes_table
 from tfasr.bench.sweep.config import SweepConfig, SweepTask
-from tfasr.bench.sweep.figure import sweep_figure
+from tfasr.bench.sweep.figure import sweep_chart
 from tfasr.bench.sweep.litert import convert, runner
 from tfasr.bench.sweep.measure import measure_inference, measure_training
-from tfasr.bench.sweep.rows import SweepRow, expected_bytes, flag_cliffs, speedup
+from tfasr.bench.sweep.rows import BatchTimes, SweepRow, flag_cliffs, speedup
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
+from tfasr.bench.sweep.workload import smaller
+from tfasr.child import call
 from tfasr.data.features import FeatureConfig
+from tfasr.display.chart import Line
+from tfasr.display.vega import picture_spec
+from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.models.recogniser import MODELS
+from tfasr.models.separable_conv import SeparableConvConfig
 
 TINY = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, lstm_kernel="generic")
 
@@ -77,7 +88,7 @@ def test_without_growth_per_utterance_there_is_no_cliff(seconds, tolerance):
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(1e-3, 1), min_size=1, max_size=300))
 def test_quantiles_are_those_of_the_calls(seconds):
-    made = SweepRow.of("inference", "int8", {"batch": 2, "seconds": seconds, "reason": ""})
+    made = SweepRow.of("inference", "int8", BatchTimes(2, seconds))
     assert made.calls == len(seconds)
     assert min(seconds) <= made.p50_s <= made.p90_s <= made.p99_s <= max(seconds)
     assert sum(one <= made.p90_s * (1 + 1e-9) for one in seconds) >= 0.9 * (len(seconds) - 1)
@@ -118,17 +129,73 @@ def test_with_a_run_each_precision_shows_its_word_errors():
 
 
 def test_the_figure_has_a_curve_a_precision_and_rings_around_cliffs():
-    latency, training = sweep_figure(analysis()).axes
-    curves = {
-        line.get_gid(): line
-        for line in latency.get_lines()
-        if line.get_gid() in SweepConfig().precisions
-    }
-    assert list(curves) == ["float32", "int8"]
-    np.testing.assert_allclose(curves["float32"].get_ydata(), [10, 16, 30])
-    rings = [line for line in latency.get_lines() if line.get_markersize() > 10]
-    assert [float(ring.get_ydata()[0]) for ring in rings] == [30, 9]
-    assert [line.get_ydata().tolist() for line in training.get_lines()] == [[20]]
+    latency, training = sweep_chart(analysis()).panels
+    curves = [mark for mark in latency.marks if isinstance(mark, Line)]
+    assert [curve.series for curve in curves] == ["float32", "LiteRT int8: logits ±1.2 %"]
+    assert list(curves[0].y) == [10, 16, 30]
+    rings = [mark for mark in latency.marks if "cliff" in mark.series]
+    assert list(rings[0].y) == [30, 9]
+    (curve,) = (mark for mark in training.marks if isinstance(mark, Line))
+    assert list(curve.y) == [20]
+
+
+SEPARABLE = SeparableConvConfig(filters=(8,), kernels=(5,), repeats=1, last_kernel=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["tensorflow", "tensorflow_xla", "jax", "torch"])
+def test_every_kind_of_network_is_measured_at_every_length(runtime):
+    xla = runtime == "tensorflow_xla"
+    networks, frames = {"recurrent": TINY, "convolutional": SEPARABLE.smaller(8)}, (40, 60)
+    if xla:  # which compiles every network at every length, for seconds
+        networks, frames = {"recurrent": TINY}, (40,)
+    task = AxesTask(networks, 20, frames, 2, 2, 1, xla=xla)
+    if runtime in ("jax", "torch"):
+        if runtime not in installed_backends():
+            pytest.skip(f"needs {runtime}")
+        found = call(measure_axes, task, backend=runtime)
+    else:
+        found = measure_axes(task)
+    expected = [(name, length) for name in networks for length in frames]
+    assert [(times.network, times.frames) for times in found] == expected
+    assert [times.reason for times in found] == [""] * len(found)
+    assert all(len(times.training_s) == len(times.inference_s) == 2 for times in found)
+    assert min(times.first_s for times in found) > 0
+
+
+def test_the_kinds_of_the_preset_have_small_versions():
+    from tfasr.bench.from_gin import load_bench
+
+    config = load_bench("bench/hardware_sweep_small.gin").configs[0]
+    small = [smaller(name, config) for name in config.networks]
+    assert [type(one) for one in small] == [type(MODELS[name]()) for name in config.networks]
+    assert all(one != MODELS[name]() for name, one in zip(config.networks, small, strict=True))
+    with pytest.raises(UsageError, match="deep_speech_2"):
+        smaller("deep_speech_2", config)
+
+
+def test_frameworks_are_compared_at_the_same_length_and_what_cannot_run_says_why():
+    rows = [
+        AxesRow("tensorflow", AxesTimes("conformer", 100, 9, [0.1], [0.2, 0.4, 0.3], 2.0), 4),
+        AxesRow("tensorflow_xla", AxesTimes("conformer", 100, 9, reason="no kernel"), 4),
+        AxesRow("jax", AxesTimes("conformer", 100, 9, [0.1], [0.1], 2.0), 4),
+    ]
+    axes = Axes(rows, ["torch"], frame_s=0.01)
+    table = axes_table(axes)
+    assert table.rows[0][4:] == ["100.0", "300.0", "13.33", "1.00", "2.0"]
+    assert table.rows[1][4:] == ["n/a"] * 5
+    assert table.rows[2][7] == "3.00"
+    assert any("“no kernel”" in note for note in table.notes)
+    assert "Not installed and left out: PyTorch eager." in table.notes
+    assert len(picture_spec(axes_chart(axes))["concat"]) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"networks": ("perceptron",)}, {"runtimes": ("caffe",)}, {"lengths": ()}]
+)
+def test_axes_over_nothing_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        SweepConfig(**wrong)
 
 
 def test_litert_answers_as_keras_does_and_8_bits_nearly():
@@ -152,18 +219,18 @@ def task(precision: str, *batches: int) -> SweepTask:
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "int8"])
 def test_inference_is_measured_in_order_and_held_against_float32(precision):
     found = measure_inference(task(precision, 2, 1))
-    assert [one["batch"] for one in found["batches"]] == [1, 2]
-    assert all(len(one["seconds"]) == 3 for one in found["batches"])
-    assert all(len(one["warmup_s"]) == 1 for one in found["batches"])
-    error = found["logit_error"]
+    assert [one.batch for one in found.batches] == [1, 2]
+    assert all(len(one.seconds) == 3 for one in found.batches)
+    assert all(len(one.warmup_s) == 1 for one in found.batches)
+    error = found.logit_error
     assert error == 0 if precision == "float32" else 1e-4 < error < 0.3
 
 
 def test_training_stops_before_the_memory_is_full():
-    found = measure_training(task("float32", 1, 2, 10**9), FeatureConfig())["batches"]
-    assert [one["batch"] for one in found] == [1, 2, 10**9]
-    assert [len(one["seconds"]) for one in found] == [3, 3, 0]
-    assert "GiB" in found[-1]["reason"] or "memory" in found[-1]["reason"]
+    found = measure_training(task("float32", 1, 2, 10**9), FeatureConfig())
+    assert [one.batch for one in found] == [1, 2, 10**9]
+    assert [len(one.seconds) for one in found] == [3, 3, 0]
+    assert "GiB" in found[-1].reason or "memory" in found[-1].reason
 
 
 def test_a_runs_errors_are_counted_in_every_precision(shard_dir, tmp_path):

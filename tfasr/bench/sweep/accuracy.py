@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.bench.decoder.log_probs import log_softmax
-from tfasr.bench.probes.devices import usable_cores
-from tfasr.bench.sweep.litert import convert, runner
-from tfasr.bench.sweep.measure import LITERT
+from tfasr.bench.probes.cores import usable_cores
+from tfasr.bench.sweep.litert import QUANTISED, convert, runner
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.build import build_recogniser
 from tfasr.models.recogniser import portable
+from tfasr.precision import PRECISIONS
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.trained import TrainedModel, open_trained
@@ -30,12 +30,12 @@ def measure_errors(
     Args:
         run_dir: a folder that `tfasr train` wrote.
         split: a prepared split.
-        precision: of `tfasr.bench.sweep.config.PRECISIONS`.
+        precision: of `tfasr.precision.swept`.
         shard_dir: where the split is; None for the run's own.
         checkpoint: "best" (by validation CER), "last", or a file.
     """
     trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
-    evaluate = _by_litert if precision in LITERT else _by_keras
+    evaluate = _by_litert if PRECISIONS[precision].litert else _by_keras
     return evaluate(trained, precision)
 
 
@@ -55,7 +55,7 @@ def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
     frames = max(utterance.frames for utterance in utterances)
     # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
     logits = runner(
-        convert(model, 1, frames, num_features, quantised=LITERT[precision]), usable_cores()
+        convert(model, 1, frames, num_features, quantised=precision in QUANTISED), usable_cores()
     )
     decoder, texts = GreedyDecoder(trained.alphabet), {}
     for batch in trained.source.evaluation():

@@ -10,6 +10,9 @@ import tensorflow as tf
 
 from tfasr.errors import RunError
 
+QUANTISED = ("int8",)
+"""Those of LiteRT's precisions whose weights become integers."""
+
 
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool

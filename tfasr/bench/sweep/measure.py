@@ -6,37 +6,31 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import psutil
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.devices import usable_cores
+from tfasr.bench.probes.cores import usable_cores
+from tfasr.bench.probes.memory_limit import MemoryLimit
 from tfasr.bench.probes.noise import noise_batch
+from tfasr.bench.probes.out_of_memory import out_of_memory
 from tfasr.bench.sweep.config import SweepTask
-from tfasr.bench.sweep.litert import convert, runner
-from tfasr.bench.sweep.rows import expected_bytes
+from tfasr.bench.sweep.litert import QUANTISED, convert, runner
+from tfasr.bench.sweep.rows import BatchTimes, InferenceTimes
 from tfasr.data.features import FeatureConfig
 from tfasr.models.build import build_recogniser
 from tfasr.models.recogniser import RecogniserConfig, portable
+from tfasr.precision import PRECISIONS
 from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
 
 SEED = 1
-LITERT = {"int8": True, "litert_float32": False}
-"""Precisions that LiteRT runs, and whether their weights are quantised."""
 
 Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def measure_inference(task: SweepTask) -> dict[str, Any]:
-    """Measures the latency of a batch over batch sizes.
-
-    Returns:
-        ``batches``, see `SweepRow.of`, and ``logit_error``: the root of the mean squared
-        difference from the logits of a float32 model with the same random weights, over the root
-        of their mean square.
-    """
+def measure_inference(task: SweepTask) -> InferenceTimes:
+    """Measures the latency of a batch over batch sizes."""
     _prepare()
     sizes = (task.sweep.frames, task.num_features)
     answer = _inference_function(task.model, task.precision, *sizes)
@@ -49,14 +43,14 @@ def measure_inference(task: SweepTask) -> dict[str, Any]:
     exact = _inference_function(task.model, "float32", *sizes)(1)(*given)
     difference = answer(1)(*given) - exact
     error = float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
-    return {"batches": found, "logit_error": error}
+    return InferenceTimes(found, error)
 
 
-def measure_training(task: SweepTask, features: FeatureConfig) -> dict[str, Any]:
+def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTimes]:
     """Measures training steps over growing batch sizes, until the memory would be full.
 
     Returns:
-        ``batches``, see `SweepRow.of`; one that would not fit has a reason and no seconds.
+        The batches; one that would not fit has a reason and no seconds.
     """
     _prepare()
     experiment = Experiment(
@@ -66,9 +60,9 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> dict[str, Any]
     )
     model = build_model(experiment, Alphabet(), compiled=True)
     step = tf.function(lambda batch: model.train_step(batch)["utterance_loss"])
-    found, sizes, peaks = [], [], []
+    found, limit = [], MemoryLimit(task.sweep.memory_share)
     for size in sorted(task.batches):
-        reason = _too_much(sizes, peaks, size, task.sweep.memory_share)
+        reason = limit.refusal(size)
         if not reason:
             try:
                 noise = _noise(task, size)
@@ -76,16 +70,17 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> dict[str, Any]
                 measured = _measured(
                     size, lambda batch=batch: step(batch), task.calls, task.sweep.warmup
                 )
-            except (tf.errors.ResourceExhaustedError, MemoryError):
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
                 reason = "out of memory"
             else:
                 found.append(measured)
-                sizes.append(size)
-                peaks.append((measured["peak_memory_mib"] or 0.0) * 2**20)
+                limit.ran(size)
                 continue
-        found.append({"batch": size, "seconds": [], "reason": reason})
+        found.append(BatchTimes(size, reason=reason))
         break
-    return {"batches": found}
+    return found
 
 
 def _prepare() -> None:
@@ -107,10 +102,11 @@ def _inference_function(
 ) -> Callable[[int], Logits]:
     """Returns what makes the function from features and lengths to logits for a batch size."""
     classes = Alphabet().num_classes
-    if precision in LITERT:
+    if PRECISIONS[precision].litert:
         model = build_recogniser(portable(config), num_features, classes, seed=SEED)
+        quantised = precision in QUANTISED
         return lambda batch: runner(
-            convert(model, batch, frames, num_features, quantised=LITERT[precision]), usable_cores()
+            convert(model, batch, frames, num_features, quantised=quantised), usable_cores()
         )
     model = build_recogniser(config, num_features, classes, seed=SEED, dtype=precision)
     forward = tf.function(lambda features, lengths: model(features, lengths))
@@ -122,7 +118,7 @@ def _call(logits: Logits, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
     return lambda: logits(batch["features"], batch["feature_lengths"])
 
 
-def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> dict[str, Any]:
+def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> BatchTimes:
     gpu = bool(tf.config.list_logical_devices("GPU"))
     if gpu:
         tf.config.experimental.reset_memory_stats("GPU:0")
@@ -133,22 +129,4 @@ def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> di
         tf.test.experimental.sync_devices()
         seconds.append(time.perf_counter() - began)
     device = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20 if gpu else None
-    return {
-        "batch": size,
-        "seconds": seconds[warmup:],
-        "warmup_s": seconds[:warmup],
-        "peak_memory_mib": peak_memory_mib(),
-        "device_memory_mib": device,
-        "reason": "",
-    }
-
-
-def _too_much(sizes: list[int], peaks: list[float], size: int, share: float) -> str:
-    """Returns why a batch would not fit into the processor's memory, or ""."""
-    expected = expected_bytes(sizes, peaks, size)
-    if expected is None:
-        return ""
-    allowed = psutil.Process().memory_info().rss + share * psutil.virtual_memory().available
-    if expected <= allowed:
-        return ""
-    return f"would take {expected / 2**30:.1f} GiB of the {allowed / 2**30:.1f} it may"
+    return BatchTimes(size, seconds[warmup:], seconds[:warmup], peak_memory_mib(), device)

@@ -3,10 +3,46 @@
 import dataclasses
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from tfasr.bench.probes.cliffs import is_cliff
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """What a process measured of one batch size.
+
+    Attributes:
+        batch: utterances.
+        seconds: of every call, the warm-up left out.
+        warmup_s: seconds of the calls before.
+        peak_memory_mib: see `SweepRow`.
+        device_memory_mib: see `SweepRow`.
+        reason: why it was not run, or "".
+    """
+
+    batch: int
+    seconds: list[float] = field(default_factory=list)
+    warmup_s: list[float] = field(default_factory=list)
+    peak_memory_mib: float | None = None
+    device_memory_mib: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class InferenceTimes:
+    """What a process measured in inference.
+
+    Attributes:
+        batches: growing.
+        logit_error: the root of the mean squared difference from the logits of a float32 model
+            with the same random weights, over the root of their mean square.
+    """
+
+    batches: list[BatchTimes]
+    logit_error: float
 
 
 @dataclass(frozen=True)
@@ -15,7 +51,7 @@ class SweepRow:
 
     Attributes:
         mode: "inference" or "training".
-        precision: see `tfasr.bench.sweep.config.PRECISIONS`.
+        precision: of `tfasr.precision.swept`.
         batch: utterances.
         p50_s: median seconds of a batch; None where it was not run.
         p90_s: what nine in ten stay below.
@@ -46,25 +82,19 @@ class SweepRow:
         return None if self.p50_s is None else self.p50_s / self.batch
 
     @classmethod
-    def of(cls, mode: str, precision: str, measured: dict[str, Any]) -> "SweepRow":
-        """Makes a row of what a process measured of a batch size.
-
-        Args:
-            mode: "inference" or "training".
-            precision: its name.
-            measured: ``batch``, ``seconds`` of every call, ``reason``, and the memory's fields.
-        """
-        seconds = measured["seconds"]
+    def of(cls, mode: str, precision: str, measured: "BatchTimes") -> "SweepRow":
+        """Makes a row of what a process measured of a batch size."""
+        seconds = measured.seconds
         quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist() if seconds else [None] * 3
-        memory = {name: measured.get(name) for name in ("peak_memory_mib", "device_memory_mib")}
         return cls(
             mode,
             precision,
-            measured["batch"],
+            measured.batch,
             *quantiles,
             calls=len(seconds),
-            reason=measured["reason"],
-            **memory,
+            peak_memory_mib=measured.peak_memory_mib,
+            device_memory_mib=measured.device_memory_mib,
+            reason=measured.reason,
         )
 
 
@@ -77,37 +107,14 @@ def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
     """
     flagged = []
     for row in rows:
-        smaller = [
-            other.utterance_s
+        own = [
+            (other.batch, other.utterance_s)
             for other in rows
             if (other.mode, other.precision) == (row.mode, row.precision)
-            and other.batch < row.batch
-            and other.utterance_s is not None
         ]
-        slower = (
-            row.utterance_s is not None
-            and bool(smaller)
-            and row.utterance_s > min(smaller) * (1 + tolerance)
-        )
-        flagged.append(dataclasses.replace(row, cliff=slower))
+        cliff = is_cliff(row.batch, row.utterance_s, own, tolerance)
+        flagged.append(dataclasses.replace(row, cliff=cliff))
     return flagged
-
-
-def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -> float | None:
-    """Returns the memory that a larger batch will take, going on in a line from the last two.
-
-    Args:
-        batches: measured, growing.
-        peaks: bytes that each took.
-        batch: the next one.
-
-    Returns:
-        Bytes, or None with fewer than two measurements.
-    """
-    if len(batches) < 2:
-        return None
-    slope = (peaks[-1] - peaks[-2]) / (batches[-1] - batches[-2])
-    return peaks[-1] + max(slope, 0.0) * (batch - batches[-1])
 
 
 def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:

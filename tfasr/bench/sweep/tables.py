@@ -7,15 +7,7 @@ from typing import Any
 
 from tfasr.bench.sweep.rows import SweepRow, speedup
 from tfasr.display.table import UNKNOWN, Table, milliseconds, number
-
-LABELS = {
-    "float32": "float32",
-    "mixed_bfloat16": "bfloat16",
-    "mixed_float16": "float16",
-    "litert_float32": "LiteRT float32",
-    "int8": "LiteRT int8",
-}
-"""What tables and figures call the precisions."""
+from tfasr.precision import PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ def _inference(analysis: SweepAnalysis) -> Table:
     columns += ["audio\ns/s", "times\nfloat32", analysis.cost_name, "peak\nMiB", "cliff"]
     rows = [
         [
-            LABELS[row.precision],
+            PRECISIONS[row.precision].label,
             str(row.batch),
             *map(milliseconds, (row.p50_s, row.p90_s, row.p99_s, row.utterance_s)),
             number(analysis.audio_s_per_s(row), ".4g"),
@@ -119,7 +111,7 @@ def _training(analysis: SweepAnalysis) -> Table:
     columns += ["audio\ns/s", "times\nfloat32", analysis.cost_name, "peak\nMiB", "cliff"]
     rows = [
         [
-            LABELS[row.precision],
+            PRECISIONS[row.precision].label,
             str(row.batch),
             *map(milliseconds, (row.p50_s, row.utterance_s)),
             number(row.utterance_s and 1 / row.utterance_s, ".4g"),
@@ -161,7 +153,7 @@ def _errors(analysis: SweepAnalysis) -> Table:
     exact = analysis.errors["float32"]["wer"]
     rows = [
         [
-            LABELS[precision],
+            PRECISIONS[precision].label,
             f"{100 * found['wer']:.2f}",
             f"{100 * found['cer']:.2f}",
             f"{100 * (found['wer'] - exact):+.2f}",
