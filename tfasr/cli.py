@@ -58,8 +58,11 @@ def _load_plugins(words: list[str]) -> None:
     """Loads what ``--import`` names before the flags are declared: their choices depend on it."""
     early = argparse.ArgumentParser(prog="tfasr", add_help=False, allow_abbrev=False)
     _add_import(early)
-    for name in getattr(early.parse_known_args(words)[0], "import", ()):
-        # A plug-in that imports Keras must not hide the command's output in TensorFlow's messages.
+    names = getattr(early.parse_known_args(words)[0], "import", ())
+    # A plug-in that imports Keras must not hide the command's output in TensorFlow's messages.
+    if names and words[0] in NEED_TENSORFLOW:
+        load_tensorflow()
+    for name in names:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         load_plugin(name)
 

@@ -28,6 +28,8 @@ from tfasr.registry import entries_of_plugins
 from tfasr.run_files import PLUGINS_FILE
 
 _loaded: dict[str, ModuleType] = {}
+# Runs and their plug-ins that were said not to be needed, so that it is said once.
+_mentioned: set[tuple[str | Path, str]] = set()
 
 log = logging.getLogger("tfasr")
 
@@ -121,9 +123,13 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
                     f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
                     f"imported. Add --import {plugin.name}, if you trust its code."
                 )
-            log.info(
-                "%s was trained with the plug-in %s; it is not needed here.", run_dir, plugin.name
-            )
+            if (run_dir, plugin.name) not in _mentioned:
+                _mentioned.add((run_dir, plugin.name))
+                log.info(
+                    "%s was trained with the plug-in %s; it is not needed here.",
+                    run_dir,
+                    plugin.name,
+                )
         elif plugin.sha256 not in [own.sha256 for own in same]:
             log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
 

@@ -158,8 +158,8 @@ def _parse(parsed: Iterable[Statement], *, skip_unknown: bool = False) -> None:
         except (ValueError, SyntaxError, AttributeError, TypeError) as error:
             message = str(error).split("\n")[0].rstrip(".")
             raise UsageError(
-                f"{statement.place}: {message}. Names are those of tfasr's configs and of imported "
-                "modules."
+                f"{statement.place}: {message}. Names are those of tfasr's configs and of modules "
+                "of your own that --import names."
             ) from error
 
 

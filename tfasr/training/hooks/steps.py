@@ -60,7 +60,8 @@ class BookSteps(Hook):
     def _book_kernels(self) -> None:
         used = sorted(kernels(self._model.recogniser))
         self._ledger.event("lstm_kernel", used)
-        log.info("recurrent layers computed by: %s", ", ".join(used) or "n/a")
+        if used:
+            log.info("recurrent layers computed by: %s", ", ".join(used))
 
     def _describe(self, step: StepResult, state: TrainingState) -> str:
         bad = set(step.positions[~np.isfinite(step.utterance_loss)].tolist())
