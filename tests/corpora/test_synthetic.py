@@ -114,7 +114,7 @@ def test_a_killed_making_is_not_read_and_is_made_anew(corpus, tmp_path):
         make_synthetic_corpus(folder, seed=3, **SMALL)
     process.kill()
     process.wait()
-    with pytest.raises(UsageError, match="to the end"):
+    with pytest.raises(UsageError, match="and finished"):
         read_split("synthetic", folder, "train")
     make_synthetic_corpus(folder, seed=3, **SMALL)
     assert content(folder) == content(corpus)
