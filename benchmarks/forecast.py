@@ -36,6 +36,7 @@ COUNTS = ((4, 5), (6, 9), (10, 14), (15, 19), (20, 29), (30, 99))
 BUDGETS = (1.0, 1.2, 2.0)
 _ROUNDS = 80
 _NEAR = 0.05
+_FEWEST_DRAWN = 10
 _MOST_WRONG = 0.04
 
 
@@ -524,11 +525,12 @@ def _cell(name: str, value: Any) -> str:
 
 def chart(found: dict[str, Any]) -> Chart:
     """Returns errors and coverage over the share of the way that was passed."""
-    sources = list(dict.fromkeys(row["source"] for row in found["errors"]))
+    rows = [row for row in found["errors"] if row["forecasts"] >= _FEWEST_DRAWN]
+    sources = list(dict.fromkeys(row["source"] for row in rows))
     errors: list[Mark] = []
     held: list[Mark] = [Rule(value=80.0)]
     for number, source in enumerate(sources):
-        own = [row for row in found["errors"] if row["source"] == source]
+        own = [row for row in rows if row["source"] == source]
         x = [100 * row["share"] for row in own]
         for name, label, dash in (
             ("error", "forecast", "solid"),

@@ -36,8 +36,6 @@ _SOONER = 0.75
 _SURELY = 0.25
 """Nor is it surely later than this share: nobody is given up who might be four times as fast."""
 
-_SOON = 0.1
-"""Closer than this share of the evaluations so far, going on as lately is the median."""
 
 Coefficients = Mapping[str, Sequence[float]]
 """By quantile: "not_before", "low", "middle" and "high"."""
@@ -170,19 +168,16 @@ def evaluations_left(
     raw = {name: count * math.exp(features @ np.asarray(own)) for name, own in coefficients.items()}
     # It may always go on as lately: runs of a constant learning rate do, unlike most published
     # ones. And noise carries an evaluation over the line before its curve is there.
-    share = math.exp(features[1])
-    as_lately = _SOONER * count * share
-    if share < _SOON:
-        raw["middle"] = count * share
+    as_lately = count * math.exp(features[1])
     # Rules are met at evaluations.
     low, middle, high = (max(1, round(raw[name])) for name in ("low", "middle", "high"))
-    low = min(low, middle, high, max(1, round(as_lately)))
+    low = min(low, middle, high, max(1, round(_SOONER * as_lately)))
     high = max(low, middle, high)
     return {
         "low": low,
         "middle": min(max(middle, low), high),
         "high": high,
-        "not_before": min(raw["not_before"], _SURELY * count * share, low),
+        "not_before": min(raw["not_before"], _SURELY * as_lately, low),
     }
 
 
