@@ -21,10 +21,10 @@ def test_levels_spend_five_percent_over_all_looks():
     from scipy.stats import norm
 
     rng = np.random.default_rng(0)
-    sums = rng.standard_normal((100_000, LOOKS[-1])).cumsum(axis=1)
+    sums = rng.standard_normal((30_000, LOOKS[-1])).cumsum(axis=1)
     bounds = {n: norm.isf(level / 2) for n, level in zip(LOOKS, levels(), strict=True)}
     beyond = [np.abs(sums[:, n - 1]) / np.sqrt(n) > bound for n, bound in bounds.items()]
-    assert np.mean(np.any(beyond, axis=0)) == pytest.approx(0.05, abs=0.003)
+    assert np.mean(np.any(beyond, axis=0)) == pytest.approx(0.05, abs=0.005)
     assert levels((7,))[0] == pytest.approx(0.05, abs=0.001)
     for wrong in ((), (1, 3), (3, 3), (5, 3)):
         with pytest.raises(ValueError, match="Looks must increase"):
@@ -91,10 +91,10 @@ def test_the_loop_trains_no_more_than_it_needs():
 def test_the_simulation_errs_rarely_and_saves_seeds():
     from enough_seeds import arriving_rows, never_rows, tables
 
-    rows = list(arriving_rows(300, np.random.default_rng(2)))
+    rows = list(arriving_rows(200, np.random.default_rng(2)))
     equal = [row for row in rows if row["ratio"] == 1]
-    # 300 draws: 5 % is known up to some 4.
-    assert max(row["wrong"] for row in equal) < 9
+    # 200 draws: 5 % is known up to some 5.
+    assert max(row["wrong"] for row in equal) < 11
     assert np.mean([row["wrong"] for row in equal]) < 5.5
     clear = [row for row in rows if row["ratio"] == 1.5]
     assert min(row["right"] for row in clear) > 97
