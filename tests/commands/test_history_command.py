@@ -110,6 +110,19 @@ def test_unlike_runs_broken_ones_and_unfinished_ones(tmp_path, capsys):
     assert unreached.values["step_s"] is not None
 
 
+def test_clocks_and_files_that_nobody_vouches_for(tmp_path, capsys):
+    for number, wall_s in enumerate((-1e9, 9e11)):
+        ledger = LedgerBuilder(wall_s=wall_s).begin(targets=(("cer", 0.1),))
+        for epoch in range(1, 4):
+            ledger.epoch(epoch, 0.1)
+        run_dir = ledger.end().write(tmp_path / f"run{number}")
+        (run_dir / "run.json").write_text("[" * 100_000)
+    assert history(tmp_path) == 0
+    text = capsys.readouterr().out
+    assert "1938-04-24" in text
+    assert "no date" in text
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

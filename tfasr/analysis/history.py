@@ -161,7 +161,7 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     if reached.reached:
         values |= _until(run, policy, metric, reached.epoch, reached.seconds)
     commit = _commit(run)
-    mark = commit or datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
+    mark = commit or date_text(began_ms)
     return Entry(run.path, name, began_ms, mark, values, run.comparability, configuration(run))
 
 
@@ -186,10 +186,18 @@ def _commit(run: Run) -> str | None:
     """Returns the revision that a run says it was trained at."""
     try:
         content = json.loads((run.path / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     commit = content.get("revision") if isinstance(content, dict) else None
     return commit[:12] + ("+" if commit.endswith("+") else "") if isinstance(commit, str) else None
+
+
+def date_text(began_ms: float) -> str:
+    """Returns the day of a wall clock's time, or "no date" of one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return "no date"
 
 
 def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
@@ -217,8 +225,7 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
     if not since:
         return entries
     for index, entry in enumerate(entries):
-        date = datetime.fromtimestamp(entry.began_ms / 1000, UTC).date().isoformat()
-        if entry.mark.startswith(since) or ("-" in since and date >= since):
+        if entry.mark.startswith(since) or ("-" in since and date_text(entry.began_ms) >= since):
             return entries[index:]
     raise UsageError(
         f"--since must name a commit or a date of the history. Received: {since!r}. It goes from "

@@ -149,7 +149,7 @@ def _progress(path: Path) -> dict[str, Any]:
     """Returns ``progress.json``, which is whole whenever it is read; {} where there is none."""
     try:
         content = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -2,10 +2,9 @@
 
 import statistics
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from tfasr.analysis.history import SERIES, Entry, History
+from tfasr.analysis.history import SERIES, Entry, History, date_text
 from tfasr.analysis.names import target_label
 from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rule
 from tfasr.display.json_text import to_json_text
@@ -28,7 +27,7 @@ def history_table(history: History) -> Table:
     for mark, own in _by_mark(history.entries):
         reached = sum(entry.values["time_s"] is not None for entry in own)
         cells = [_median_text(own, name) for name in SERIES]
-        date = datetime.fromtimestamp(own[0].began_ms / 1000, UTC).strftime("%Y-%m-%d")
+        date = date_text(own[0].began_ms)
         rows.append([mark, date, str(len(own)), str(reached), *cells])
     notes = [
         *findings(history),
