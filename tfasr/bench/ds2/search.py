@@ -30,13 +30,13 @@ class BatchTried:
     def mean_s(self) -> float | None:
         """Seconds for an utterance, the mean over DeepMark's lengths; None where it was not run.
 
-        Between measured lengths it goes in a line, and beyond them in proportion to the length.
+        Seconds for a second of audio, which hardly depend on the length, are interpolated between
+        the measured lengths and taken from the nearest one beyond them.
         """
         if not self.utterance_s:
             return None
         lengths = sorted(self.utterance_s)
         rates = [self.utterance_s[length] / length for length in lengths]
-        # Of seconds for a second of audio, which hardly depend on the length.
         per_audio_s = np.interp(LENGTHS_S, lengths, rates)
         return float(np.average(per_audio_s * LENGTHS_S, weights=COUNTS))
 
@@ -58,7 +58,7 @@ class Search:
     Attributes:
         tried: the sizes.
         lengths_s: on which they were compared.
-        tolerance: share by which an utterance of a larger batch may take longer, no cliff yet.
+        tolerance: the largest relative slowdown of an utterance that is no cliff.
     """
 
     tried: Sequence[BatchTried]

@@ -15,7 +15,7 @@ def is_cliff(
         batch: utterances.
         utterance_s: seconds for each of them; None where it was not run.
         others: sizes of batches and seconds for each utterance, as far as they were run.
-        tolerance: share by which an utterance may take longer before it counts.
+        tolerance: the largest relative slowdown of an utterance that is no cliff.
 
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
     """

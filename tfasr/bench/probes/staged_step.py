@@ -1,4 +1,4 @@
-"""A training step that reads the clock between its modules, so that each has seconds of its own."""
+"""A training step that reads the clock between its modules, to time each of them."""
 
 import time
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class StagedTimes:
     """One step.
 
     Attributes:
-        forward_s: seconds of each module's forward pass, in their order, 0 of the update; means
-            over the devices.
-        backward_s: of each module's gradients; of the update the exchange of gradients and all
-            that changes weights.
-        host_s: what the call took beside them: tracing, in the first.
+        forward_s: seconds of each module's forward pass in order, 0 for the update; means over
+            the devices.
+        backward_s: seconds of each module's gradients; for the update, the exchange of gradients
+            and the change of the weights.
+        host_s: the rest of the call's time, which is mostly tracing in the first call.
     """
 
     forward_s: list[float]
