@@ -3,6 +3,7 @@
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr import cli
 from tfasr.errors import UsageError
 from tfasr.studies.plan import load_plan
 from tfasr.studies.steps import study_steps
@@ -102,6 +103,14 @@ def test_what_is_no_comparison_of_two_is_refused(bindings, message, tmp_path):
     path.write_text(TWO)
     with pytest.raises(UsageError, match=message):
         check_until("decided", load_plan(str(path), bindings))
+
+
+def test_a_dry_run_lists_the_most_that_may_be_trained(plan, tmp_path, capsys):
+    words = ["study", "--gin_file", str(tmp_path / "mine.gin"), "--shard_dir", str(tmp_path)]
+    assert cli.run(cli.parse(["tfasr", *words, "--dry_run", "--until", "decided"])) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "1/48 train slow-seed_1"
+    assert lines[23] == "24/48 train fast-seed_12"
 
 
 def test_there_is_one_thing_to_wait_for(plan):

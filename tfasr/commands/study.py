@@ -37,9 +37,15 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.dry_run:
         from tfasr.studies.plan import load_plan
         from tfasr.studies.steps import study_steps
+        from tfasr.studies.until_decided import SEEDS, check_until
 
         shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
-        steps = study_steps(load_plan(arguments.gin_file, arguments.gin_binding), folder, shard_dir)
+        # At most so many: a decision leaves the rest out.
+        bindings = [*arguments.gin_binding, *([SEEDS] if arguments.until else [])]
+        plan = load_plan(arguments.gin_file, bindings)
+        if arguments.until:
+            check_until(arguments.until, plan)
+        steps = study_steps(plan, folder, shard_dir)
         for number, step in enumerate(steps, 1):
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
         return
