@@ -26,6 +26,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,7 @@ def _pytest(tests: Sequence[str], work: Path, *plugins: object) -> int:
     settings.register_profile("mutation", derandomize=True, database=None)
     settings.load_profile("mutation")
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly"]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # hypothesis is there already
     options += ["--basetemp", str(work / "tmp"), "--rootdir", str(Path.cwd())]
     there = [test for test in tests if Path(test.split("::")[0]).exists()]
     return int(pytest.main([*options, *there], plugins=list(plugins)))
@@ -296,7 +298,11 @@ def forked(work_of: Callable[[], int], work: Path, limit_s: float) -> tuple[int 
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)
             status = work_of()
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
             os._exit(status)
     ends, ended = time.monotonic() + limit_s, None
     try:
