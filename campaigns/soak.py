@@ -76,6 +76,10 @@ def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
         "wall_s": wall_s,
         "load": os.getloadavg()[0],
         "resident_mb": {"early": early / 1e6, "late": late / 1e6, "growth": late / early - 1},
+        "resident_mb_by_epoch": {
+            last: mean_of(resident, last - MEAN_EPOCHS, last) / 1e6
+            for last in (MEAN_EPOCHS, 2 * MEAN_EPOCHS, 50, *quarters)
+        },
         "ledger_bytes": dict(zip(quarters, sizes, strict=True)),
         "report_cpu_s": dict(zip(quarters, costs, strict=True)),
         "curvature": {"ledger": curvature(sizes), "report": curvature(costs)},
@@ -168,7 +172,11 @@ def in_words(found: dict[str, Any]) -> str:
         f"{WARM_EPOCHS + MEAN_EPOCHS - 1}, {memory['late']:.1f} MB in the last {MEAN_EPOCHS}: "
         f"{100 * memory['growth']:+.2f} % (at most {100 * MOST_GROWTH:.0f} %)",
     ]
-    for name, unit, scale in (("ledger_bytes", "kB", 1e-3), ("report_cpu_s", "CPU s", 1)):
+    for name, unit, scale in (
+        ("resident_mb_by_epoch", "MB", 1),
+        ("ledger_bytes", "kB", 1e-3),
+        ("report_cpu_s", "CPU s", 1),
+    ):
         shown = ", ".join(f"{scale * cost:.3g} at {at}" for at, cost in found[name].items())
         lines.append(f"{name.split('_')[0]}, {unit}: {shown}")
     lines.append(

@@ -107,3 +107,9 @@ def test_where_nothing_differs_p_is_one():
     assert mean_difference(exact, exact).p_value == 1
     wide = bracketed_mean([5.0, 5.0], [6.0, 6.0])
     assert mean_difference(wide, wide).p_value == 1
+
+
+def test_the_least_spread_is_a_share_of_the_brackets_width():
+    found = bracketed_mean([8, 8, 8], [12, 12, 12])
+    assert found.error == pytest.approx(4 / math.sqrt(48) / math.sqrt(3))
+    assert (found.bound, found.width) == (2, 4)

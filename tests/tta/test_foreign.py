@@ -260,3 +260,13 @@ def test_hours_that_fall_are_no_training(tmp_path):
 
 def test_a_whole_log_is_not_cut(tmp_path):
     assert not load_log(mllog(tmp_path, '{"key": "run_start", "time_ms": 1}')).cut
+
+
+def test_a_log_is_called_as_asked_or_like_its_file(run, tmp_path):
+    for reader, file in ((mlperf, "result_0.txt"), (algoperf, "study_0.csv")):
+        reader.write(run, tmp_path / file)
+        assert load_log(tmp_path / file).name == file.split(".")[0]
+        assert load_log(tmp_path / file, "mine").name == "mine"
+    (tmp_path / "bare.tsv").write_text("epoch\thours\ttop1Accuracy\n1\t1.0\t50\n")
+    assert load_log(tmp_path / "bare.tsv").name == "bare"
+    assert load_log(tmp_path / "bare.tsv", "mine").name == "mine"

@@ -192,3 +192,9 @@ def test_two_runs_each_have_no_interval_of_interpolated_times():
     alike = [hits(time, time, time, interpolated=0.95) for time in (10, 20)]
     assert compare_groups(*alike).interpolated_interval is None
     assert compare_groups(*alike).interpolated_ratio == pytest.approx(2)
+
+
+def test_targets_met_at_once_have_no_ratio():
+    at_once = [Bracket(0.0, 0.0, None)] * 3
+    assert compare_groups(at_once, at_once).ratio is None
+    assert compare_groups(at_once, hits(1, 2, 3)).ratio is None

@@ -4,6 +4,7 @@ import pytest
 
 from tfasr.errors import UsageError
 from tfasr.tta.metrics import METRICS, Metric
+from tfasr.tta.targets import check_target
 
 
 def test_lower_is_better_unless_it_is_said():
@@ -37,3 +38,14 @@ def test_a_metric_that_makes_no_sense_is_refused(wrong):
 def test_only_metrics_are_registered():
     with pytest.raises((TypeError, UsageError), match=r"must be a tfasr\.tta\.metrics\.Metric"):
         METRICS.register("no_metric", "lower")
+
+
+def test_a_fraction_may_be_all_or_nothing():
+    assert [check_target("cer", value) for value in (0, 1)] == [("cer", 0), ("cer", 1)]
+    for value in (-0.01, 1.01, math.nan, math.inf, True, "0.1"):
+        with pytest.raises(UsageError, match="fraction"):
+            check_target("cer", value)
+    assert check_target("loss", 3.5) == ("loss", 3.5)
+    for value in (math.nan, -math.inf):
+        with pytest.raises(UsageError):
+            check_target("loss", value)

@@ -96,3 +96,8 @@ def test_a_group_too_large_to_keep_all_its_exchanges():
     found = order_test((low, low + 30), (low + 5, low + 35))
     assert 0 < found.p_value < 1
     assert found.p_value == order_test((low, low + 30), (low + 5, low + 35)).p_value
+
+
+def test_large_groups_apart_have_the_exact_probability_of_ranks():
+    first, second = (ends(*((t, t + 1) for t in range(at, at + 10))) for at in (0, 20))
+    assert order_test(first, second).p_value == pytest.approx(2 / math.comb(20, 10))

@@ -193,3 +193,12 @@ def test_a_policy_of_ones_own_is_asked_for_by_its_name():
         dataclasses.replace(mine, window=0)
     with pytest.raises(UsageError, match="must be a tfasr.tta.policies.Policy"):
         POLICIES.register("mine", "paper")
+
+
+def test_what_comes_before_the_first_evaluation_is_no_evaluation():
+    ledger = LedgerBuilder().event("run_start").wait(5).event("epoch_start", epoch_num=1)
+    ledger.step(1).event("eval_start", epoch_num=1).wait(7)
+    ledger.event("tracked_stats", {"cer": 0.1}, epoch_num=1).event("eval_stop", epoch_num=1)
+    events = ledger.event("epoch_stop", epoch_num=1).end().events
+    found, _ = POLICIES["algoperf"].time_to_accuracy(Timeline(events), 0.2)
+    assert found.seconds == 6

@@ -97,3 +97,10 @@ def test_a_thousand_runs_are_the_most():
 def test_a_gap_far_beyond_all_noise_takes_the_fewest_runs():
     assert runs_to_detect(1e-9, 0.5) == 3
     assert runs_to_detect(0.0, 0.5) == 3
+
+
+@pytest.mark.parametrize(
+    "variation", [0.03, 0.035, 0.04, 0.045, 0.05, 0.055, 0.06, 0.07, 0.08, 0.09]
+)
+def test_few_runs_have_few_degrees_of_freedom(variation):
+    assert runs_to_detect(variation) == by_formula(variation, 0.1, 1e-6)

@@ -141,3 +141,13 @@ def test_a_proof_of_life_beyond_all_use_is_refused(alive_until_ms):
     start["value"]["alive_until_ms"] = alive_until_ms
     with pytest.raises(ValueError, match="alive_until_ms must be a finite number"):
         elapsed_s(ledger.events)
+
+
+def test_a_session_that_says_nothing_hides_no_loss_of_a_later_one():
+    ledger = LedgerBuilder().begin(init_s=1).step(2).checkpoint(1).step(4)
+    ledger.resume(down_s=5, from_step=1, init_s=1)
+    ledger.resume(down_s=5, from_step=1, init_s=1)
+    starts = [event for event in ledger.events if event["key"] == "session_start"]
+    starts[1]["value"] = None
+    (lost,) = Timeline(ledger.end().events).lost
+    assert ledger.events[lost.stop] is starts[2]
