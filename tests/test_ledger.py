@@ -137,6 +137,8 @@ def test_an_events_wall_clock_is_now(tmp_path):
     after = time.time()
     ledger.close()
     assert 1000 * before - 1 <= read_events(tmp_path)[0]["time_ms"] <= 1000 * after
+    mono_s = read_events(tmp_path)[0]["metadata"]["mono_s"]
+    assert mono_s == round(mono_s, 6)  # microseconds, which is what reports count in
 
 
 def test_the_last_value_of_a_key_is_not_that_of_a_text_which_names_it(tmp_path):

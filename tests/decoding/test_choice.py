@@ -139,3 +139,19 @@ def test_where_nobody_counts_the_cores_there_is_one(monkeypatch):
     assert WordBeamSearch(ALPHABET, ["a"]).num_threads == 1
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert WordBeamSearch(ALPHABET, ["a"]).num_threads == 3
+
+
+def test_what_is_not_said_is_greedy_and_a_beam_of_256():
+    assert DecoderConfig() == DecoderConfig(name="greedy", beam_width=256, recombine=False)
+    assert not DecoderConfig().recombine
+    assert WordBeamSearch(ALPHABET, ["a"]).beam_width == 256
+
+
+def test_messages_stay_short():
+    with pytest.raises(ValueError, match="none for 12 words") as refused:
+        BigramCounts({"a": 1}, {("a", f"b{n:02}"): 1 for n in range(12)})
+    assert "b09" in str(refused.value)
+    assert "b10" not in str(refused.value)
+    with pytest.raises(ValueError, match="must be a tfasr.Alphabet") as refused:
+        WordBeamSearch("x" * 60, ["a"])
+    assert f"'{'x' * 50}'" in str(refused.value)

@@ -161,3 +161,7 @@ def test_a_probability_at_the_level_shows_nothing():
     assert found.significant is False
     assert verdict(found, "one", "two").startswith("no difference shown (p = 0.050")
     assert replace(found, permutation_p=0.0499).significant is True
+
+
+def test_a_thousandth_is_written_as_one():
+    assert [probability_text(p) for p in (0.0009, 0.001, 0.0012)] == ["< 0.001", "0.001", "0.001"]
