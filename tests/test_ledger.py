@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -115,8 +116,9 @@ def test_a_block_that_raises_leaves_its_interval_open(tmp_path):
 def test_an_open_ledger_proves_that_it_is_alive(tmp_path):
     ledger = Ledger(tmp_path)
     assert ledger.alive_until_ms is None
-    ledger.close()
+    ledger.event("session_start")
     assert (tmp_path / HEARTBEAT_FILE).exists()
+    ledger.close()
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path):
@@ -156,3 +158,13 @@ def test_the_last_value_of_a_key_is_not_that_of_a_text_which_names_it(tmp_path):
     assert last_value(tmp_path / "nowhere", "seed") is None
     (tmp_path / EVENTS_FILE).write_text('\n{"key": "seed", "time_ms": 1, "value": 7}\n["seed"]\n')
     assert last_value(tmp_path, "seed") == 7
+
+
+def test_a_process_without_an_event_gives_no_sign_of_life(tmp_path):
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.event("session_start")
+    before = (tmp_path / HEARTBEAT_FILE).stat().st_mtime_ns
+    os.utime(tmp_path / HEARTBEAT_FILE, ns=(before, before - 10**9))
+    Ledger(tmp_path, session=1).close()
+    with contextlib.closing(Ledger(tmp_path, session=1)) as ledger:
+        assert ledger.alive_until_ms == (before - 10**9) // 10**6

@@ -31,6 +31,11 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
+_NO_MEMORY = (
+    "The memory that this process may use is full. What was finished is kept: try a smaller "
+    "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
+    "train goes on with --resume."
+)
 NEED_TENSORFLOW = ("prepare", "train", "evaluate")
 
 
@@ -112,12 +117,19 @@ def run(arguments) -> int:
             raise
         return _failed(f" {arguments.command}", said, 2)
     except Exception as error:
+        if isinstance(error, MemoryError) or _no_thread(error):
+            return _failed(f" {arguments.command}", _NO_MEMORY, 1)
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if remedy is None:
             raise
         return _failed(f" {arguments.command}", f"{remedy} TensorFlow says: {error}", 1)
     except KeyboardInterrupt:
         return _failed(f" {arguments.command}", "interrupted", 1)
+
+
+def _no_thread(error: Exception) -> bool:
+    """Whether there was no room for another thread's stack, which Python tells in words alone."""
+    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 def _failed(command: str, message: object, status: int) -> int:

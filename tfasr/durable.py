@@ -21,6 +21,7 @@ from tfasr.errors import UsageError
 PARTIAL_SUFFIX = ".partial"
 
 _log = logging.getLogger("tfasr")
+_FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
@@ -49,7 +50,7 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
     path = Path(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
     try:
-        with partial.open("wb") as file:
+        with named_in_errors(partial), partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -59,6 +60,17 @@ def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
             partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def named_in_errors(path: Path) -> Iterator[None]:
+    """Gives an OSError of a write or sync, which knows no name, the file's name."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
 
 
 def publish(partial: Path, path: Path) -> None:
@@ -72,15 +84,23 @@ def sync(path: Path) -> None:
     """Waits until a file's content is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with named_in_errors(path):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's names are on the disk, where the file system can be asked to."""
-    with contextlib.suppress(OSError):  # some file systems refuse to sync a folder
+    """Waits until a folder's names are on the disk, where the file system can be asked to.
+
+    Raises:
+        OSError: if the disk fails; some file systems refuse to sync a folder, which is no failure.
+    """
+    try:
         sync(folder)
+    except OSError as error:
+        if error.errno in _FAILED:
+            raise
 
 
 def make_folder(folder: Path) -> None:

@@ -55,7 +55,7 @@ from typing import Any
 
 import orjson
 
-from tfasr.durable import sync_folder, take_lock
+from tfasr.durable import named_in_errors, sync_folder, take_lock
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
@@ -65,7 +65,10 @@ _LINES_AT_ONCE = 2000
 
 
 def read_events(path: str | Path) -> list[dict[str, Any]]:
-    """Returns a ledger's events in file order, without a last line that a crash left incomplete.
+    """Returns a ledger's events in file order, without those that a crash left incomplete.
+
+    A killed process leaves at most its last line incomplete. A power loss may also leave zeros in
+    place of lines since the last `Ledger.sync`: the events end before the first of them.
 
     Args:
         path: ``events.jsonl``, or the run folder that holds it.
@@ -81,7 +84,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the folder that was given to tfasr train as --run_dir."
         )
-    lines = path.read_bytes().split(b"\n")
+    lines = _until_zeros(path.read_bytes()).split(b"\n")
     events: list[dict[str, Any]] = []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
@@ -89,9 +92,21 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     return events
 
 
+def _until_zeros(content: bytes) -> bytes:
+    """Returns the lines before the first zero byte, which no event holds.
+
+    File systems may note a file's length before they have written its data; what lies behind such
+    a gap was not synced either.
+    """
+    gap = content.find(b"\0")
+    return content if gap < 0 else content[: content.rfind(b"\n", 0, gap) + 1]
+
+
 def ends_cut(run_dir: str | Path) -> bool:
-    """Whether a crash left a ledger's last line incomplete; `read_events` leaves it out."""
+    """Whether a crash left a ledger's end incomplete; `read_events` leaves that out."""
     content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
+    if b"\0" in content:
+        return True
     try:
         return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
     except ValueError:
@@ -104,7 +119,7 @@ def last_value(run_dir: str | Path, key: str) -> Any:
     None where there is no ledger or no such event. Lines that are not events are skipped.
     """
     path = Path(run_dir) / EVENTS_FILE
-    content = path.read_bytes() if path.is_file() else b""
+    content = _until_zeros(path.read_bytes()) if path.is_file() else b""
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
         first = content.rfind(b"\n", 0, at) + 1
@@ -188,19 +203,19 @@ class Ledger:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._remove_cut_line()
+        self._remove_cut_lines()
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()
-        self._touch()  # before the first event, so that no event is later than the heartbeat
         self._closed = threading.Event()
-        self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
-        self._beat.start()
+        # Begins with the first event: of a process that wrote none, a sign of life would be taken
+        # for one of the session before it, and all the time between for that session's.
+        self._beat: threading.Thread | None = None
 
-    def _remove_cut_line(self) -> None:
-        """Removes a last line that a crash left incomplete, so that no event is appended to it."""
+    def _remove_cut_lines(self) -> None:
+        """Removes what a crash left incomplete of the last lines; no event is appended to it."""
         path = self.run_dir / EVENTS_FILE
         content = path.read_bytes()
-        complete = content.rfind(b"\n") + 1
+        complete = _until_zeros(content).rfind(b"\n") + 1
         if complete < len(content):
             os.truncate(path, complete)
 
@@ -209,6 +224,11 @@ class Ledger:
             return int(self._heartbeat.stat().st_mtime * 1000)
         except FileNotFoundError:
             return None
+
+    def _begin_beating(self) -> None:
+        self._touch()
+        self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
+        self._beat.start()
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_S):
@@ -234,13 +254,15 @@ class Ledger:
                 "mono_s": round(time.monotonic(), 6),
             },
         }
-        with self._mutex:
+        with self._mutex, named_in_errors(self.run_dir / EVENTS_FILE):
             self._file.write(json.dumps(line).encode() + b"\n")
             self._file.flush()
+            if self._beat is None:
+                self._begin_beating()
 
     def sync(self) -> None:
         """Waits until all events so far are on the disk and survive a power loss."""
-        with self._mutex:
+        with self._mutex, named_in_errors(self.run_dir / EVENTS_FILE):
             os.fsync(self._file.fileno())
 
     def start(self, name: str, **metadata: Any) -> None:
@@ -261,5 +283,8 @@ class Ledger:
     def close(self) -> None:
         """Ends the heartbeat and releases the run."""
         self._closed.set()
-        self._beat.join()
-        self._file.close()
+        if self._beat is not None:
+            self._beat.join()
+        # `event` has told of a line that the disk did not take; nothing else is left to write.
+        with contextlib.suppress(OSError):
+            self._file.close()

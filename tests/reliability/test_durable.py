@@ -1,9 +1,11 @@
 """Files that are whole or as before, and locks that a killed process leaves to the next."""
 
+import contextlib
 import errno
 import fcntl
 import os
 import signal
+import stat
 import subprocess
 import sys
 
@@ -61,3 +63,20 @@ def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog)
     with locked(tmp_path / "lock", "held"):
         pass
     assert "this file system has no locks" in caplog.text
+
+
+@pytest.mark.parametrize(("code", "raised"), [(errno.EIO, True), (errno.EINVAL, False)])
+def test_a_folder_s_sync_that_fails_is_told_and_one_that_is_refused_is_not(
+    tmp_path, monkeypatch, code, raised
+):
+    sync = os.fsync
+
+    def no_folders(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", no_folders)
+    with pytest.raises(OSError, match="Input/output") if raised else contextlib.nullcontext():
+        write_whole(tmp_path / "run.json", "content")
+    assert (tmp_path / "run.json").read_text() == "content"

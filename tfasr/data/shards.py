@@ -1,5 +1,6 @@
 """Shards: compressed TFRecord files of features and labels, and the index that describes them."""
 
+import contextlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from tfasr.data.shard_index import (
     read_manifest,
 )
 from tfasr.durable import publish
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 
 __all__ = [
     "RECORD",
@@ -97,7 +98,13 @@ class FeatureSums:
 
 
 def write_shard(path: Path, records: list[bytes], compression: str) -> None:
-    """Writes a TFRecord file so that it appears whole or not at all."""
+    """Writes a TFRecord file so that it appears whole or not at all.
+
+    Raises:
+        OSError: if it cannot be synced or renamed.
+        ResourceExhaustedError: TensorFlow's, if the disk is full.
+        RunError: for what else TensorFlow, which writes it, says.
+    """
     partial = path.with_suffix(".partial")
     # Level 1: feature mantissas hardly compress, and the default level would be half the time.
     options = tf.io.TFRecordOptions(compression_type=compression, compression_level=1)
@@ -106,8 +113,15 @@ def write_shard(path: Path, records: list[bytes], compression: str) -> None:
             for record in records:
                 writer.write(record)
         publish(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
+        full = tf.errors.ResourceExhaustedError  # which prepare tells like any full disk
+        if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
+            raise RunError(
+                f"Shards must be written. {path} cannot be: {error.message}. Finished shards are "
+                "kept: mend the disk, and run tfasr prepare again; it resumes."
+            ) from error
         raise
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE
-from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, write_whole
+from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
 from tfasr.errors import UsageError
 
 PLAN_FILE = "plan.json"
@@ -90,6 +90,7 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
             f"{', '.join(foreign[:_LISTED])}. Move them away."
         )
     (folder / INDEX_FILE).unlink(missing_ok=True)
+    sync_folder(folder)  # no power loss may bring it back beside other shards
     content = json.dumps({"key": key, "shards": shards}) + "\n"
     if planned is not None and _key(folder) == key:
         write_whole(folder / PLAN_FILE, content)
