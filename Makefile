@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint docs notebooks clean
+.PHONY: demo test test-long lint docs notebooks torture clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -50,6 +50,16 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 $(VENV)/docs.installed: $(VENV)/dev.installed
 	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'
 	touch $@
+
+# Kills, power losses and faults, see docs/reliability.md: MINUTES of kills, further ones each time.
+MINUTES ?= 10
+SEED ?= 1
+TORTURE ?= torture
+
+torture: $(VENV)/dev.installed
+	$(BIN)/python -m campaigns.torture --minutes $(MINUTES) --seed $(SEED) --out $(TORTURE)
+	$(BIN)/python -m campaigns.power_loss --seed $(SEED)
+	$(BIN)/python -m campaigns.faults --seed $(SEED)
 
 # decoder-sanitize, decoder-fuzz, decoder-warnings: the C++ decoder under sanitizers and fuzzing.
 include tfasr/decoding/_word_beam/sanitize.mk

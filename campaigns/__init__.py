@@ -1,0 +1,6 @@
+"""Campaigns of faults against tfasr: kills, power loss, full disks, wrong clocks, little memory.
+
+They are commands of the repository, no part of the wheel: ``python -m campaigns.torture``,
+``python -m campaigns.power_loss``, ``python -m campaigns.faults``. What they found stands in
+``docs/reliability.md``. They need Linux and Python 3.11.
+"""

@@ -1,0 +1,223 @@
+"""What a power loss may leave on a disk, of a list of operations: a model of file systems.
+
+Two models of names, which folders' syncs bring to the disk:
+
+- "journalled": changes of names reach the disk in their order, as a journal keeps them (ext4, XFS);
+  a sync of a folder brings all up to its own last change, earlier ones in other folders too.
+- "reordered": each change of a name that its folder's sync has not covered is there or not,
+  whatever became of the others.
+
+In both, what a sync of a file covers is there. Of what was written after it: nothing, all, the
+first so many writes, those and a part of the next, or all with sectors of zeros in it, as where the
+length was noted before the data. Nothing of other files ever appears in a file.
+
+Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 3 (states of
+writes torn, dropped and reordered between syncs).
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from campaigns.operations import Operation
+
+MODELS = ("journalled", "reordered")
+_SECTOR_BYTES = 512
+_FOLDER = -1
+
+
+@dataclass
+class _File:
+    durable: bytes = b""
+    pending: list[Operation] = field(default_factory=list)
+
+
+@dataclass
+class _NameChange:
+    kind: str
+    path: str
+    other: str
+    file: int
+    durable: bool = False
+
+
+State = dict[str, bytes | None]
+"""Content by path; None for a folder."""
+
+
+class Disk:
+    """A disk to which operations are done, one after the other.
+
+    Args:
+        tree: what is on it, durably.
+    """
+
+    def __init__(self, tree: State):
+        self._files = [_File(content) for content in tree.values() if content is not None]
+        numbers = iter(range(len(self._files)))
+        self._base = {p: _FOLDER if c is None else next(numbers) for p, c in tree.items()}
+        self._now = dict(self._base)
+        self._changes: list[_NameChange] = []
+
+    def do(self, operation: Operation) -> None:
+        """Does an operation; what of it is durable, `crash` will decide."""
+        path, kind = operation.path, operation.kind
+        if kind in ("write", "truncate"):
+            self._files[self._now[path]].pending.append(operation)
+        elif kind == "sync":
+            self._sync(path)
+        else:
+            self._change(kind, path, operation.other)
+
+    def _sync(self, path: str) -> None:
+        number = self._now.get(path) if path else _FOLDER
+        if number is None:
+            return  # it is gone
+        if number != _FOLDER:
+            file = self._files[number]
+            file.durable, file.pending = _applied(file.durable, file.pending), []
+            return
+        for change in self._changes:
+            if path in (_parent(change.path), _parent(change.other or change.path)):
+                change.durable = True
+
+    def _change(self, kind: str, path: str, other: str) -> None:
+        if kind == "create":
+            self._files.append(_File())
+            number = len(self._files) - 1
+        else:
+            number = _FOLDER if kind == "mkdir" else self._now[path]
+        change = _NameChange(kind, path, other, number)
+        self._changes.append(change)
+        _rename_in(self._now, change)
+
+    def now(self) -> State:
+        """Returns what a process sees: all that was done."""
+        contents = [_applied(file.durable, file.pending) for file in self._files]
+        return self._state(self._now, contents)
+
+    def crash(self, chance: random.Random, model: str) -> State:
+        """Returns what a power loss at this moment may leave.
+
+        Args:
+            chance: chooses among the states.
+            model: of `MODELS`.
+        """
+        names = dict(self._base)
+        durable = [change.durable for change in self._changes]
+        if model == "journalled":
+            least = max((n + 1 for n, covered in enumerate(durable) if covered), default=0)
+            kept = chance.randint(least, len(durable))
+            there = [number < kept for number in range(len(durable))]
+        else:
+            there = [covered or chance.random() < 0.5 for covered in durable]
+        for change, kept in zip(self._changes, there, strict=True):
+            if kept:
+                _rename_in(names, change)
+        contents = [_torn(file, chance) for file in self._files]
+        return self._state(names, contents)
+
+    def _state(self, names: dict[str, int], contents: list[bytes]) -> State:
+        def reachable(path: str) -> bool:
+            parent = _parent(path)
+            return parent == "" or (names.get(parent) == _FOLDER and reachable(parent))
+
+        return {
+            path: None if number == _FOLDER else contents[number]
+            for path, number in sorted(names.items())
+            if reachable(path)
+        }
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _rename_in(names: dict[str, int], change: _NameChange) -> None:
+    if change.kind in ("create", "mkdir"):
+        names[change.path] = change.file
+    elif change.kind in ("unlink", "rmdir"):
+        names.pop(change.path, None)
+    elif change.kind == "link":
+        names[change.other] = change.file
+    # Renaming one of a file's two names over the other does nothing.
+    elif names.get(change.other) != change.file:
+        names[change.other] = change.file
+        if names.get(change.path) == change.file:
+            del names[change.path]
+
+
+def _applied(content: bytes, operations: list[Operation]) -> bytes:
+    result = bytearray(content)
+    for operation in operations:
+        if operation.kind == "truncate":
+            del result[operation.size :]
+            result.extend(bytes(operation.size - len(result)))
+            continue
+        result.extend(bytes(max(0, operation.offset - len(result))))
+        result[operation.offset : operation.offset + len(operation.data)] = operation.data
+    return bytes(result)
+
+
+def _torn(file: _File, chance: random.Random) -> bytes:
+    """Returns what a power loss may leave of a file's content."""
+    pending = file.pending
+    way = chance.choice(("nothing", "all", "first", "torn", "zeros")) if pending else "nothing"
+    if way == "nothing":
+        return file.durable
+    kept = len(pending) if way in ("all", "zeros") else chance.randrange(len(pending) + 1)
+    content = _applied(file.durable, pending[:kept])
+    if way == "torn" and kept < len(pending) and pending[kept].kind == "write":
+        last = pending[kept]
+        count = chance.randint(0, len(last.data))
+        half = Operation("write", last.path, offset=last.offset, data=last.data[:count])
+        content = _applied(content, [half])
+    if way == "zeros":
+        content = _with_zeros(content, min(len(file.durable), _least(pending)), chance)
+    return content
+
+
+def _least(pending: list[Operation]) -> int:
+    """Returns how much of a file every pending truncation leaves."""
+    return min((one.size for one in pending if one.kind == "truncate"), default=1 << 62)
+
+
+def _with_zeros(content: bytes, durable: int, chance: random.Random) -> bytes:
+    result = bytearray(content)
+    for begin in range(durable - durable % _SECTOR_BYTES, len(result), _SECTOR_BYTES):
+        first, end = max(begin, durable), min(begin + _SECTOR_BYTES, len(result))
+        if chance.random() < 0.3:
+            result[first:end] = bytes(end - first)
+    return bytes(result)
+
+
+def read_state(folder: Path) -> State:
+    """Returns what a folder holds, by paths relative to it."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def write_state(state: State, folder: Path) -> None:
+    """Writes what a folder is to hold into a new one."""
+    folder.mkdir(parents=True)
+    for path, content in state.items():
+        if content is None:
+            (folder / path).mkdir()
+        else:
+            (folder / path).write_bytes(content)
+
+
+def relative(operations: list[Operation], folder: Path) -> Iterator[Operation]:
+    """Yields the operations within a folder, their paths relative to it; its own path is ""."""
+    root = f"{folder}/"
+    for one in operations:
+        if one.path == str(folder):
+            yield Operation(one.kind, "")
+        elif one.path.startswith(root):
+            other = one.other.removeprefix(root)
+            yield Operation(
+                one.kind, one.path.removeprefix(root), other, one.offset, one.data, one.size
+            )
