@@ -297,7 +297,8 @@ def forked(work_of: Callable[[], int], work: Path, limit_s: float) -> tuple[int 
         status = 99
         try:
             os.setsid()
-            resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+            # Not the address space: the renderer of figures reserves more than any machine has.
+            resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
             descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(descriptor, 1)
             os.dup2(descriptor, 2)

@@ -237,3 +237,10 @@ def test_steps_that_took_no_time_are_not_decomposed():
     ledger = LedgerBuilder().begin(init_s=2).step(0).step(0).wait(1).end()
     with pytest.raises(ValueError, match="8 utterances in 2 timed steps"):
         parts_until(ledger.events, 3.0)
+
+
+def test_a_part_that_was_paid_no_known_number_of_times_is_all_cost():
+    run = run_of(2, forward_s=5)
+    found = pair(dataclasses.replace(run, evaluations=0), run)
+    assert found.factors == {name: pytest.approx(1) for name in FACTORS}
+    assert found.evaluations_ratio is None
