@@ -4,6 +4,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,24 @@ from hypothesis import strategies as st
 
 import tfasr
 from tests import child_functions
-from tests.child_functions import Parcel, count_and_die, fail, leave, send_back, where_from
+from tests.child_functions import (
+    Parcel,
+    count_and_die,
+    double_each,
+    fail,
+    leave,
+    send_back,
+    where_from,
+)
 from tfasr import plugins
-from tfasr.child import ChildError, call, child_environment, module_command, stream
+from tfasr.child import (
+    ChildError,
+    Correspondence,
+    call,
+    child_environment,
+    module_command,
+    stream,
+)
 from tfasr.config import config_class
 from tfasr.errors import RunError, UsageError
 from tfasr.typed_json import from_typed_json, to_typed_json
@@ -133,3 +149,52 @@ def test_the_folder_of_a_function_is_the_last_to_be_searched(tmp_path):
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr
+
+
+def test_a_correspondence_answers_one_by_one_until_it_is_closed():
+    other = Correspondence(double_each, "x", task="Doubling")
+    try:
+        with pytest.raises(TimeoutError, match="Doubling has not answered"):
+            other.next_answer(0)
+        for number in (1, 2):
+            other.send(Parcel("p", (number,)))
+        assert [other.next_answer(60) for _ in range(2)] == [("x", 2), ("x", 4)]
+    finally:
+        other.close()
+    assert not Path(f"/proc/{other.pid}").exists()
+
+
+def test_the_end_of_a_correspondence_is_told_with_its_cause():
+    other = Correspondence(double_each, "x", task="Doubling")
+    other.send("usage")
+    with pytest.raises(UsageError, match="^said so$"):
+        other.next_answer(60)
+    other.close()
+    other = Correspondence(double_each, "x", task="Doubling")
+    other.send("other")
+    for _ in range(2):  # as often as it is asked
+        with pytest.raises(ChildError, match="(?s)must end with exit code 0.*KeyError") as caught:
+            other.next_answer(60)
+    assert caught.value.exit_code == 1
+    other.send("too late")
+    other.close()
+
+
+def test_a_correspondence_ends_with_the_process_that_began_it():
+    script = """
+import os, signal, sys
+from tests.child_functions import double_each
+from tfasr.child import Correspondence
+other = Correspondence(double_each, "x", task="Doubling")
+other.send("pid")
+print(other.next_answer(60), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    pid = int(done.stdout)
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

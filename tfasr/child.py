@@ -9,10 +9,12 @@ import inspect
 import json
 import logging
 import os
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -106,6 +108,116 @@ def stream(
         RunError: if it raised one.
         ChildError: if the process ended otherwise.
     """
+    request = _request(function, arguments, backend, plugins)
+    with contextlib.ExitStack() as resources:
+        messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
+        process = _start(backend, environment, messages)
+        resources.enter_context(process)
+        resources.callback(_end, process)
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(request)
+        answered = False
+        for line in process.stdout:
+            yield _result(json.loads(line))
+            answered = True
+        exit_code = process.wait()
+        if exit_code or not answered:
+            name = name_of(function)
+            task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
+            raise ChildError(task, exit_code, _end_of(messages))
+
+
+class Correspondence:
+    """A function in a new process that goes on answering what it is sent.
+
+    It is a generator that reads `received` and yields its answers. Its messages are kept, and
+    their end is part of the error if it fails. It ends with this process at the latest.
+
+    Args:
+        function: at the top level of a module.
+        arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
+        environment: further variables of its environment.
+        task: what it does, for messages.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Iterator[Any]],
+        *arguments: Any,
+        environment: Mapping[str, str] | None = None,
+        task: str,
+    ):
+        self._task = task
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._process = _start(None, environment, self._messages)
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name="correspondence", daemon=True)
+        self._reader.start()
+        self._write(_request(function, arguments, None, None))
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def send(self, value: Any) -> None:
+        """Sends a typed value; to a process that has ended already, nothing."""
+        self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
+
+    def next_answer(self, timeout_s: float | None = None) -> Any:
+        """Returns the next answer.
+
+        Args:
+            timeout_s: how long to wait for it; 0 for what is there, None for ever.
+
+        Raises:
+            TimeoutError: if there is none by then.
+            UsageError: if the function raised one.
+            RunError: if it raised one.
+            ChildError: if the process has ended.
+        """
+        try:
+            line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
+        except queue.Empty:
+            raise TimeoutError(f"{self._task} has not answered yet.") from None
+        if line is None:
+            self._lines.put(None)
+            raise ChildError(self._task, self._process.wait(), _end_of(self._messages))
+        return _result(json.loads(line))
+
+    def close(self) -> None:
+        """Ends the process."""
+        _end(self._process)
+        self._process.wait()
+        self._reader.join()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._messages.close()
+
+    def _write(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # reading tells how it ended
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+
+def received() -> Iterator[Any]:
+    """Yields, in the process of a `Correspondence`, what it is sent; ends when the sender does."""
+    for line in sys.stdin:
+        yield from_typed_json(json.loads(line))
+
+
+def _request(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    backend: str | None,
+    plugins: Sequence[str] | None,
+) -> bytes:
     name = name_of(function)
     request = {
         "function": name,
@@ -114,31 +226,23 @@ def stream(
         "plugins": loaded_plugins() if plugins is None else list(plugins),
         "load_tensorflow": backend == "tensorflow",
     }
+    return json.dumps(request).encode() + b"\n"
+
+
+def _start(
+    backend: str | None, environment: Mapping[str, str] | None, messages: IO[bytes] | None
+) -> subprocess.Popen:
     variables = child_environment(environment)
-    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if show_messages else "3")
+    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
     if backend is not None:
         variables["KERAS_BACKEND"] = backend
-    with contextlib.ExitStack() as resources:
-        messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
-        process = subprocess.Popen(
-            module_command("tfasr.child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=messages,
-            env=variables,
-        )
-        resources.enter_context(process)
-        resources.callback(_end, process)
-        with contextlib.suppress(BrokenPipeError), process.stdin:
-            process.stdin.write(json.dumps(request).encode())
-        answered = False
-        for line in process.stdout:
-            yield _result(json.loads(line))
-            answered = True
-        exit_code = process.wait()
-        if exit_code or not answered:
-            task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
-            raise ChildError(task, exit_code, _end_of(messages))
+    return subprocess.Popen(
+        module_command("tfasr.child"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=messages,
+        env=variables,
+    )
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
@@ -192,11 +296,11 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 
 def _serve() -> None:
-    """Does what the parent asks on standard input, and answers a line of JSON for each result."""
+    """Does what the parent asks in a line on standard input; answers each result in a line."""
     # What libraries print to standard output must not mix with the answers.
     answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
     os.dup2(_STDERR, _STDOUT)
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("jax").setLevel(logging.WARNING)
 

@@ -30,6 +30,15 @@ Written by a training run, in order:
   a second pair of ``eval_start`` and ``eval_stop``, which may come in a later epoch.
 - ``given_up``, where a budget ended the run: value ``{"budget_s", "metric", "target",
   "not_before_s" (None where the budget was spent without a forecast)}``, metadata ``epoch_num``.
+- where ``second_decoder`` (a fact) names one: ``metrics``, which declares its rates,
+  ``second_decode_work`` (seconds), and in ``tracked_stats`` the rates, such as ``word_beam_wer``.
+- where the evaluation is not the training model's own: ``evaluation_placement`` among the facts
+  (value ``{"name", "devices"}``); ``swap_start/_stop``, twice an evaluation, while one model leaves
+  the device and another is loaded; of an evaluation in another process ``eval_wait_start/_stop``
+  (what training waited for it), ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s`` in
+  that process) and ``evaluator_died`` (value ``{"exit_code", "deaths"}``). Its first pair of
+  ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, its second where the
+  scores were known.
 - ``traces``, at the end of a run that is finished: ``{"training": {"traces", "shapes",
   "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
 - ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,

@@ -3,6 +3,8 @@
 What each holds: the module that writes it says.
 """
 
+from pathlib import Path
+
 EVENTS_FILE = "events.jsonl"
 """The ledger: every event, append-only; see `tfasr.ledger`."""
 HEARTBEAT_FILE = "heartbeat"
@@ -39,3 +41,8 @@ ENERGY_FILE = "energy.csv"
 """What energy counters showed, over time."""
 PROGRESS_FILE = "progress.json"
 """Where the run stands now, for whoever watches it."""
+
+
+def hypotheses_file(run_dir: Path, epoch: int) -> Path:
+    """Returns the file of the hypotheses of an epoch's evaluation."""
+    return run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch:04d}.jsonl"

@@ -1,3 +1,4 @@
+import argparse
 import json
 import os
 import subprocess
@@ -6,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tfasr.errors import UsageError
+from tfasr.commands import doctor as doctor_command
+from tfasr.errors import RunError, UsageError
+from tfasr.training.memory.buffer import BufferNeed
 from tfasr.tta.costs.hardware_files import load_hardware
 
 
@@ -69,3 +72,28 @@ def test_a_folder_that_is_not_there_fails_with_a_remedy(doctor, tmp_path):
     assert "Choose another --out" in finished.stderr
     with pytest.raises(UsageError, match="Presets"):
         load_hardware(tmp_path / "nowhere" / "system.json")
+
+
+def test_it_says_whether_a_presets_buffer_fits(monkeypatch, capsys):
+    asked = []
+
+    def call(function, *arguments, **options):
+        asked.append((function.__name__, *arguments))
+        return BufferNeed(100, 300, 1670, 93)
+
+    monkeypatch.setattr(doctor_command, "call", call)
+    arguments = argparse.Namespace(
+        tensorflow=False, out=None, system_name="", submitter="", format="table",
+        gin_file=["paper_sys10.gin"], gin_binding=[],
+    )  # fmt: skip
+    monkeypatch.setattr(doctor_command, "available_bytes", lambda: 64 * 2**30)
+    assert doctor_command.run(arguments) == 0
+    (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("buffer")]
+    assert "100 batches held ready" in line
+    assert "17.70 GiB" in line
+    assert "64.00 GiB are available" in line
+    monkeypatch.setattr(doctor_command, "available_bytes", lambda: 8 * 2**30)
+    with pytest.raises(RunError, match=r"must fit into 8.00 GiB.*PipelineConfig.prefetch = 34"):
+        doctor_command.run(arguments)
+    assert "17.70 GiB" in capsys.readouterr().out
+    assert asked == 2 * [("buffer_of_preset", ["paper_sys10.gin"], [])]

@@ -1,5 +1,7 @@
 """The longest batch is tried before the first."""
 
+import dataclasses
+import re
 import subprocess
 import sys
 import textwrap
@@ -9,6 +11,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import PipelineConfig
@@ -20,6 +24,7 @@ from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array, state_variables
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.memory import probe as memory_probe
+from tfasr.training.memory.buffer import BufferNeed, buffer_need, buffer_of_preset, check_buffer
 from tfasr.training.memory.probe import LongestBatch, check_memory, longest_batch, try_on_device
 from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
 from tfasr.training.train import train
@@ -195,6 +200,61 @@ def test_a_run_that_cannot_hold_its_longest_batch_ends_before_its_first_step(
     assert not (tmp_path / "run").exists()
     train(experiment(), shard_dir=shard_dir, run_dir=tmp_path / "run", memory_probe=False)
     assert read_events(tmp_path / "run")[-1]["metadata"]["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    ("preset", "batches", "utterances"),
+    [("paper_sys1.gin", 40, 96), ("paper_sys2.gin", 100, 240), ("paper_sys10.gin", 100, 300)],
+)
+def test_the_buffers_of_table_2_are_whole_batches_in_host_memory(preset, batches, utterances):
+    found = buffer_of_preset([preset], [])
+    assert found == BufferNeed(batches, utterances, frames=1670, features=93)
+    # Table 2's batches, one being filled and one in training; 93 float32 of 1670 frames each.
+    assert found.needed_bytes == (batches + 2) * utterances * 1670 * 93 * 4
+
+
+def test_of_buckets_the_longest_utterance_decides():
+    # 16.7 s in frames of 10 ms, as LibriSpeech is cut by default.
+    assert buffer_of_preset([], ["PipelineConfig.prefetch = 7"]) == BufferNeed(7, 96, 1670, 93)
+    longer = buffer_of_preset([], ["ShardConfig.max_duration_s = 30.0"])
+    assert longer.frames == 3000
+
+
+@given(
+    prefetch=st.integers(0, 10_000),
+    utterances=st.integers(1, 1000),
+    frames=st.integers(1, 4000),
+    available=st.integers(0, 2**40),
+)
+def test_a_buffer_that_does_not_fit_names_bindings_that_do(prefetch, utterances, frames, available):
+    need = BufferNeed(prefetch, utterances, frames, 93)
+    refusal = need.refusal(available)
+    assert (refusal is None) == (need.needed_bytes <= available)
+    if refusal is None or "Not even one" in refusal:
+        return
+    remedy = refusal.rpartition("Bind ")[2]
+    bound = dict(re.findall(r"PipelineConfig.(\w+) = (\d+)", remedy))
+    assert bound["prefetch"] != "0"
+    mended = dataclasses.replace(
+        need,
+        prefetch=int(bound["prefetch"]),
+        utterances=min(int(bound.get("global_batch_size", utterances)), utterances),
+    )
+    assert mended.refusal(available) is None
+
+
+@pytest.mark.parametrize("devices", [[], ["GPU:0"]])
+def test_a_buffer_that_does_not_fit_is_refused_on_every_device(monkeypatch, devices):
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda _: devices)
+    monkeypatch.setattr(memory_probe, "try_on_device", lambda *_: None)
+    rss = memory_probe.psutil.Process().memory_info().rss
+    config = experiment()
+    pipeline = PipelineConfig(global_batch_size=16, prefetch=10**6)
+    config = dataclasses.replace(config, pipeline=pipeline)
+    with pytest.raises(RunError, match=r"Bind PipelineConfig.prefetch = \d+, which fits"):
+        check_memory(config, built(config), source(), Alphabet(), lambda: None, available=2 * GIB)
+    fits = buffer_need(experiment(), 16, 800)
+    check_buffer(fits, 2 * GIB + rss)
 
 
 def test_a_limit_of_address_space_is_what_is_available():

@@ -25,8 +25,11 @@ class RunFacts:
         beam_width: its beam width.
         evaluations: how many were finished.
         epoch_s: the median seconds of an epoch without its evaluation.
+        placement: where they were done: "shared", "swapped" or "beside".
         forward_s: the mean seconds of an evaluation's forward passes.
         decode_s: the mean seconds that an evaluation waited for the decoder.
+        swap_s: the mean seconds of an evaluation's two swaps of models.
+        wait_s: the mean seconds that training waited for an evaluation in another process.
         utilisation: means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the
             most that was seen.
     """
@@ -40,8 +43,11 @@ class RunFacts:
     beam_width: int | None
     evaluations: int
     epoch_s: float | None
+    placement: str | None
     forward_s: float | None
     decode_s: float | None
+    swap_s: float | None
+    wait_s: float | None
     utilisation: dict[str, float]
 
 
@@ -55,6 +61,11 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
     decoder = stated.get("decoder")
     # Older ledgers state the decoder's name alone.
     decoder = decoder if isinstance(decoder, dict) else {"name": decoder, **stated}
+    placement = run.fact("evaluation_placement")
+
+    def each(interval: str) -> float | None:
+        return spent[interval] / evaluations if evaluations else None
+
     return RunFacts(
         system=run.system.get("system") or {},
         global_batch_size=run.fact("global_batch_size"),
@@ -66,8 +77,11 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
         beam_width=None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
         evaluations=evaluations,
         epoch_s=statistics.median(epochs) if epochs else None,
-        forward_s=spent["eval_forward"] / evaluations if evaluations else None,
-        decode_s=spent["decode"] / evaluations if evaluations else None,
+        placement=placement.get("name") if isinstance(placement, dict) else None,
+        forward_s=each("eval_forward"),
+        decode_s=each("decode"),
+        swap_s=each("swap") or None,
+        wait_s=each("eval_wait") or None,
         utilisation=mean_utilisation(run) if with_utilisation else {},
     )
 

@@ -1,5 +1,6 @@
 """The numbers of a report, computed once for all its tables, figures and files."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from tfasr.analysis.question import Question
 from tfasr.analysis.series import RunSeries, run_series
 from tfasr.tta.brackets import Bracket, bracket
 from tfasr.tta.decomposition import Parts, parts_until
+from tfasr.tta.intervals import EVALUATION
 from tfasr.tta.metrics import METRICS
 from tfasr.tta.policies import Policy
 from tfasr.tta.run import Run
@@ -150,8 +152,8 @@ def train_s(intervals_s: Mapping[str, float]) -> float:
 
 
 def eval_s(intervals_s: Mapping[str, float]) -> float:
-    """Returns the seconds spent on evaluation: forward passes and decoding."""
-    return intervals_s["eval_forward"] + intervals_s["decode"]
+    """Returns the seconds that evaluation took: forward passes, decoding, swaps and waiting."""
+    return math.fsum(intervals_s[name] for name in EVALUATION)
 
 
 def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:

@@ -5,13 +5,16 @@ import json
 import sys
 from typing import Any
 
+from tfasr.child import call
 from tfasr.display.table import Table
 from tfasr.display.writers import JSON, WRITERS, formats
 from tfasr.durable import write_whole
 from tfasr.errors import RunError
 from tfasr.telemetry.examination import Examination, advice, examine
+from tfasr.telemetry.memory import available_bytes
 from tfasr.telemetry.software import OPTIONAL
 from tfasr.telemetry.system_desc import gibibytes, network, pcie, system_description
+from tfasr.training.memory.buffer import BufferNeed, buffer_of_preset
 
 _UNKNOWN = "n/a"
 
@@ -27,11 +30,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tensorflow", action="store_true", help="also import TensorFlow, in a process apart"
     )
+    parser.add_argument(
+        "--gin_file",
+        action="append",
+        default=[],
+        help="also see whether the batches that this preset or file holds ready fit into memory; "
+        "repeatable, as for tfasr train",
+    )
+    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes what was found to stdout; returns the exit status 0."""
+    """Writes what was found to stdout; returns the exit status 0.
+
+    Raises:
+        RunError: if the buffer of a preset does not fit into memory.
+    """
     found = examine(tensorflow=args.tensorflow)
+    buffer = None
+    if args.gin_file or args.gin_binding:
+        # In a process apart: reading a configuration imports TensorFlow.
+        buffer = call(buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False)
     description = system_description(found, submitter=args.submitter, system_name=args.system_name)
     text = json.dumps(description, indent=1, ensure_ascii=False) + "\n"
     if args.out is not None:
@@ -43,16 +62,24 @@ def run(args: argparse.Namespace) -> int:
                 "Choose another --out."
             ) from error
     if args.format == "table":
-        text = doctor_text(found)
+        text = doctor_text(found, buffer)
     elif args.format != JSON:
-        text = WRITERS[args.format]([doctor_table(found)])
+        text = WRITERS[args.format]([doctor_table(found, buffer)])
     sys.stdout.write(text)
+    refusal = buffer and buffer.refusal(available_bytes())
+    if refusal:
+        raise RunError(refusal)
     return 0
 
 
-def doctor_text(found: Examination) -> str:
-    """Returns what was found as two columns, and advice below."""
-    rows = _rows(found)
+def doctor_text(found: Examination, buffer: BufferNeed | None = None) -> str:
+    """Returns what was found as two columns, and advice below.
+
+    Args:
+        found: of the machine.
+        buffer: what a preset's buffer needs, where one was named.
+    """
+    rows = _rows(found, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
     said = advice(found)
@@ -60,15 +87,17 @@ def doctor_text(found: Examination) -> str:
     return "\n".join(lines) + "\n"
 
 
-def doctor_table(found: Examination) -> Table:
+def doctor_table(found: Examination, buffer: BufferNeed | None = None) -> Table:
     """Returns the same as a table, advice as its notes."""
-    return Table(
-        "This machine", ["part", "found"], [list(row) for row in _rows(found)], advice(found)
-    )
+    rows = [list(row) for row in _rows(found, buffer)]
+    return Table("This machine", ["part", "found"], rows, advice(found))
 
 
-def _rows(found: Examination) -> list[tuple[str, str]]:
-    return [*_machine(found), *_devices(found), *_software(found)]
+def _rows(found: Examination, buffer: BufferNeed | None) -> list[tuple[str, str]]:
+    rows = [*_machine(found), *_devices(found), *_software(found)]
+    if buffer is not None:
+        rows.append(("buffer", f"{buffer}; {available_bytes() / 2**30:.2f} GiB are available"))
+    return rows
 
 
 def _machine(found: Examination) -> list[tuple[str, str]]:

@@ -40,7 +40,8 @@ def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabe
     """Raises UsageError if the decoder's memory would not suffice for a split's utterances."""
     longest = max((utterance.frames for utterance in split.utterances), default=0)
     frames = output_frames(experiment.model, longest)
-    check_beam(experiment.decoder, alphabet.num_classes, frames, available_bytes())
+    for decoder in filter(None, (experiment.decoder, experiment.second_decoder)):
+        check_beam(decoder, alphabet.num_classes, frames, available_bytes())
 
 
 def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:

@@ -118,17 +118,21 @@ def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
 
 def keep_as_best(path: Path) -> None:
     """Makes a checkpoint the best so far; it stays when newer ones replace it."""
-    best = path.with_name(BEST_CHECKPOINT)
-    if best.is_file() and best.samefile(path):
+    give_second_name(path, path.with_name(BEST_CHECKPOINT))
+
+
+def give_second_name(path: Path, name: Path) -> None:
+    """Gives a checkpoint another name in its folder, which outlives the first."""
+    if name.is_file() and name.samefile(path):
         return  # renaming one of a file's two names over the other would leave both
-    link = path.with_name(BEST_CHECKPOINT + PARTIAL_SUFFIX)
+    link = name.with_name(name.name + PARTIAL_SUFFIX)
     link.unlink(missing_ok=True)
     try:
         os.link(path, link)
     except OSError:  # a file system without hard links
-        write_whole(best, path.read_bytes())
+        write_whole(name, path.read_bytes())
         return
-    link.replace(best)
+    link.replace(name)
     sync_folder(path.parent)
 
 

@@ -18,7 +18,8 @@ from tfasr.training.build import (
     make_strategy,
 )
 from tfasr.training.experiment import Experiment
-from tfasr.training.memory.probe import MemoryNeed, check_memory
+from tfasr.training.memory.buffer import BufferNeed, buffer_need
+from tfasr.training.memory.probe import MemoryNeed, check_memory, longest_batch
 from tfasr.training.step import TimedStep
 
 _STEPS = 3
@@ -73,7 +74,10 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
             frames += result.frames
             seconds += result.train_s + result.compile_s
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
-    return _describe(experiment, splits["train"].utterances, model.count_params(), rate, need)
+    longest = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    buffer = buffer_need(experiment, longest.utterances, longest.frames)
+    utterances = splits["train"].utterances
+    return _describe(experiment, utterances, model.count_params(), rate, need, buffer)
 
 
 def _describe(
@@ -82,6 +86,7 @@ def _describe(
     parameters: int,
     frames_per_s: float,
     need: MemoryNeed | None,
+    buffer: BufferNeed,
 ) -> str:
     training = experiment.training
     steps = math.ceil(len(utterances) / experiment.pipeline.global_batch_size)
@@ -99,5 +104,6 @@ def _describe(
             f"aside (from {_STEPS} steps)",
             f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {_STEPS} steps"
             + (f"; {need}" if need else ""),
+            f"buffer: {buffer}",
         ]
     )

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,16 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedUtterance
+from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, Hypothesis
 from tfasr.durable import make_folder, whole_file
 from tfasr.errors import RunError
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.training.ctc_model import CtcModel
+from tfasr.training.experiment import Experiment
 
 
 @dataclass(frozen=True)
@@ -28,26 +31,74 @@ class EvaluationResult:
         loss: mean CTC loss of the utterances.
         utterances: those scored.
         hypotheses: in the same order.
+        second: what a second decoder made of the same forward passes, where there is one.
     """
 
     counts: ErrorCounts
     loss: float
     utterances: list[ShardedUtterance]
     hypotheses: list[Hypothesis]
+    second: "SecondResult | None" = None
+
+    def scores(self) -> dict[str, float]:
+        """Returns rates, counts and loss, as the ledger's ``tracked_stats`` hold them.
+
+        A second decoder's rates carry its name: ``word_beam_wer`` and ``word_beam_cer``.
+        """
+        values = {**self.counts.to_json(), "loss": self.loss}
+        if self.second is not None:
+            for metric in ("wer", "cer"):
+                values[f"{self.second.name}_{metric}"] = getattr(self.second.counts, metric)
+        return values
 
     def write_hypotheses(self, path: Path) -> None:
-        """Writes one JSON object an utterance: id, reference, hypothesis, score, speaker."""
+        """Writes one JSON object an utterance: id, reference, hypothesis, score, speaker.
+
+        A second decoder's hypothesis comes last, under the decoder's name.
+        """
+        second = self.second
+        others = second.hypotheses if second else [None] * len(self.hypotheses)
         make_folder(path.parent)
         with whole_file(path) as file:
-            for utterance, hypothesis in zip(self.utterances, self.hypotheses, strict=True):
+            for utterance, hypothesis, other in zip(
+                self.utterances, self.hypotheses, others, strict=True
+            ):
                 line = {
                     "id": utterance.id,
                     "reference": utterance.text,
                     "hypothesis": hypothesis.text,
                     "score": round(hypothesis.score, 4),
                     "speaker": utterance.speaker,
+                    **({second.name: other.text} if second else {}),
                 }
                 file.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
+
+
+@dataclass(frozen=True)
+class SecondResult:
+    """What a second decoder found.
+
+    Attributes:
+        name: of the decoder.
+        counts: errors and rates.
+        hypotheses: in the order of the utterances.
+        worked_s: seconds that it worked.
+    """
+
+    name: str
+    counts: ErrorCounts
+    hypotheses: list[Hypothesis]
+    worked_s: float
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """A batch's hypotheses and the seconds that the decoders worked on them."""
+
+    hypotheses: list[Hypothesis]
+    worked_s: float
+    second: list[Hypothesis]
+    second_worked_s: float
 
 
 class PendingEvaluation:
@@ -56,14 +107,14 @@ class PendingEvaluation:
     Args:
         batches: per batch, its utterances' positions and the decoding under way.
         losses: CTC losses of all utterances ``(utterances,)``.
-        score: makes the result of hypotheses by position, their number and the mean loss.
+        score: makes the result of the batches' positions and what was decoded, and the mean loss.
     """
 
     def __init__(
         self,
         batches: list[tuple[list[int], Future]],
         losses: np.ndarray,
-        score: Callable[[dict[int, Hypothesis], int, float], EvaluationResult],
+        score: Callable[[list[tuple[list[int], _Decoded]], float], EvaluationResult],
     ):
         self._batches = batches
         self._losses = losses
@@ -74,19 +125,14 @@ class PendingEvaluation:
         return all(future.done() for _, future in self._batches)
 
     def result(self) -> tuple[EvaluationResult, float]:
-        """Waits for the decoder; returns the result and the seconds that the decoder worked.
+        """Waits for the decoders; returns the result and the seconds that the first one worked.
 
         Raises:
             RunError: unless exactly the split's utterances were scored, each once.
         """
-        hypotheses: dict[int, Hypothesis] = {}
-        scored, worked_s = 0, 0.0
-        for positions, future in self._batches:
-            decoded, decode_s = future.result()
-            hypotheses.update(zip(positions, decoded, strict=True))
-            scored += len(decoded)
-            worked_s += decode_s
-        return self._score(hypotheses, scored, float(np.mean(self._losses))), worked_s
+        batches = [(positions, future.result()) for positions, future in self._batches]
+        worked_s = sum(decoded.worked_s for _, decoded in batches)
+        return self._score(batches, float(np.mean(self._losses))), worked_s
 
 
 class Evaluator:
@@ -99,11 +145,19 @@ class Evaluator:
         model: whose forward pass is traced once.
         source: batches of the split.
         decoder: writes the hypotheses.
+        second: another decoder's name and itself, whose hypotheses are scored beside.
     """
 
-    def __init__(self, model: CtcModel, source: BatchSource, decoder: Decoder):
+    def __init__(
+        self,
+        model: CtcModel,
+        source: BatchSource,
+        decoder: Decoder,
+        second: tuple[str, Decoder] | None = None,
+    ):
         self._source = source
         self._decoder = decoder
+        self._second = second
         self._batches = source.evaluation()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
@@ -148,22 +202,63 @@ class Evaluator:
         """
         return self.start().result()[0]
 
-    def _decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> tuple[list[Hypothesis], float]:
-        began = time.perf_counter()
-        return self._decoder.decode(log_probs, lengths), time.perf_counter() - began
+    def close(self) -> None:
+        """Ends the decoder's thread; what is not decoded yet is given up."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _score(
-        self, hypotheses: dict[int, Hypothesis], scored: int, loss: float
-    ) -> EvaluationResult:
+    def _decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> _Decoded:
+        began = time.perf_counter()
+        hypotheses = self._decoder.decode(log_probs, lengths)
+        decoded = time.perf_counter()
+        second = self._second[1].decode(log_probs, lengths) if self._second else []
+        return _Decoded(hypotheses, decoded - began, second, time.perf_counter() - decoded)
+
+    def _score(self, batches: list[tuple[list[int], _Decoded]], loss: float) -> EvaluationResult:
         utterances = self._source.split.utterances
         expected = {utterance.position for utterance in utterances}
-        if hypotheses.keys() != expected or scored != len(expected):
+        where = [position for positions, _ in batches for position in positions]
+        if set(where) != expected or len(where) != len(expected):
             raise RunError(
                 f"An evaluation must score each of the split's {len(expected)} utterances once. "
-                f"Received: {scored} from {self._source.split.folder}. Its shards do not match its "
-                "index: run tfasr prepare into an empty --shard_dir."
+                f"Received: {len(where)} from {self._source.split.folder}. Its shards do not match "
+                "its index: run tfasr prepare into an empty --shard_dir."
             )
-        ordered = [hypotheses[utterance.position] for utterance in utterances]
         references = [utterance.text for utterance in utterances]
-        counts = count_errors(references, [hypothesis.text for hypothesis in ordered])
-        return EvaluationResult(counts, loss, utterances, ordered)
+
+        def scored(decoded: Iterable[Hypothesis]) -> tuple[ErrorCounts, list[Hypothesis]]:
+            by_position = dict(zip(where, decoded, strict=True))
+            ordered = [by_position[utterance.position] for utterance in utterances]
+            return count_errors(references, [hypothesis.text for hypothesis in ordered]), ordered
+
+        counts, ordered = scored(h for _, decoded in batches for h in decoded.hypotheses)
+        second = None
+        if self._second:
+            other = scored(h for _, decoded in batches for h in decoded.second)
+            worked_s = sum(decoded.second_worked_s for _, decoded in batches)
+            second = SecondResult(self._second[0], *other, worked_s)
+        return EvaluationResult(counts, loss, utterances, ordered, second)
+
+
+def make_evaluator(
+    experiment: Experiment,
+    model: CtcModel,
+    source: BatchSource,
+    alphabet: Alphabet,
+    lexicon: Sequence[str],
+) -> Evaluator:
+    """Returns what evaluates a model as an experiment wants it at every epoch.
+
+    Args:
+        experiment: names the decoders.
+        model: evaluated.
+        source: of the validation split.
+        alphabet: of the transcripts.
+        lexicon: the words of the training transcripts.
+    """
+    second = experiment.second_decoder
+    return Evaluator(
+        model,
+        source,
+        make_decoder(experiment.decoder, alphabet, lexicon),
+        None if second is None else (second.name, make_decoder(second, alphabet, lexicon)),
+    )

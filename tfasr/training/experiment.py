@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from tfasr.config import config_class, require, to_json
 from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import PipelineConfig
-from tfasr.decoding.choice import DecoderConfig
+from tfasr.decoding.choice import DECODERS, DecoderConfig
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import (
@@ -35,6 +36,9 @@ BEFORE = {
     "augmentation": {"frequency_masks_over": "all_features"},
 }
 """What tfasr 0.1.0 did, by settings that its ``experiment.json`` does not hold."""
+
+
+_DEVICE = re.compile(r"(cpu|gpu):\d+")
 
 
 def zeiler_adadelta() -> keras.optimizers.Optimizer:
@@ -69,13 +73,23 @@ class TrainingConfig:
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
         target_window: epochs whose median must meet a target.
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
+        evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
+            "swapped": by a model of its own, loaded from the epoch's checkpoint, for which the
+            training model leaves the device, as in the paper. "beside": by another process, while
+            training goes on. Scores and weights are the same.
+        evaluation_devices: what the process of "beside" works on, such as ("cpu:3",) or
+            ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
+        second_decoder: a decoder, such as "word_beam", whose error rates every evaluation notes
+            beside, as "word_beam_wer" and so on; beam width and the like are `DecoderConfig`'s.
+            Targets, the best checkpoint and what makes results comparable stay those of
+            ``DecoderConfig.name``. "" for none.
         stop_at_targets: whether training ends as soon as all targets are met.
         give_up_after_hours: the budget, in hours since the creation of the model, after which the
             time to a target is of no more interest: training ends at an epoch's end once it is
             spent, or once a forecast says with 95 % that a target will come later. 0 for none.
 
-    Source: the paper, Figure 6 (states), section 4.1.2 (median of three epochs), section 5.1
-    (targets).
+    Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
+    epochs), section 5.1 (targets).
     """
 
     epochs: int = 30
@@ -92,6 +106,9 @@ class TrainingConfig:
     targets: tuple[tuple[Literal["cer", "cer_reference", "wer"], float], ...] = ()
     target_window: int = 3
     overlap_evaluation: bool = False
+    evaluation_placement: Literal["shared", "swapped", "beside"] = "shared"
+    evaluation_devices: tuple[str, ...] = ()
+    second_decoder: str = ""
     stop_at_targets: bool = False
     give_up_after_hours: float = 0.0
 
@@ -111,6 +128,16 @@ class TrainingConfig:
         require(0 <= hours < math.inf, self, "give_up_after_hours", "hours, 0 for no budget")
         of_targets = bool(self.targets) or not hours
         require(of_targets, self, "targets", "stated where give_up_after_hours is")
+        known = not self.second_decoder or self.second_decoder in DECODERS
+        require(known, self, "second_decoder", f'"" or a known decoder: {DECODERS.listed()}')
+        named = all(_DEVICE.fullmatch(name) for name in self.evaluation_devices)
+        require(named, self, "evaluation_devices", 'names such as "cpu:3" or "gpu:1"')
+        beside = self.evaluation_placement == "beside"
+        unused = bool(self.evaluation_devices) and not beside
+        require(not unused, self, "evaluation_devices", 'empty unless the placement is "beside"')
+        overlaps = beside and self.overlap_evaluation
+        message = 'False where the placement is "beside", which overlaps all of an evaluation'
+        require(not overlaps, self, "overlap_evaluation", message)
         fractions = all(0 <= value <= 1 for _, value in self.targets)
         require(fractions, self, "targets", "pairs of a metric and a fraction in 0..1")
 
@@ -139,6 +166,12 @@ class Experiment:
     model: RecogniserConfig = field(default_factory=default_model)
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+
+    @property
+    def second_decoder(self) -> DecoderConfig | None:
+        """The decoder whose error rates are noted beside; None for none."""
+        name = self.training.second_decoder
+        return dataclasses.replace(self.decoder, name=name) if name else None
 
     def continued(self, run_dir: Path) -> "Experiment":
         """Returns these configs, with an older tfasr's behaviour for settings it did not know.

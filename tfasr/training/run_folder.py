@@ -47,7 +47,10 @@ _WRITTEN_AT_START = (
 # Files that a killed process had not finished writing, by folder.
 _PARTIAL = (
     (".", tuple(name + PARTIAL_SUFFIX for name in _WRITTEN_AT_START)),
-    (CHECKPOINTS_FOLDER, ("step-*" + PARTIAL_SUFFIX, BEST_CHECKPOINT + PARTIAL_SUFFIX)),
+    (
+        CHECKPOINTS_FOLDER,
+        tuple(name + PARTIAL_SUFFIX for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)),
+    ),
     (HYPOTHESES_FOLDER, ("validation-epoch-*" + PARTIAL_SUFFIX,)),
 )
 

@@ -16,6 +16,7 @@ from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.optimizer.make import inner_optimizer
 from tfasr.training.run_folder import log_resumption
+from tfasr.tta.metrics import LOWER
 
 
 def begin_session(
@@ -87,6 +88,11 @@ def book_facts(
         "eval_samples": len(splits["validation"].utterances),
         "opt_name": inner_optimizer(model.optimizer).name,
         "opt_base_learning_rate": float(plain_array(model.optimizer.learning_rate)),
+        "evaluation_placement": {
+            "name": training.evaluation_placement,
+            "devices": list(training.evaluation_devices),
+        },
+        **_second_decoder_facts(training.second_decoder),
         "targets": [list(target) for target in training.targets],
         "parameters": int(model.count_params()),
         "comparability": comparability(
@@ -96,3 +102,16 @@ def book_facts(
     }
     for key, value in facts.items():
         ledger.event(key, value)
+
+
+def _second_decoder_facts(name: str) -> dict[str, Any]:
+    """Returns the declaration of the error rates that a second decoder adds; {} without one."""
+    if not name:
+        return {}
+    label = name.replace("_", " ")
+    rates = {"wer": "WER", "cer": "CER"}
+    declared = {
+        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {short}"}
+        for rate, short in rates.items()
+    }
+    return {"second_decoder": name, "metrics": declared}

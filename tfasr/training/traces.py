@@ -81,25 +81,25 @@ class StepTraces:
         }
 
 
-def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int) -> None:
+def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:
     """Writes the counts into the ledger and the log.
 
     Args:
         ledger: gets the event ``traces``, see `tfasr.ledger`.
         training: counts of the training function.
-        evaluation_traces: traces of the evaluation's forward pass.
+        evaluation_traces: traces of the evaluation's forward pass; None where they are not known.
     """
     counts = training.to_json()
     ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
     log.info(
-        "traces: training %d, evaluation %d; %d shapes of batches, %d steps compiled (%.1f s)",
+        "traces: training %d, evaluation %s; %d shapes of batches, %d steps compiled (%.1f s)",
         counts["traces"],
-        evaluation_traces,
+        "n/a" if evaluation_traces is None else evaluation_traces,
         counts["shapes"],
         counts["compiling_steps"],
         counts["compile_s"],
     )
-    if evaluation_traces > EXPECTED_TRACES:
+    if evaluation_traces is not None and evaluation_traces > EXPECTED_TRACES:
         log.warning(
             "The evaluation must be traced once. It was traced %d times: look for code in the "
             "model that depends on a shape.",

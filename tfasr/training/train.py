@@ -33,12 +33,13 @@ from tfasr.training.build import (
 from tfasr.training.checkpoint import TrainingState, restore
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.epoch_batches import EpochBatches
-from tfasr.training.evaluation import Evaluator
+from tfasr.training.evaluation import make_evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.hooks.checkpoints import SaveCheckpoints
 from tfasr.training.hooks.evaluation import EvaluateEpoch
 from tfasr.training.hooks.forecasts import ForecastTargets
 from tfasr.training.hooks.keras_callbacks import KerasCallbacks
+from tfasr.training.hooks.live_line import ShowProgress
 from tfasr.training.hooks.progress_file import WriteProgress
 from tfasr.training.hooks.sentences import PrintSentences
 from tfasr.training.hooks.steps import BookSteps
@@ -50,6 +51,8 @@ from tfasr.training.logs.registry import check_logs, open_logs
 from tfasr.training.logs.scalar import ScalarLog
 from tfasr.training.loop import Hook, RunProgress, train_epochs
 from tfasr.training.memory.probe import check_memory
+from tfasr.training.placement.devices import leave_to_evaluation
+from tfasr.training.placement.make import make_placement
 from tfasr.training.run_clock import RunClock
 from tfasr.training.run_folder import own_run_folder, record_run_stop, record_sources
 from tfasr.training.session import begin_session, book_facts
@@ -115,6 +118,7 @@ def train(
         require_plugins(run_dir)
         experiment = experiment.continued(run_dir)
     check_logs(log_to)
+    leave_to_evaluation(experiment.training.evaluation_devices)
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
@@ -275,11 +279,17 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
         progress,
         checkpoint,
     )
-    decoder = make_decoder(run.experiment.decoder, run.alphabet, run.lexicon)
-    evaluator = Evaluator(model, run.sources["validation"], decoder)
-    evaluation = EvaluateEpoch(
-        evaluator, run_dir, checkpoints, ledger, progress, training.overlap_evaluation
+    placement = make_placement(
+        training,
+        run_dir=run_dir,
+        model=model,
+        build=lambda: build_model(run.experiment, run.alphabet, compiled=False),
+        evaluator=lambda model: make_evaluator(
+            run.experiment, model, run.sources["validation"], run.alphabet, run.lexicon
+        ),
+        ledger=ledger,
     )
+    evaluation = EvaluateEpoch(placement, run_dir, checkpoints, ledger, progress)
     targets = AnnounceTargets(training, progress, clock, run_dir)
     forecasts = ForecastTargets(training, progress, clock, ledger, run_dir)
     keras_callbacks = KerasCallbacks(
@@ -287,6 +297,7 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
     )
     return [
         BookSteps(model, ledger, progress, run.splits["train"]),
+        _shown(run, progress),
         sentences,
         # Before the checkpoint, so that it holds what they change of model and optimizer.
         *([keras_callbacks] if requests.callbacks else []),
@@ -298,5 +309,16 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
         ScalarLog(open_logs(requests.log_to, run_dir, events), model, ledger, progress, clock),
         WriteProgress(run_dir, training.epochs, progress, targets, clock, forecasts),
         StopOnSignal(requests.interruption, checkpoints, progress),
-        BookTraces(ledger, parts.step, evaluator),
+        BookTraces(ledger, parts.step, placement),
     ]
+
+
+def _shown(run: _Run, progress: RunProgress) -> ShowProgress:
+    training = run.experiment.training
+    return ShowProgress(
+        epochs=training.epochs,
+        utterances=len(run.splits["train"].utterances),
+        batch=run.experiment.pipeline.global_batch_size,
+        progress=progress,
+        stops_at_targets=training.stop_at_targets,
+    )

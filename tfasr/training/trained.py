@@ -17,7 +17,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
-    from tfasr.training.evaluation import EvaluationResult
+    from tfasr.training.evaluation import EvaluationResult, Evaluator
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,32 @@ def open_trained(
         statistics=load_feature_statistics(run_dir),
     )
     return TrainedModel(experiment, alphabet, model, source)
+
+
+def validation_evaluator(run_dir: Path) -> "tuple[CtcModel, Evaluator]":
+    """Returns a model like the one that a run trains, without weights yet, and its evaluator.
+
+    Batches and decoder are those of the evaluations during the training.
+
+    Args:
+        run_dir: the run's folder; the run need not have come to a checkpoint.
+
+    Raises:
+        UsageError: if the run or its validation split is damaged.
+    """
+    from tfasr.decoding.choice import load_lexicon
+    from tfasr.training.evaluation import make_evaluator
+
+    experiment = Experiment.load(run_dir)
+    alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
+    source = BatchSource(
+        open_split(recorded_shard_dir(run_dir), "validation"),
+        experiment.features,
+        experiment.pipeline,
+        statistics=load_feature_statistics(run_dir),
+    )
+    model = build_model(experiment, alphabet, compiled=False)
+    return model, make_evaluator(experiment, model, source, alphabet, load_lexicon(run_dir))
 
 
 def evaluate(

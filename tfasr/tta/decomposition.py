@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfasr.tta.intervals import EVALUATION
 from tfasr.tta.throughput import WARMUP_STEPS, steps_until, throughput
 from tfasr.tta.timeline import Timeline
 
@@ -120,7 +121,7 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
         seconds={
             "training": training,
             "input_wait": spent["input_wait"],
-            "evaluation": spent["eval_forward"] + spent["decode"],
+            "evaluation": math.fsum(spent[name] for name in EVALUATION),
             "startup": spent["init"] + spent["compile"] + (spent["train"] - training),
             "lost_work": spent["lost_work"],
             "other": math.fsum(spent[name] for name in _OTHER),

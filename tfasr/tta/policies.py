@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tfasr.registry import Registry
 from tfasr.tta.brackets import Bracket, bracket
-from tfasr.tta.intervals import INTERVALS
+from tfasr.tta.intervals import EVALUATION, INTERVALS
 from tfasr.tta.time_to_accuracy import (
     AccuracyPoint,
     Reading,
@@ -17,7 +17,7 @@ from tfasr.tta.timeline import Timeline
 PROCESS = "process"
 """A clock's start that is no event: the creation of the process, see `Policy.start`."""
 
-_EVALUATION = frozenset({"eval_forward", "decode"})
+_EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True)

@@ -90,14 +90,20 @@ def evaluation_table(report: Report) -> Table | None:
         ("decoder", "decoder", lambda run: run.facts.decoder, _text),
         ("beam\nwidth", "beam_width", lambda run: run.facts.beam_width, _text),
         ("evaluations", "evaluations", lambda run: run.facts.evaluations, _text),
+        ("placement", "placement", lambda run: run.facts.placement, _text),
+        ("swap s\neach", "swap_s", lambda run: run.facts.swap_s, _seconds),
         ("forward s\neach", "forward_s", lambda run: run.facts.forward_s, _seconds),
         ("decode s\neach", "decode_s", lambda run: run.facts.decode_s, _seconds),
+        ("wait s\neach", "wait_s", lambda run: run.facts.wait_s, _seconds),
     ]
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
         rate = metric_named(metric).rate
         heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
         columns.append((heading, f"best_{metric}", _best(metric), _percent if rate else _seconds))
-    notes = ["Seconds: means of the run's evaluations. Decode: what training waited for it."]
+    notes = [
+        "Seconds: means of the run's evaluations. Decode: what training waited for it. Wait: "
+        "likewise for an evaluation in another process; its own work is in the ledger."
+    ]
     return _table("Evaluation", "evaluation", report, columns, notes)
 
 

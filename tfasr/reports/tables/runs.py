@@ -89,7 +89,8 @@ def _time_table(report: Report) -> Table:
         columns,
         [
             "Wall: the whole run, from its first event to its last. Train: input wait, compilation "
-            "and steps. Eval: forward passes and decoding. The shares are of wall and add up to it."
+            "and steps. Eval: forward passes, decoding, swaps of models, and waiting for another "
+            "process to evaluate. The shares are of wall and add up to it."
         ],
         time_records(report),
     )

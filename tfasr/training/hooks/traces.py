@@ -1,8 +1,8 @@
 """Records at the end of a run how often its functions were traced."""
 
 from tfasr.ledger import Ledger
-from tfasr.training.evaluation import Evaluator
 from tfasr.training.loop import Hook
+from tfasr.training.placement.protocol import Placement
 from tfasr.training.step import TimedStep
 from tfasr.training.traces import book_traces
 
@@ -13,14 +13,14 @@ class BookTraces(Hook):
     Args:
         ledger: gets the counts.
         step: counts its own.
-        evaluator: counts those of its forward pass.
+        placement: counts those of the evaluation's forward pass.
     """
 
-    def __init__(self, ledger: Ledger, step: TimedStep, evaluator: Evaluator):
+    def __init__(self, ledger: Ledger, step: TimedStep, placement: Placement):
         self._ledger = ledger
         self._step = step
-        self._evaluator = evaluator
+        self._placement = placement
 
     def on_train_end(self) -> None:
         """Books them."""
-        book_traces(self._ledger, self._step.traces, self._evaluator.traces)
+        book_traces(self._ledger, self._step.traces, self._placement.traces)

@@ -17,6 +17,7 @@ from tfasr.telemetry.memory import available_bytes
 from tfasr.training.checkpoint import plain_array, state_variables
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
+from tfasr.training.memory.buffer import BufferNeed, buffer_need, check_buffer
 from tfasr.training.memory.process import measured_step_bytes
 from tfasr.training.memory.synthetic_batch import synthetic_batch
 
@@ -25,8 +26,6 @@ log = logging.getLogger("tfasr")
 # Above this share of the memory an estimate is not enough.
 _CERTAIN_SHARE = 0.5
 _PROBED_BATCHES = (2, 4)
-# Batches of features that exist beside those made ahead: in training, and being filled.
-_BATCHES_BESIDE = 2
 
 
 @dataclass(frozen=True)
@@ -109,14 +108,20 @@ def check_memory(
         element_spec: returns that of the dataset that the model will be trained on.
         available: bytes that this process may take more; by default what the system says.
 
+    First of all the batches that are held ready must fit into the host's memory, on whatever
+    device they are trained.
+
     Raises:
-        RunError: if the batch does not fit; it names the batch that does.
+        RunError: if the batch does not fit, and names the batch that does; or the buffer of
+            batches does not, and names the one that does.
     """
     batch = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    buffer = buffer_need(experiment, batch.utterances, batch.frames)
     if tf.config.list_logical_devices("GPU"):
+        check_buffer(buffer, available_bytes() if available is None else available)
         try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
         return MemoryNeed(batch, None, None, measured=True)
-    need = _need_on_host(experiment, model.count_params(), batch, alphabet, available)
+    need = _need_on_host(experiment, model.count_params(), batch, alphabet, available, buffer)
     log.info("memory: %s", need)
     return need
 
@@ -192,12 +197,14 @@ def _need_on_host(
     batch: LongestBatch,
     alphabet: Alphabet,
     available: int | None,
+    buffer: BufferNeed,
 ) -> MemoryNeed:
     free = available_bytes() if available is None else available
     limit = free + psutil.Process().memory_info().rss
+    check_buffer(buffer, limit)
     parts = experiment.training.gradient_accumulation_steps
     together = -(-batch.utterances // parts)
-    queue = _queued_bytes(experiment, batch)
+    queue = buffer.needed_bytes
     features = experiment.features.num_features
     sizes = (features, parameters, together, batch.frames)
     of_step = estimated_step_bytes(experiment.model, *sizes)
@@ -216,14 +223,9 @@ def _need_on_host(
     needed = int(held[0] + each * (together - few)) + queue
     if needed > limit:
         fitting = max(int((limit - queue - held[0]) / each) + few, 0)
-        raise RunError(_remedy(experiment, batch, fitting * parts, memory, needed))
+        refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
+        raise RunError(f"{refusal} Of it are {buffer}.")
     return MemoryNeed(batch, needed, limit, measured=True)
-
-
-def _queued_bytes(experiment: Experiment, batch: LongestBatch) -> int:
-    """Returns what batches of features hold that do not go through the model yet."""
-    values = batch.utterances * batch.frames * experiment.features.num_features
-    return 4 * values * (experiment.pipeline.prefetch + _BATCHES_BESIDE)
 
 
 def _remedy(

@@ -1,0 +1,147 @@
+"""What an evaluation costs by where it is done and by which decoder: runs in alternation.
+
+    python benchmarks/placement.py --shard_dir demo/shards --out DIR [--gin_file demo.gin]
+        [--epochs 8] [--target cer=0.1] [--placements shared swapped beside beside@cpu:1]
+        [--decoders greedy greedy+word_beam:256] [--batches 8] [--rounds 1] [--format json]
+
+Each run is `tfasr train` in a process of its own, for the same epochs; runs that lie in DIR already
+are only read. "greedy+word_beam:256" scores with word beam search of width 256 beside greedy
+decoding. Read it on a machine without other work.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import tfasr
+from tfasr.analysis.facts import epoch_seconds
+from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.tta.decomposition import decompose, parts_until
+from tfasr.tta.intervals import EVALUATION
+from tfasr.tta.run import Run
+from tfasr.tta.targets import parse_target
+
+INTERVALS = ("train", "input_wait", "compile", *EVALUATION, "checkpoint", "overhead", "init")
+
+
+def train(placement: str, decoder: str, batch: int, run_dir: Path, arguments) -> None:
+    place, _, devices = placement.partition("@")
+    names, _, width = decoder.partition(":")
+    name, _, second = names.partition("+")
+    bindings = [
+        f"TrainingConfig.epochs = {arguments.epochs}",
+        "TrainingConfig.stop_at_targets = False",
+        f"TrainingConfig.evaluation_placement = {place!r}",
+        f"TrainingConfig.evaluation_devices = {tuple(devices.split(',')) if devices else ()!r}",
+        f"TrainingConfig.second_decoder = {second!r}",
+        f"DecoderConfig.name = {name!r}",
+        *([f"DecoderConfig.beam_width = {width}"] if width else []),
+        *([f"PipelineConfig.global_batch_size = {batch}"] if batch else []),
+    ]
+    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", arguments.gin_file]
+    command += ["--shard_dir", str(arguments.shard_dir), "--run_dir", str(run_dir)]
+    for binding in bindings:
+        command += ["--gin_binding", binding]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def measured(run: Run, target: tuple[str, float] | None) -> dict[str, float | None]:
+    def worked(key: str) -> float:
+        return sum(event["value"] for event in run.events if event["key"] == key)
+
+    beside = [event["value"] for event in run.events if event["key"] == "evaluation_work"]
+    epoch_s = statistics.median(epoch_seconds(run))
+    known_s, reached = (run.accuracy_curve("cer", name) for name in ("paper", "algoperf"))
+    parts = parts_until(run.timeline, known_s[-1].elapsed_s)
+    found = {
+        "epochs": len(known_s),
+        "last_score_known_s": known_s[-1].elapsed_s,
+        "last_weights_algoperf_s": reached[-1].elapsed_s,
+        "utterances_per_s": parts.utterances_per_s,
+        "epoch_s": epoch_s,
+        "evaluation_share": parts.seconds["evaluation"] / known_s[-1].elapsed_s,
+        **{f"{name}_s": run.intervals[name] for name in INTERVALS},
+        "decoder_worked_s": worked("decode_work"),
+        "second_decoder_worked_s": worked("second_decode_work"),
+        "second_decoder_share": worked("second_decode_work") / known_s[-1].elapsed_s,
+        "other_process_worked_s": sum(sum(one.values()) for one in beside),
+        "wall_s": run.wall_s,
+        "last_cer": known_s[-1].value,
+    }
+    if target:
+        found["target_s"] = run.time_to_accuracy(**dict([target])).seconds
+        found["target_algoperf_s"] = run.time_to_accuracy(
+            policy="algoperf", window=3, **dict([target])
+        ).seconds
+    return found
+
+
+def factors(first: Run, run: Run, target: tuple[str, float]) -> dict[str, float] | None:
+    reached = [one.time_to_accuracy(**dict([target])).seconds for one in (first, run)]
+    if None in reached:
+        return None
+    parts = [parts_until(one.timeline, s) for one, s in zip((first, run), reached, strict=True)]
+    answer = decompose(parts[:1], parts[1:])
+    return {"ratio": answer.ratio, **answer.factors}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--shard_dir", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--gin_file", default="demo.gin")
+    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--target", type=parse_target)
+    parser.add_argument("--placements", nargs="+", default=["shared", "swapped", "beside"])
+    parser.add_argument("--decoders", nargs="+", default=["greedy"])
+    parser.add_argument("--batches", nargs="+", type=int, default=[0])
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    require_compiled_parts()
+    kinds = [
+        (place, how, batch)
+        for how in arguments.decoders
+        for batch in arguments.batches
+        for place in arguments.placements
+    ]
+    runs: dict[str, list[Run]] = {}
+    for number in range(arguments.rounds):
+        for place, how, batch in kinds:
+            name = " ".join(filter(None, (place, how, f"batch {batch}" if batch else "")))
+            run_dir = arguments.out / f"{name.replace(' ', '_').replace(':', '')}-{number}"
+            if not run_dir.exists():
+                train(place, how, batch, run_dir, arguments)
+                print(f"{run_dir.name}: load {os.getloadavg()[0]:.2f} after it", file=sys.stderr)
+            runs.setdefault(name, []).append(tfasr.load_run(run_dir))
+    rows = {name: [measured(run, arguments.target) for run in of] for name, of in runs.items()}
+    shown = {
+        name: {
+            key: None if None in (values := [row[key] for row in of]) else statistics.median(values)
+            for key in of[0]
+        }
+        for name, of in rows.items()
+    }
+    first = next(iter(runs.values()))[0]
+    for name, of in runs.items():
+        against = factors(first, of[0], arguments.target) if arguments.target else None
+        shown[name] |= {f"factor_{key}": value for key, value in (against or {}).items()}
+    if arguments.format == "json":
+        print(json.dumps(shown))
+        return
+    width = max(map(len, shown))
+    print(" " * 28, *(f"{name:>{width}}" for name in shown))
+    for key in max(shown.values(), key=len):
+        cells = [one.get(key) for one in shown.values()]
+        print(
+            f"{key:28}",
+            *("n/a".rjust(width) if cell is None else f"{cell:>{width}.4g}" for cell in cells),
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""One live line on a terminal, log messages elsewhere; a real terminal, and a clock of its own."""
+
+import contextlib
+import logging
+import os
+import pty
+import sys
+
+import numpy as np
+import pytest
+
+from tfasr.training.checkpoint import TrainingState
+from tfasr.training.hooks import live_line
+from tfasr.training.hooks.live_line import ShowProgress, duration
+from tfasr.training.loop import RunProgress
+from tfasr.training.step import StepResult
+
+UTTERANCES, BATCH, STEP_S = 40, 10, 0.25
+
+
+def step(number, compile_s=0.0):
+    nothing = np.zeros(BATCH)
+    return StepResult(
+        loss=1 / number,
+        utterance_loss=nothing,
+        positions=nothing,
+        utterances=BATCH,
+        audio_s=10.0,
+        frames=1000,
+        padded_frames=1000,
+        input_wait_s=0.05,
+        compile_s=compile_s,
+        train_s=0.0 if compile_s else STEP_S - 0.05,
+    )
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only when a test says so."""
+    now = [100.0]
+    monkeypatch.setattr(live_line.time, "monotonic", lambda: now[0])
+    return now
+
+
+def run_epoch(clock, steps=4, **more):
+    """Calls the hook as a training does: one epoch of five, its first step compiling for 3 s."""
+    progress = RunProgress(TrainingState(epoch=2))
+    hook = ShowProgress(epochs=5, utterances=UTTERANCES, batch=BATCH, progress=progress, **more)
+    hook.on_train_begin()
+    hook.on_epoch_begin(2)
+    for number in range(1, steps + 1):
+        clock[0] += 3.0 if number == 1 else STEP_S
+        progress.advance(step=100 + number, step_in_epoch=number)
+        hook.on_step(step(number, compile_s=3.0 if number == 1 else 0.0))
+    return hook
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A pseudo-terminal with a handler of logs; returns how to read it, its file, the handler."""
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    file = os.fdopen(theirs, "w", buffering=1)
+    handler = logging.StreamHandler(file)
+    logger = logging.getLogger("tfasr")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    os.set_blocking(ours, False)
+
+    def read():
+        with contextlib.suppress(BlockingIOError):
+            return os.read(ours, 1 << 16).decode()
+        return ""
+
+    yield read, file, handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+    file.close()
+    os.close(ours)
+
+
+def test_a_terminal_shows_one_line_and_messages_above_it(terminal, clock, monkeypatch):
+    read, file, handler = terminal
+    monkeypatch.setattr(sys, "stderr", file)
+    hook = run_epoch(clock)
+    shown = read()
+    # Half a second apart at least: of four steps the first and the third.
+    assert [text in shown for text in ("step 101", "step 102", "step 103", "step 104")] == [
+        *(True, False, True, False)
+    ]
+    assert "epoch 2/5" in shown
+    assert " 75%" in shown
+    assert "loss 0.333" in shown
+    assert "40 utterances/s" in shown
+    # Two steps since the first made 20 utterances in 0.5 s; 130 of 160 are left.
+    assert "0:03 left" in shown
+    assert "at most" not in shown
+    assert "\n" not in shown.replace("\r\n", "\n").strip("\n")
+    logging.getLogger("tfasr").info("epoch 1: validation loss 2.5")
+    assert "epoch 1: validation loss 2.5" in read()
+    hook.on_epoch_trained(2)
+    assert "epoch 2/5  saving and evaluating" in read()
+    hook.close()
+    ended = read()
+    assert ended.endswith("\x1b[2K") or "\x1b[2K" in ended  # the line is taken away
+    assert sys.stderr is file
+    assert handler.stream is file
+    logging.getLogger("tfasr").info("afterwards")
+    assert read().strip() == "afterwards"
+
+
+def test_the_cursor_is_there_whatever_becomes_of_the_process(terminal, clock, monkeypatch):
+    read, file, _ = terminal
+    monkeypatch.setattr(sys, "stderr", file)
+    hook = run_epoch(clock, steps=1)
+    shown = read()
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
+    hook.close()
+
+
+@pytest.mark.parametrize("term", ["dumb", None])
+def test_elsewhere_there_is_a_message_a_minute(clock, caplog, monkeypatch, term, request):
+    if term:  # a terminal that cannot renew a line
+        monkeypatch.setattr(sys, "stderr", request.getfixturevalue("terminal")[1])
+        monkeypatch.setenv("TERM", term)
+    before = sys.stderr
+    with caplog.at_level(logging.INFO, "tfasr"):
+        hook = run_epoch(clock, steps=4, stops_at_targets=True)
+        assert not caplog.messages
+        clock[0] += 60.0
+        hook.on_step(step(5))
+    hook.close()
+    assert sys.stderr is before
+    (message,) = caplog.messages
+    assert message.startswith("epoch 2/5 100%  step 104  loss 0.200  40 utterances/s")
+    assert message.endswith(" left at most")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0:00"), (59.6, "1:00"), (725, "12:05"), (12000, "3:20:00")]
+)
+def test_times_are_written_as_a_clock_shows_them(seconds, text):
+    assert duration(seconds) == text

@@ -1,0 +1,211 @@
+"""Evaluation in another process, of checkpoints, while training goes on."""
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tfasr.child import ChildError, Correspondence
+from tfasr.errors import RunError, UsageError
+from tfasr.ledger import Ledger, read_events
+from tfasr.run_files import CHECKPOINTS_FOLDER, hypotheses_file
+from tfasr.training.checkpoint import give_second_name
+from tfasr.training.placement.devices import named_devices
+from tfasr.training.placement.evaluating import evaluate_checkpoints
+from tfasr.training.placement.protocol import PendingScores, Scores
+
+log = logging.getLogger("tfasr")
+
+MOST_PENDING = 8
+_MOST_DEATHS = 3
+_HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
+
+
+class OtherProcess:
+    """Gives the checkpoints of epochs to another process, which evaluates them in order.
+
+    An epoch's checkpoint keeps a second name until its scores are booked, so that newer ones do
+    not remove it, and a resumed run finds what is still to be evaluated. A process that dies is
+    started again, up to three times over one checkpoint.
+
+    Args:
+        run_dir: the run's folder.
+        devices: what the process works on, see `tfasr.training.placement.devices`.
+        ledger: books deaths.
+
+    Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
+    """
+
+    most_pending = MOST_PENDING
+    outlives_checkpoints = True
+
+    def __init__(self, run_dir: Path, devices: Sequence[str], ledger: Ledger):
+        self.traces: int | None = None
+        self._run_dir = run_dir
+        self._devices = named_devices(devices)
+        self._ledger = ledger
+        self._process: Correspondence | None = None
+        self._asked: dict[int, Path] = {}
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._deaths = 0
+
+    def begin(self, unscored: range) -> list[PendingScores]:
+        """Starts the process, and has it evaluate what earlier sessions left.
+
+        Raises:
+            UsageError: if a checkpoint is gone that is not evaluated yet.
+        """
+        for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
+            found = _HELD.fullmatch(path.name)
+            if found and int(found[1]) not in unscored:
+                path.unlink()  # its scores are in the checkpoint, or its epoch is trained again
+        left = [self._left(epoch) for epoch in unscored]
+        self._start()
+        return left
+
+    def start(self, epoch: int, checkpoint: Path) -> PendingScores:
+        """Names the checkpoint to the process."""
+        held = checkpoint.with_name(f"evaluating-epoch-{epoch:04d}.npz")
+        give_second_name(checkpoint, held)
+        self._asked[epoch] = held
+        self._send(epoch)
+        return RemoteScores(self, epoch, held)
+
+    def answered(self, epoch: int) -> bool:
+        """Says whether an epoch's scores are here."""
+        while epoch not in self._answers and self._take(0):
+            pass
+        return epoch in self._answers
+
+    def answer(self, epoch: int) -> dict[str, Any]:
+        """Waits for an epoch's scores.
+
+        Raises:
+            RunError: if the process dies again and again over them.
+        """
+        while epoch not in self._answers:
+            self._take(None)
+        return self._answers.pop(epoch)
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.close()
+
+    def _left(self, epoch: int) -> PendingScores:
+        held = self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch:04d}.npz"
+        if held.is_file():
+            self._asked[epoch] = held
+            return RemoteScores(self, epoch, held)
+        # Its scores were booked after the checkpoint from which the run goes on; the weights they
+        # are of came before it, and are the same.
+        for event in reversed(read_events(self._run_dir)):
+            about = event.get("metadata") or {}
+            if event["key"] == "tracked_stats" and about.get("epoch_num") == epoch:
+                return KnownScores(epoch, event["value"])
+        raise UsageError(
+            f"A run that is evaluated beside its training must keep {held} until epoch {epoch} is "
+            "scored. It is gone, and the ledger has no scores of that epoch: bring it back, or "
+            "begin a new run."
+        )
+
+    def _send(self, epoch: int) -> None:
+        hypotheses = hypotheses_file(self._run_dir, epoch)
+        checkpoint = self._asked[epoch]
+        self._process.send({"epoch": epoch, "checkpoint": checkpoint, "hypotheses": hypotheses})
+
+    def _start(self) -> None:
+        self._process = Correspondence(
+            evaluate_checkpoints,
+            self._run_dir.resolve(),
+            self._devices.processors,
+            environment=self._devices.environment(),
+            task="The process that evaluates beside the training",
+        )
+        for epoch in sorted(self._asked):
+            self._send(epoch)
+
+    def _take(self, timeout_s: float | None) -> bool:
+        """Takes an answer if there is one by then; says whether anything came."""
+        try:
+            answer = self._process.next_answer(timeout_s)
+        except TimeoutError:
+            return False
+        except ChildError as error:
+            self._begin_again(error)
+            return True
+        self._deaths = 0
+        self.traces = answer["traces"]
+        self._answers[answer["epoch"]] = answer
+        del self._asked[answer["epoch"]]
+        return True
+
+    def _begin_again(self, error: ChildError) -> None:
+        self._deaths += 1
+        epoch = min(self._asked, default=None)
+        value = {"exit_code": error.exit_code, "deaths": self._deaths}
+        self._ledger.event("evaluator_died", value, epoch_num=epoch)
+        if self._deaths >= _MOST_DEATHS:
+            raise RunError(
+                f"The process that evaluates beside the training must live. It died "
+                f"{self._deaths} times over epoch {epoch}, whose checkpoint is kept. {error} "
+                "Continue with --resume once the cause is gone; it is evaluated then."
+            ) from error
+        log.warning("%s It is started again.", error)
+        self._process.close()
+        time.sleep(0.1 * self._deaths)
+        self._start()
+
+
+class RemoteScores:
+    """An evaluation in the other process; see `tfasr.training.placement.protocol`."""
+
+    waiting = "eval_wait"
+
+    def __init__(self, process: OtherProcess, epoch: int, checkpoint: Path):
+        self.epoch = epoch
+        self.checkpoint = checkpoint
+        self._process = process
+
+    def done(self) -> bool:
+        """Says whether the scores are here."""
+        return self._process.answered(self.epoch)
+
+    def scores(self) -> Scores:
+        """Waits for them."""
+        answer = self._process.answer(self.epoch)
+        return Scores(answer["values"], {"evaluation_work": answer["work"]})
+
+    def write_hypotheses(self, path: Path) -> None:
+        """The process has written them."""
+
+    def booked(self) -> None:
+        """Gives the checkpoint's second name up."""
+        self.checkpoint.unlink(missing_ok=True)
+
+
+class KnownScores:
+    """What an earlier session booked of an epoch, to be booked again."""
+
+    checkpoint = None
+    waiting = "eval_wait"
+
+    def __init__(self, epoch: int, values: dict[str, float]):
+        self.epoch = epoch
+        self._values = values
+
+    def done(self) -> bool:
+        """They are here."""
+        return True
+
+    def scores(self) -> Scores:
+        """Returns them."""
+        return Scores(self._values, {})
+
+    def write_hypotheses(self, path: Path) -> None:
+        """They were written then."""
+
+    def booked(self) -> None:
+        """Nothing was kept."""
