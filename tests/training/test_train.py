@@ -173,21 +173,18 @@ def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
         from tfasr.training.experiment import Experiment, TrainingConfig
         from tfasr.training.train import train
 
-        for name, replicas, placement in (
-            ("1", 1, "shared"), ("2", 2, "shared"), ("swapped", 2, "swapped")
-        ):
+        for replicas in (1, 2):
             model = AcousticModelConfig(
                 conv_filters=16, num_lstm_layers=1, lstm_units=16, dropout=0.0,
                 batch_normalisation=False,
             )
             pipeline = PipelineConfig(global_batch_size=16, num_buckets=2, padding="bucketed")
             training = TrainingConfig(
-                epochs=2, num_replicas=replicas, optimizer=lambda: keras.optimizers.SGD(1e-4),
-                evaluation_placement=placement,
+                epochs=2, num_replicas=replicas, optimizer=lambda: keras.optimizers.SGD(1e-4)
             )
             train(
                 Experiment(model=model, pipeline=pipeline, training=training),
-                shard_dir=sys.argv[1], run_dir=f"{sys.argv[2]}/{name}",
+                shard_dir=sys.argv[1], run_dir=f"{sys.argv[2]}/{replicas}",
             )
     """
     subprocess.run(
@@ -200,12 +197,6 @@ def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
         for replicas in ("1", "2")
     )
     assert [step["utterances"] for step in one] == [step["utterances"] for step in two]
-    scores = {
-        name: [e["value"] for e in read_events(tmp_path / name) if e["key"] == "tracked_stats"]
-        for name in ("2", "swapped")
-    }
-    # Each replica's own values leave its device for an evaluation, and come back.
-    assert scores["swapped"] == scores["2"]
     np.testing.assert_allclose(
         [step["loss"] for step in one], [step["loss"] for step in two], rtol=2e-4
     )
