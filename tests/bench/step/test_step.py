@@ -133,5 +133,5 @@ def test_wrong_use_is_named(options, message):
 
 
 def test_a_format_that_there_is_not_is_named():
-    with pytest.raises(UsageError, match="csv"):
-        run_workload("step", [StepConfig()], Context(), output_format="csv")
+    with pytest.raises(UsageError, match="parchment"):
+        run_workload("step", [StepConfig()], Context(), output_format="parchment")
