@@ -6,7 +6,7 @@ import keras
 
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.dropout import Dropout
-from tfasr.layers.padding import without_padding
+from tfasr.layers.padding import widened
 
 _LONGEST_WAVE = 10_000
 _FAR_BELOW_ZERO = -1e9
@@ -154,9 +154,9 @@ class ConformerBlock(keras.layers.Layer):
 
     def _convolved(self, hidden, valid, training):
         values, gates = keras.ops.split(self.gated(hidden), 2, axis=-1)
-        hidden = without_padding(values * keras.ops.sigmoid(gates), valid)
+        hidden = values * keras.ops.sigmoid(gates)
         reach = self.sizes["kernel"] - 1
-        hidden = keras.ops.pad(hidden, ((0, 0), (reach // 2, reach - reach // 2), (0, 0)))
+        hidden = widened(hidden, valid, reach // 2, reach - reach // 2)
         hidden = self.normalisation(self.depthwise(hidden), training=training, valid=valid)
         hidden = self.pointwise(keras.ops.silu(hidden))
         return self.dropouts[2](hidden, training=training)

@@ -15,8 +15,28 @@ def valid_frames(hidden, lengths):
 
 
 def without_padding(hidden, valid):
-    """Returns ``(batch, time, channels)`` with zeros where a frame belongs to no utterance.
+    """Returns values with zeros where a frame belongs to no utterance.
 
     A convolution that looks beyond an utterance's end sees there what a batch of one would show it.
+
+    Args:
+        hidden: ``(batch, time, ...)``.
+        valid: booleans ``(batch, time)``.
     """
-    return keras.ops.where(valid[:, :, None], hidden, keras.ops.zeros_like(hidden))
+    of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
+    return keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
+
+
+def widened(hidden, valid, before: int, after: int):
+    """Returns values without padding and with frames of zeros around them, for a convolution.
+
+    Args:
+        hidden: ``(batch, time, ...)``.
+        valid: booleans ``(batch, time)``; None if all frames belong to their utterances.
+        before: frames of zeros before the first.
+        after: likewise behind the last.
+    """
+    hidden = hidden if valid is None else without_padding(hidden, valid)
+    if not before and not after:
+        return hidden
+    return keras.ops.pad(hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:])))

@@ -6,8 +6,10 @@ import keras
 
 from tfasr.config import config_class, require
 from tfasr.layers.conformer_block import ConformerBlock, sinusoids
-from tfasr.layers.padding import valid_frames, without_padding
+from tfasr.layers.geometry import padded_conv_output_frames
+from tfasr.layers.padding import valid_frames, widened
 from tfasr.models.footprint import step_bytes
+from tfasr.models.network import Network, class_scores
 
 
 @config_class
@@ -56,14 +58,14 @@ class ConformerConfig:
     def output_lengths(self, lengths):
         """Returns the output frames of so many feature frames: one a stride."""
         for _ in range(self.subsampling):
-            lengths = -(-lengths // 2)
+            lengths = padded_conv_output_frames(lengths, 2)
         return lengths
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
         """Returns the operations of an utterance's products, those of attention included."""
         width, of_first, total, channels = self.width, 0, 0, num_features
         for number in range(self.subsampling):
-            frames = -(-frames // 2)
+            frames = padded_conv_output_frames(frames, 2)
             total += frames * 3 * channels * width
             of_first = total if number == 0 else of_first
             channels = width
@@ -87,7 +89,7 @@ class ConformerConfig:
         return step_bytes(parameters, batch * values)
 
 
-class ConformerModel(keras.Model):
+class ConformerModel(Network):
     """Strided convolutions, a projection, Conformer blocks, and a dense layer to classes.
 
     Padded frames are zero to the convolutions, and nothing attends to them.
@@ -100,8 +102,7 @@ class ConformerModel(keras.Model):
     """
 
     def __init__(self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None):
-        super().__init__(name="conformer", dtype=dtype)
-        self.config = config
+        super().__init__("conformer", config, dtype)
         policy = self.dtype_policy
 
         def glorot(number: int):
@@ -135,10 +136,7 @@ class ConformerModel(keras.Model):
             )
             for number in range(config.num_blocks)
         ]
-        # float32 even under mixed precision: the loss is computed from these.
-        self.classifier = keras.layers.Dense(
-            num_classes, kernel_initializer=glorot(91), dtype="float32", name="classifier"
-        )
+        self.classifier = class_scores(num_classes, 1000 * seed + 91)
 
     def build(self, input_shape=None):
         """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
@@ -152,26 +150,17 @@ class ConformerModel(keras.Model):
             layer.build(shape)
         self.built = True
 
-    def call(self, features, lengths, training=False):
-        """Computes class scores.
-
-        Args:
-            features: float ``(batch, frames, num_features)``, right-padded.
-            lengths: int32 ``(batch,)``: valid frames.
-            training: whether dropout and batch statistics are on.
-
-        Returns:
-            float32 logits ``(batch, output frames, classes)``.
-        """
-        hidden, valid = features, valid_frames(features, lengths)
+    def encode(self, features, feature_lengths, training):
+        """See `Network.encode`."""
+        hidden, lengths = features, feature_lengths
+        valid = valid_frames(hidden, lengths)
         for layer in self.subsampling:
-            hidden = without_padding(hidden, valid)
             # A frame on either side: of every two frames one is left, of an odd number the more.
-            hidden = layer(keras.ops.pad(hidden, ((0, 0), (1, 1), (0, 0))))
-            lengths = -(-lengths // 2)
+            hidden = layer(widened(hidden, valid, 1, 1))
+            lengths = padded_conv_output_frames(lengths, 2)
             valid = valid_frames(hidden, lengths)
         hidden = self.projection(hidden)
         hidden = hidden + sinusoids(hidden)
         for block in self.blocks:
             hidden = block(hidden, valid, training=training)
-        return self.classifier(hidden)
+        return hidden

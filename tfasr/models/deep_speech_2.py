@@ -8,9 +8,11 @@ import keras
 from tfasr.config import config_class, require
 from tfasr.errors import UsageError
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.geometry import conv_output_frames
+from tfasr.layers.geometry import conv_output_frames, padded_conv_output_frames
+from tfasr.layers.padding import valid_frames, widened
 from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
 from tfasr.models.footprint import step_bytes
+from tfasr.models.network import class_scores
 from tfasr.models.stages import Stage
 
 # Frequency x time: kernels and strides of the two convolutions.
@@ -85,7 +87,7 @@ class DeepSpeech2Config:
         bins, channels, of_convolutions = num_features, 1, []
         for kernel, stride in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel[0], stride[0])
-            frames = -(-frames // stride[1])
+            frames = padded_conv_output_frames(frames, stride[1])
             products = frames * bins * kernel[0] * kernel[1] * channels * self.conv_filters
             of_convolutions.append(2 * products)
             channels = self.conv_filters
@@ -102,7 +104,8 @@ class DeepSpeech2Config:
         """Returns an estimate of the peak memory of a process that trains on such batches."""
         bins, values = num_features, 2 * frames * num_features
         for (kernel, _), (stride, time_stride) in CONVOLUTIONS:
-            bins, frames = conv_output_frames(bins, kernel, stride), -(-frames // time_stride)
+            bins = conv_output_frames(bins, kernel, stride)
+            frames = padded_conv_output_frames(frames, time_stride)
             # Padded, convolved, normalised, rectified, and gradients of the last of these.
             values += 8 * frames * bins * self.conv_filters
         values += frames * self.units * (12 * self.num_recurrent_layers + 12)
@@ -123,7 +126,7 @@ def frequency_bins(num_bins: int) -> int:
 def output_frames(frames):
     """Returns the number of output frames for input frames; convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
-        frames = -(-frames // stride)
+        frames = padded_conv_output_frames(frames, stride)
     return frames
 
 
@@ -184,13 +187,7 @@ class DeepSpeech2(keras.Model):
         self.last_normalisation = BatchNormalization(
             scale=False, dtype=policy, name="last_normalisation"
         )
-        # float32 even under mixed precision: the loss is computed from these.
-        self.classifier = keras.layers.Dense(
-            self.num_classes,
-            kernel_initializer=keras.initializers.GlorotUniform(100 * seed + 91),
-            dtype="float32",
-            name="classifier",
-        )
+        self.classifier = class_scores(self.num_classes, 100 * seed + 91)
 
     @property
     def kernels(self) -> set[str]:
@@ -245,12 +242,14 @@ class DeepSpeech2(keras.Model):
 
         def recurrent(layer):
             def forward(hidden, lengths):
-                return layer(hidden, valid=_valid(hidden, output_frames(lengths)), training=True)
+                valid = valid_frames(hidden, output_frames(lengths))
+                return layer(hidden, valid=valid, training=True)
 
             return forward
 
         def head(hidden, lengths):
-            return self._head(hidden, _valid(hidden, output_frames(lengths)), training=True)
+            valid = valid_frames(hidden, output_frames(lengths))
+            return self._head(hidden, valid, training=True)
 
         stages = [Stage("front end", front_end, [*self.convolutions, *self.normalisations])]
         width = self.config.conv_filters * frequency_bins(self.num_bins)
@@ -263,17 +262,14 @@ class DeepSpeech2(keras.Model):
     def _convolved(self, spectrograms, lengths, training):
         """Returns the convolutions' features ``(batch, frames, width)`` and which are valid."""
         hidden = keras.ops.expand_dims(spectrograms, -1)
-        valid = None if lengths is None else _valid(hidden, lengths)
+        valid = None if lengths is None else valid_frames(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
         for layer, normalisation, ((_, kernel), (_, stride)) in layers:
-            if valid is not None:
-                hidden = keras.ops.where(valid[:, :, None, None], hidden, 0.0)
             # With stride 2 this is Keras's "same" in time, for odd and even lengths.
-            around = ((0, 0), ((kernel - 1) // 2, kernel // 2), (0, 0), (0, 0))
-            hidden = layer(keras.ops.pad(hidden, around))
+            hidden = layer(widened(hidden, valid, (kernel - 1) // 2, kernel // 2))
             if valid is not None:
-                lengths = -(-lengths // stride)
-                valid = _valid(hidden, lengths)
+                lengths = padded_conv_output_frames(lengths, stride)
+                valid = valid_frames(hidden, lengths)
             hidden = self._rectified(_normalised(normalisation, hidden, valid, training))
         _, _, bins, channels = hidden.shape
         batch, frames = keras.ops.shape(hidden)[:2]
@@ -281,12 +277,6 @@ class DeepSpeech2(keras.Model):
 
     def _rectified(self, hidden):
         return keras.ops.clip(hidden, 0.0, self.config.clip)
-
-
-def _valid(hidden, lengths):
-    """Returns booleans ``(batch, time)``: whether a frame belongs to its utterance."""
-    steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
-    return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
 
 
 def _normalised(normalisation, hidden, valid, training):

@@ -1,4 +1,4 @@
-"""How many floating-point operations the acoustic model's matrix products take."""
+"""How many floating-point operations the matrix products of a recurrent stack take."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from tfasr.layers.geometry import conv_output_frames
 def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, frames: int) -> int:
     """Counts a forward pass: 2 for each product and sum of a matrix multiplication.
 
-    Counted are the convolution, the input and recurrent products of every LSTM and the classifier,
+    Counted are the convolution, the input and recurrent products of every layer and the classifier,
     over all padded frames. What is left out - gates, batch normalisation, dropout, softmax, CTC -
     is below 1 % at the paper's sizes.
 
     Args:
-        config: an `AcousticModelConfig`.
+        config: a `tfasr.models.recurrent_stack.RecurrentStackConfig`.
         num_features: features per frame.
         num_classes: classes, the blank included.
         batch: utterances.
@@ -24,12 +24,11 @@ def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, 
     """
     outputs = _output_frames(config, frames)
     convolution = _convolution_flops(config, num_features, outputs)
-    directions = 2 if config.bidirectional else 1
     inputs, recurrent = config.conv_filters, 0
-    for _ in range(config.num_lstm_layers):
-        gates = 4 * config.lstm_units
-        recurrent += directions * 2 * outputs * gates * (inputs + config.lstm_units)
-        inputs = directions * config.lstm_units
+    for _ in range(config.num_layers):
+        gates = config.directions * config.gates * config.units
+        recurrent += 2 * outputs * gates * (inputs + config.units)
+        inputs = config.directions * config.units
     classifier = 2 * outputs * inputs * num_classes
     return batch * (convolution + recurrent + classifier)
 

@@ -51,13 +51,13 @@ def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
     """Returns about how many weights a model has, never more: biases and scales are left out.
 
     Args:
-        config: an `AcousticModelConfig`.
+        config: a `tfasr.models.recurrent_stack.RecurrentStackConfig`.
         num_features: features per frame.
         num_classes: characters and blank.
     """
     total = config.conv_kernel * num_features * config.conv_filters
-    width, directions = config.conv_filters, 2 if config.bidirectional else 1
-    for _ in range(config.num_lstm_layers):
-        total += directions * 4 * config.lstm_units * (width + config.lstm_units)
-        width = config.lstm_units
+    width = config.conv_filters
+    for _ in range(config.num_layers):
+        total += config.directions * config.gates * config.units * (width + config.units)
+        width = config.directions * config.units
     return total + width * num_classes

@@ -7,8 +7,10 @@ import keras
 from tfasr.config import config_class, require
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.dropout import Dropout
-from tfasr.layers.padding import valid_frames, without_padding
+from tfasr.layers.geometry import padded_conv_output_frames
+from tfasr.layers.padding import valid_frames, widened
 from tfasr.models.footprint import step_bytes
+from tfasr.models.network import Network, class_scores
 
 
 @config_class
@@ -70,7 +72,7 @@ class SeparableConvConfig:
 
     def output_lengths(self, lengths):
         """Returns the output frames of so many feature frames: one a stride."""
-        return -(-lengths // self.stride)
+        return padded_conv_output_frames(lengths, self.stride)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
         """Returns the operations of an utterance's products."""
@@ -97,7 +99,7 @@ class SeparableConvConfig:
         return step_bytes(parameters, batch * values)
 
 
-class SeparableConvModel(keras.Model):
+class SeparableConvModel(Network):
     """A strided separable convolution, residual blocks, and two layers before the classes.
 
     Each convolution sees zeros beyond an utterance's end, whatever it is padded with.
@@ -110,8 +112,7 @@ class SeparableConvModel(keras.Model):
     """
 
     def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):
-        super().__init__(name="separable_conv", dtype=dtype)
-        self.config = config
+        super().__init__("separable_conv", config, dtype)
         self._seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.first = self._separable(config.filters[0], config.first_kernel, "first")
         self.blocks = [
@@ -127,13 +128,7 @@ class SeparableConvModel(keras.Model):
             ),
             self._pointwise(config.last_filters[1], "last_1"),
         ]
-        # float32 even under mixed precision: the loss is computed from these.
-        self.classifier = keras.layers.Dense(
-            num_classes,
-            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype="float32",
-            name="classifier",
-        )
+        self.classifier = class_scores(num_classes, next(self._seeds))
 
     def _separable(
         self, filters: int, kernel: int, name: str, dilation: int = 1
@@ -178,21 +173,11 @@ class SeparableConvModel(keras.Model):
         self.classifier.build(shape)
         self.built = True
 
-    def call(self, features, lengths, training=False):
-        """Computes class scores.
-
-        Args:
-            features: float ``(batch, frames, num_features)``, right-padded.
-            lengths: int32 ``(batch,)``: valid frames.
-            training: whether dropout and batch statistics are on.
-
-        Returns:
-            float32 logits ``(batch, output frames, classes)``.
-        """
-        before = valid_frames(features, lengths)
-        valid = valid_frames(
-            features[:, :: self.config.stride], self.config.output_lengths(lengths)
-        )
+    def encode(self, features, feature_lengths, training):
+        """See `Network.encode`."""
+        before = valid_frames(features, feature_lengths)
+        strided = features[:, :: self.config.stride]
+        valid = valid_frames(strided, self.output_lengths(feature_lengths))
         hidden = self.first(features, before, valid, training=training)
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             straight = shortcut(hidden, valid, valid, rectified=False, training=training)
@@ -202,7 +187,7 @@ class SeparableConvModel(keras.Model):
                 hidden = layer(hidden, valid, valid, training=training, **added)
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)
-        return self.classifier(hidden)
+        return hidden
 
 
 class NormalisedConv(keras.layers.Layer):
@@ -241,9 +226,7 @@ class NormalisedConv(keras.layers.Layer):
             rectified: whether negative values become 0.
             training: whether dropout and batch statistics are on.
         """
-        inputs = without_padding(inputs, before)
-        if any(self._around):
-            inputs = keras.ops.pad(inputs, ((0, 0), self._around, (0, 0)))
+        inputs = widened(inputs, before, *self._around)
         hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
         hidden = hidden if added is None else hidden + added
         hidden = keras.ops.relu(hidden) if rectified else hidden

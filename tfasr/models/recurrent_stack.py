@@ -1,0 +1,214 @@
+"""A convolution and a stack of recurrent layers: all that LSTMs' and GRUs' models share."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from tfasr.config import require
+from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.dropout import Dropout
+from tfasr.layers.geometry import conv_output_frames
+from tfasr.layers.padding import valid_frames
+from tfasr.models.flops import forward_flops, training_flops
+from tfasr.models.footprint import least_parameters
+from tfasr.models.network import Network, class_scores
+from tfasr.models.stages import Stage
+
+
+class RecurrentStackConfig:
+    """What follows from the sizes of such a model; a config class has the fields of its own.
+
+    Attributes:
+        conv_filters: output channels of the convolution over frames.
+        conv_kernel: feature frames that one output frame sees.
+        conv_stride: feature frames from one output frame to the next.
+        num_layers: how many recurrent layers follow.
+        units: width of each, in each direction.
+        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
+        dropout: share of activations dropped between layers in training.
+        batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        gates: matrices that a recurrent layer has for its inputs, and as many for its states.
+    """
+
+    conv_filters: int
+    conv_kernel: int
+    conv_stride: int
+    num_layers: int
+    units: int
+    bidirectional: bool
+    dropout: float
+    batch_normalisation: bool = True
+    gates: int
+
+    @property
+    def directions(self) -> int:
+        """Of the recurrence, 1 or 2."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def can_stream(self) -> bool:
+        """Whether logits never depend on later frames than the convolution's."""
+        return not self.bidirectional
+
+    def output_lengths(self, lengths: Any) -> Any:
+        """Returns the number of output frames for numbers of feature frames."""
+        return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
+
+    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+        """Returns the operations of an utterance's matrix products."""
+        count = training_flops if training else forward_flops
+        return count(self, num_features, num_classes, 1, frames)
+
+    def least_parameters(self, num_features: int, num_classes: int) -> int:
+        """Returns about how many weights the model has, never more."""
+        return least_parameters(self, num_features, num_classes)
+
+
+def check_sizes(config: RecurrentStackConfig, num_layers: str, units: str) -> None:
+    """Raises ValueError for sizes that make no model.
+
+    Args:
+        config: the sizes.
+        num_layers: what its field of that meaning is called.
+        units: likewise.
+    """
+    for field in ("conv_filters", "conv_kernel", "conv_stride", units):
+        require(getattr(config, field) > 0, config, field, "positive")
+    require(config.num_layers >= 0, config, num_layers, "at least 0")
+    require(0 <= config.dropout < 1, config, "dropout", "in 0..1, below 1")
+
+
+class RecurrentStack(Network):
+    """Conv1D, then recurrent layers, then a dense layer to classes.
+
+    Padding must stand on the right. The convolution is valid, and forwards the recurrence comes to
+    the padding last, so that it changes no valid output frame; backwards it is masked. Batch
+    statistics leave it out.
+
+    Args:
+        name: of the model, for Keras.
+        config: sizes.
+        num_classes: classes, the CTC blank last.
+        seed: of the initial weights and of dropout.
+        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: RecurrentStackConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
+        super().__init__(name, config, dtype)
+        seeds = iter(range(seed * 1000, seed * 1000 + 1000))
+        self.convolution = keras.layers.Conv1D(
+            config.conv_filters,
+            config.conv_kernel,
+            strides=config.conv_stride,
+            padding="valid",
+            activation="relu",
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype=self.dtype_policy,
+            name="convolution",
+        )
+        self.recurrent = [self._recurrent(number, seeds) for number in range(config.num_layers)]
+        blocks = range(config.num_layers + 1)
+        self.normalisations = [
+            BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
+            for i in blocks
+            if config.batch_normalisation
+        ]
+        self.dropouts = [
+            Dropout(config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}")
+            for i in blocks
+        ]
+        self.classifier = class_scores(num_classes, next(seeds))
+
+    def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> keras.layers.Layer:
+        """Returns a recurrent layer that runs in one direction and returns all its outputs.
+
+        Args:
+            number: of the layer, from 0.
+            seeds: of its initial weights; it takes as many as it needs.
+            go_backwards: whether it runs from the last frame to the first.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define one_way.")
+
+    def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
+        forward = self.one_way(number, seeds, go_backwards=False)
+        if not self.config.bidirectional:
+            return forward
+        return keras.layers.Bidirectional(
+            forward,
+            # Of its own: Keras's copy of the forward layer would draw the same initial weights.
+            backward_layer=self.one_way(number, seeds, go_backwards=True),
+            dtype=self.dtype_policy,
+            name=f"bidirectional_{number}",
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
+        self.convolution.build(input_shape)
+        shape = (None, None, self.config.conv_filters)
+        for block in range(len(self.dropouts)):
+            if self.normalisations:
+                self.normalisations[block].build(shape)
+            if block < len(self.recurrent):
+                self.recurrent[block].build(shape)
+                shape = (None, None, self.config.directions * self.config.units)
+        self.classifier.build(shape)
+        self.built = True
+
+    def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
+        """See `Network.encode`."""
+        hidden = self.convolution(features)
+        valid = self._valid(hidden, feature_lengths)
+        hidden = self._finished(0, hidden, valid, training)
+        for number in range(len(self.recurrent)):
+            hidden = self._recurred(number, hidden, valid, training)
+        return hidden
+
+    def _valid(self, hidden, feature_lengths):
+        """Returns booleans ``(batch, output frames)``: whether a frame belongs to its utterance."""
+        return valid_frames(hidden, self.output_lengths(feature_lengths))
+
+    def _recurred(self, number, hidden, valid, training):
+        # Run backwards, a layer would begin in the padding: there it needs the mask.
+        masked = {"mask": valid} if self.config.bidirectional else {}
+        hidden = self.recurrent[number](hidden, training=training, **masked)
+        return self._finished(number + 1, hidden, valid, training)
+
+    def _finished(self, block, hidden, valid, training):
+        """Normalises and drops out what comes out of the convolution or a recurrent layer."""
+        if self.normalisations:
+            # Not as a mask: Keras would hand it on to every layer behind, the recurrent ones too.
+            hidden = self.normalisations[block](hidden, training=training, valid=valid)
+        return self.dropouts[block](hidden, training=training)
+
+    def stages(self) -> list[Stage]:
+        """Returns the front end, the recurrent blocks and the head, see `tfasr.models.stages`."""
+
+        def behind(block: int) -> list:
+            return [*self.normalisations[block : block + 1], self.dropouts[block]]
+
+        def front_end(features, lengths):
+            hidden = self.convolution(features)
+            return self._finished(0, hidden, self._valid(hidden, lengths), training=True)
+
+        def recurrent(number: int):
+            def forward(hidden, lengths):
+                return self._recurred(number, hidden, self._valid(hidden, lengths), training=True)
+
+            return forward
+
+        stages = [Stage("front end", front_end, [self.convolution, *behind(0)])]
+        width = self.config.conv_filters
+        for number, layer in enumerate(self.recurrent):
+            layers = [layer, *behind(number + 1)]
+            stages.append(Stage(f"recurrent {number + 1}", recurrent(number), layers, width))
+            width = self.config.directions * self.config.units
+        head = Stage("head", lambda hidden, _: self.classifier(hidden), [self.classifier], width)
+        return [*stages, head]
