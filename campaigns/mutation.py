@@ -37,7 +37,8 @@ ROOT = Path(__file__).resolve().parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "tta": (("tfasr/tta/**/*.py",), ("tests/tta", "tests/reports/test_profile.py")),
+    "tta": (("tfasr/tta/**/*.py",),
+            ("tests/tta", "tests/reports/test_profile.py", "tests/reports/test_beside.py")),
     "ledger": (("tfasr/ledger.py",), ("tests/test_ledger.py", "tests/tta")),
     "scoring": (("tfasr/scoring/*.py", "tfasr/metrics.py"),
                 ("tests/scoring", "tests/test_metrics.py")),

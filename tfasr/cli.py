@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 
-from tfasr.errors import RunError, UsageError, explained, lacking
+from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory
 from tfasr.plugins import load_plugin
 from tfasr.quiet import load_tensorflow
 
@@ -31,11 +31,6 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
-_NO_MEMORY = (
-    "The memory that this process may use is full. What was finished is kept: try a smaller "
-    "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
-    "train goes on with --resume."
-)
 NEED_TENSORFLOW = ("prepare", "train", "evaluate")
 
 
@@ -117,19 +112,15 @@ def run(arguments) -> int:
             raise
         return _failed(f" {arguments.command}", said, 2)
     except Exception as error:
-        if isinstance(error, MemoryError) or _no_thread(error):
-            return _failed(f" {arguments.command}", _NO_MEMORY, 1)
+        said = out_of_memory(error)
+        if said is not None:
+            return _failed(f" {arguments.command}", said, 1)
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
         if remedy is None:
             raise
         return _failed(f" {arguments.command}", f"{remedy} TensorFlow says: {error}", 1)
     except KeyboardInterrupt:
         return _failed(f" {arguments.command}", "interrupted", 1)
-
-
-def _no_thread(error: Exception) -> bool:
-    """Whether there was no room for another thread's stack, which Python tells in words alone."""
-    return isinstance(error, RuntimeError) and "can't start new thread" in str(error)
 
 
 def _failed(command: str, message: object, status: int) -> int:
@@ -150,7 +141,12 @@ def main() -> None:
         if said is None:
             raise
         sys.exit(_failed("", said, 2))
-    except KeyboardInterrupt:  # while the modules of the commands are imported
+    except Exception as error:  # likewise
+        said = out_of_memory(error)
+        if said is None:
+            raise
+        sys.exit(_failed("", said, 1))
+    except KeyboardInterrupt:  # likewise
         sys.exit(_failed("", "interrupted", 1))
 
 

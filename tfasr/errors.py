@@ -2,7 +2,9 @@
 
 import contextlib
 import errno
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class UsageError(ValueError):
@@ -30,6 +32,11 @@ def wrong_values_are_wrong_use() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
+_NO_MEMORY = (
+    "The memory that this process may use is full. What was finished is kept: try a smaller "
+    "PipelineConfig.global_batch_size, or raise the limit (ulimit -v), and run the command again; "
+    "train goes on with --resume."
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CAUSES = {
     errno.EACCES: "this user may not read or write it: change its permissions, or choose another",
@@ -64,10 +71,47 @@ def explained(error: OSError) -> tuple[str, int]:
             "space, and run the command again; train goes on with --resume.",
             1,
         )
+    if error.errno == errno.ENOMEM:
+        return _NO_MEMORY, 1
     if error.filename is None or error.errno not in _CAUSES:
         return str(error), 1
     status = 1 if error.errno in (errno.EIO, errno.EMFILE, errno.EFBIG) else 2
     return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status
+
+
+# What Python and the system's loader say of it in words alone.
+_SAID_OF_MEMORY = ("can't start new thread", "failed to map segment", "annot allocate memory")
+_NEAR_BYTES = 256 * 2**20
+
+
+def out_of_memory(error: BaseException) -> str | None:
+    """Returns what to tell of an error whose cause is a full memory; None if it has another.
+
+    A process that comes near its limit of address space (``ulimit -v``) fails in many ways:
+    TensorFlow, for one, may no longer know its own operations. There, any error counts.
+    """
+    told = isinstance(error, RuntimeError | ImportError | OSError) and any(
+        words in str(error) for words in _SAID_OF_MEMORY
+    )
+    if isinstance(error, MemoryError) or told:
+        return _NO_MEMORY
+    left = _least_address_space_left()
+    if left is None or left > _NEAR_BYTES:
+        return None
+    reason = " ".join(str(error).split())[:300]
+    return f"{_NO_MEMORY} ({type(error).__name__}: {reason})"
+
+
+def _least_address_space_left() -> int | None:
+    """Returns the least that was ever left of this process's limit; None where that is unknown."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return limit - 1024 * int(status.partition("VmPeak:")[2].split()[0])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 # What tfasr imports of others, with the names they are installed by.

@@ -3,6 +3,9 @@
 import argparse
 import errno
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,10 +67,52 @@ def test_a_shard_that_tensorflow_cannot_write_names_its_file(tmp_path):
         write_shard(tmp_path / "missing" / "train-00000.tfrecord", [b"record"], "")
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ImportError("libtensorflow.so: failed to map segment from shared object"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
 def test_a_full_memory_is_one_line(capsys, error):
     def run(arguments):
         raise error
 
     assert cli.run(argparse.Namespace(command="report", run=run)) == 1
     assert capsys.readouterr().err.startswith("tfasr report: The memory that this process may use")
+
+
+NEAR_THE_LIMIT = """
+import argparse, resource, sys
+from tfasr import cli
+
+def run(arguments):
+    raise LookupError("Op type not registered ''\\nin a binary")
+
+arguments = argparse.Namespace(command="report", run=run)
+try:
+    cli.run(arguments)
+except LookupError as error:
+    print("without a limit it is", error)
+used = 1024 * int(open("/proc/self/status").read().partition("VmPeak:")[2].split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**34, -1))
+try:
+    cli.run(arguments)
+except LookupError as error:
+    print("far from it", error)
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, -1))
+sys.exit(cli.run(arguments))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what Linux tells of a process")
+def test_any_error_near_the_limit_of_address_space_is_one_line_about_memory():
+    command = [sys.executable, "-c", NEAR_THE_LIMIT]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout.count("Op type not registered") == 2  # errors without that cause stay
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("tfasr report: The memory that this process may use is full.")
+    assert line.endswith("(LookupError: Op type not registered '' in a binary)")

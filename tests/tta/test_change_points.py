@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfasr.tta.change_points import FEWEST_AFTER, FEWEST_BEFORE, changes
+from tfasr.tta.change_points import FEWEST_AFTER, FEWEST_BEFORE, LEAST_CHANGE, changes
 
 
 def noisy(levels, spread=0.02, seed=0):
@@ -75,3 +75,40 @@ def test_five_hundred_runs():
     found = changes(noisy([1.0] * 400 + [1.1] * 100, 0.02))
     assert any(abs(one.index - 400) <= 1 and one.found_at < 405 for one in found)
     assert len(found) <= 500 / 50
+
+
+def test_a_small_shift_in_noise_is_found_once_there_are_runs_enough():
+    # 5 % in 4 % of noise: three standard errors of medians take some 13 runs after the change.
+    found_after = []
+    for seed in range(12):
+        told = changes(noisy([1.0] * 40 + [1.05] * 60, 0.04, seed))
+        found_after += [one.found_at - 40 for one in told if one.ratio > 1 and one.found_at >= 40]
+    assert len(found_after) >= 8
+    assert 6 <= np.median(found_after) <= 40
+
+
+def test_a_machine_that_wanders_is_seldom_a_change():
+    # Each run is like the one before it by 0.7: without regard to that, 36 changes would be told.
+    rng = np.random.default_rng(3)
+    told = 0
+    for _ in range(5):
+        walk = [0.0]
+        for step in 0.03 * rng.standard_normal(119):
+            walk.append(0.7 * walk[-1] + step)
+        told += len(changes(np.exp(walk)))
+    assert told <= 20
+
+
+def test_a_rise_and_the_same_fall_are_as_sure():
+    values = noisy([1.0] * 14 + [1.2] * 6, 0.02)
+    (rise,) = changes(values)
+    (fall,) = changes([1 / value for value in values])
+    assert (fall.index, fall.found_at) == (rise.index, rise.found_at)
+    assert fall.z == pytest.approx(-rise.z)
+    assert fall.ratio == pytest.approx(1 / rise.ratio)
+
+
+def test_the_least_change_is_told_and_what_is_less_is_not():
+    (found,) = changes([1.0] * 10 + [math.exp(LEAST_CHANGE)] * 6)
+    assert found.ratio == pytest.approx(1.03)
+    assert changes([1.0] * 10 + [1.0299] * 6) == []

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.tta.forecast import FEWEST_EVALUATIONS, course, forecast, pace_s
+from tfasr.tta.forecast import FEWEST_EVALUATIONS, course, evaluations_left, forecast, pace_s
+from tfasr.tta.forecast_coefficients import COEFFICIENTS
 from tfasr.tta.time_to_accuracy import AccuracyPoint
 
 
@@ -49,6 +50,7 @@ def test_a_target_that_was_met_says_when():
         ([0.3, 0.4, 0.5, 0.6, 0.7, 0.8], 0.29, "does not fall"),
         ([0.4] * 12, 0.2, "does not fall"),
         (POWER[:20], 0.01, "the target is 14.9 times below the last value"),
+        (POWER[:20], 0.03, "the target is 5.0 times below the last value"),
         (POWER[:20], 0.0, "sure to come down to 0"),
         ([*POWER[:10], math.nan], 0.1, "the last evaluation is no number"),
     ],
@@ -119,3 +121,47 @@ def test_an_accuracy_is_forecast_by_what_it_leaves():
     assert found.high_s == pytest.approx(errors.high_s)
     met = forecast(curve([1 - v for v in POWER]), 0.85, metric="accuracy", window=1)
     assert met.met_s == 20 * 60
+
+
+def course_by_polyfit(values, target):
+    """The feature as the docstrings of `course` say it, fitted by NumPy's weighted lines."""
+    number, logs = np.arange(1, len(values) + 1), np.log(values)
+    falls, ends = [], [logs[-1]]
+    for share in (0.12, 0.35):
+        weight = np.exp((number - len(values)) / max(share * len(values), 1.2))
+        slope, at_zero = np.polyfit(number, logs, 1, w=np.sqrt(weight))
+        falls.append(max(-slope * len(values), 0.02))
+        ends.append(at_zero + slope * len(values))
+    return math.log(max(min(ends) - math.log(target), 0.01) / math.sqrt(math.prod(falls)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        POWER[:5],  # so few that both slopes remember the least that they may
+        POWER[:20],
+        [*POWER[:14], *[POWER[13]] * 4],  # it stands still lately
+        [*POWER[:14], *(POWER[13] * 0.9985**n for n in range(1, 5))],  # nearly
+        [value * (1.1 if n % 3 else 0.95) for n, value in enumerate(POWER[:17])],
+    ],
+)
+def test_a_curve_is_carried_on_by_two_weighted_lines(values):
+    features, reason = course(curve(values), 0.9 * min(values), 1)
+    assert reason == ""
+    assert features[0] == 1
+    assert features[1] == pytest.approx(course_by_polyfit(values, 0.9 * min(values)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "far", "left"),
+    [
+        ("single", 3.4, {"low": 733, "middle": 1418, "high": 1735, "not_before": 721}),
+        ("single", 5, {"low": 1716, "middle": 3022, "high": 3283, "not_before": 1716}),
+        ("median", 2.1, {"low": 226, "middle": 422, "high": 578, "not_before": 204}),
+        ("median", 5, {"low": 908, "middle": 1490, "high": 1617, "not_before": 908}),
+    ],
+)
+def test_what_was_backtested_is_what_is_shipped(rule, far, left):
+    # A course that would take e ** far times as long as it has gone, of 100 evaluations.
+    found = evaluations_left(np.array([1.0, far]), 100, COEFFICIENTS[rule])
+    assert {name: round(value) for name, value in found.items()} == left

@@ -1,14 +1,30 @@
 """Writes what runs and other systems got wrong, as ``tfasr report --errors`` shows it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfasr.analysis.report import RunAnalysis
 from tfasr.durable import write_whole
 from tfasr.errors import RunError, UsageError
+from tfasr.registry import Registry
+
+if TYPE_CHECKING:
+    from tfasr.analysis.errors import ErrorReport
 
 PathLike = str | Path
-FORMATS = ("table", "markdown", "json")
+_HOME = "tfasr.reports.errors_text"
+# Imported when first asked for: a report on times alone does without jiwer and SciPy.
+WRITERS: Registry[Callable[["ErrorReport"], str]] = Registry(
+    "format of errors",
+    {
+        "table": f"{_HOME}:errors_to_text",
+        "markdown": f"{_HOME}:errors_to_markdown",
+        "json": f"{_HOME}:errors_to_json",
+    },
+    plural="formats of errors",
+)
+"""The formats of ``tfasr report --errors`` by name."""
 
 
 def logs_among(paths: Sequence[PathLike]) -> list[PathLike]:
@@ -31,7 +47,7 @@ def errors_text(
         paths: as they were given.
         runs: those among them, analysed.
         worst: the utterances to show of each system.
-        output_format: "table", "markdown" or "json".
+        output_format: of `WRITERS`.
         out: a folder that gets the report's files; None for none.
 
     Raises:
@@ -42,9 +58,9 @@ def errors_text(
     from tfasr.analysis.errors import error_report
     from tfasr.reports import errors_text as formats
 
-    if output_format not in FORMATS:
+    if output_format not in WRITERS:
         raise UsageError(
-            f"--errors must be shown as one of {FORMATS}. Received: {output_format!r}. "
+            f"--errors must be shown as one of {tuple(WRITERS)}. Received: {output_format!r}. "
             "--out writes its tables as CSV beside them."
         )
     if worst < 0:
@@ -59,12 +75,7 @@ def errors_text(
                 f"The report must be written to {out}, and could not be: {error}. "
                 "Choose another --out, or make room."
             ) from error
-    write = {
-        "table": formats.errors_to_text,
-        "markdown": formats.errors_to_markdown,
-        "json": formats.errors_to_json,
-    }[output_format]
-    return write(report), formats.errors_to_html(report)
+    return WRITERS[output_format](report), formats.errors_to_html(report)
 
 
 def errors_alone(
