@@ -1,0 +1,119 @@
+"""Do the campaigns notice? tfasr broken on purpose, each time in another way.
+
+``python -m campaigns.sabotage`` copies the project, takes one of its guards away, and runs
+`campaigns.short` on the copy: it has to find a violation. Exits with 1 where it finds none.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_COPIED = ("tfasr", "campaigns", "gin")
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """A guard taken away.
+
+    Attributes:
+        what: is broken by it.
+        file: that is changed.
+        before: the text there, once.
+        after: what takes its place.
+    """
+
+    what: str
+    file: str
+    before: str
+    after: str
+
+
+SABOTAGES = (
+    Sabotage(
+        "the ledger is not synced before a checkpoint is published",
+        "tfasr/training/hooks/checkpoints.py",
+        "            self._ledger.sync()\n",
+        "",
+    ),
+    Sabotage(
+        "a step is booked twice",
+        "tfasr/training/hooks/steps.py",
+        '        self._ledger.event("train_step", _facts(step), **where)\n',
+        '        self._ledger.event("train_step", _facts(step), **where)\n' * 2,
+    ),
+    Sabotage(
+        "a file's new name is not synced",
+        "tfasr/durable.py",
+        "        raise\n    sync_folder(path.parent)\n",
+        "        raise\n",
+    ),
+    Sabotage(
+        "files are written in their place",
+        "tfasr/durable.py",
+        "    partial = path.with_name(path.name + PARTIAL_SUFFIX)\n    try:\n",
+        "    partial = path\n    try:\n",
+    ),
+    Sabotage(
+        "a resumed run forgets its optimizer's state",
+        "tfasr/training/checkpoint.py",
+        "        variable.assign(arrays[name])\n",
+        "        if int(name[:4]) < len(model.variables):\n"
+        "            variable.assign(arrays[name])\n",
+    ),
+)
+
+
+def broken(sabotage: Sabotage, tree: Path) -> None:
+    """Makes a copy of the project with a guard taken away."""
+    shutil.rmtree(tree, ignore_errors=True)
+    for name in _COPIED:
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    file = tree / sabotage.file
+    text = file.read_text()
+    if text.count(sabotage.before) != 1:
+        sys.exit(f"{sabotage.file} must hold this once, to break it: {sabotage.before!r}")
+    file.write_text(text.replace(sabotage.before, sabotage.after))
+
+
+def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
+    """Runs the short campaigns on a copy; returns their exit status and what they said."""
+    shutil.rmtree(out, ignore_errors=True)
+    ended = subprocess.run(
+        [sys.executable, "-m", "campaigns.short", "--out", str(out)],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.returncode, [*ended.stdout.splitlines(), *ended.stderr.splitlines()[-5:]]
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m campaigns.sabotage", description=__doc__)
+    parser.add_argument("--only", default="", help="what a sabotage's description must contain")
+    chosen = [one for one in SABOTAGES if parser.parse_args().only in one.what]
+    unnoticed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        for sabotage in chosen:
+            broken(sabotage, Path(temporary) / "tree")
+            status, said = violations(Path(temporary) / "tree", Path(temporary) / "out")
+            counted = [line for line in said if line.endswith(" violations")]
+            noticed = status == 1 and bool(counted)
+            unnoticed += not noticed
+            print(f"{'noticed' if noticed else 'NOT NOTICED'}: {sabotage.what}", flush=True)
+            for line in said[-4:] if noticed else said:
+                print(f"    {line[:300]}", flush=True)
+    print(f"{len(chosen) - unnoticed} of {len(chosen)} noticed")
+    sys.exit(1 if unnoticed else 0)
+
+
+if __name__ == "__main__":
+    main()
