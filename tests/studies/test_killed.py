@@ -29,7 +29,8 @@ two/ExperimentConfig.bindings = (
     'TrainingConfig.checkpoint_every_steps = 3')
 four/ExperimentConfig.bindings = (
     'PipelineConfig.global_batch_size = 4', 'TrainingConfig.epochs = 6',
-    'TrainingConfig.checkpoint_every_steps = 3')
+    'TrainingConfig.checkpoint_every_steps = 3',
+    'TrainingConfig.evaluation_placement = "swapped"')
 """
 PATIENCE_S = 600
 
