@@ -221,10 +221,12 @@ def _observe_files(gate: _Gate) -> None:
             operation = Operation("truncate", _path_of(self.fileno()), size=size)
             return gate(operation, lambda *_: super(File, self).truncate(size))
 
-    def opened(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *more):
+    def opened(
+        file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, *more, **options
+    ):
         writing = isinstance(file, str | os.PathLike) and set(mode) & set("wax+")
-        if not writing or more or _is_no_file(_absolute(file)):
-            return _real_open(file, mode, buffering, encoding, errors, newline, *more)
+        if not writing or more or options or _is_no_file(_absolute(file)):
+            return _real_open(file, mode, buffering, encoding, errors, newline, *more, **options)
         raw = _created(gate, file, mode, lambda: File(file, mode.replace("b", "").replace("t", "")))
         if buffering == 0:
             return raw
