@@ -84,9 +84,9 @@ def errors_alone(
     """Returns the error report on files of hypotheses, without any run."""
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
-        from tfasr.reports.page.page import plain_page
+        from tfasr.reports.page.parts import document
 
-        write_whole(Path(out) / "report.html", plain_page("Errors", section))
+        write_whole(Path(out) / "report.html", document("Errors", section))
     return text
 
 

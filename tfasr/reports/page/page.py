@@ -4,22 +4,18 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from tfasr._version import __version__
 from tfasr.analysis.findings import finding, one_run_each
 from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report
-from tfasr.display.chart import Chart
 from tfasr.display.table import Table
 from tfasr.durable import write_whole
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.page.parts import (
-    content_policy,
     controls,
+    document,
     list_element,
     pictures,
-    scripts,
-    style,
     table_element,
     tip,
 )
@@ -52,14 +48,13 @@ def write_page(
     results = group_results(report) if results is None else results
     charts, left_out = report_charts(report, results)
     drawn = pictures(charts, folder)
-    page = _page(report, results, charts, drawn, left_out, shown, appendix)
-    write_whole(folder / "report.html", page)
+    body = _body(report, results, drawn, left_out, shown, appendix)
+    write_whole(folder / "report.html", document("Time to accuracy", body, charts))
 
 
-def _page(
+def _body(
     report: Report,
     results: Sequence[Sequence[GroupResult]],
-    charts: Sequence[Chart],
     drawn: str,
     left_out: Sequence[str],
     shown: Sequence[Table],
@@ -68,14 +63,7 @@ def _page(
     first, *others = shown
     of_runs = colours(report)
     below = "".join(f"<h2>{escape(one.title)}</h2>{table_element(one, of_runs)}" for one in others)
-    script, hashes = scripts(charts)
     return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{content_policy(hashes)}\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>Time to accuracy</title>\n<style>{style()}</style>\n</head>\n<body>\n"
-        "<h1>Time to accuracy</h1>\n"
         f"{list_element(answers(report, results), 'answers')}"
         f"{table_element(first, of_runs)}"
         f"{controls()}"
@@ -83,7 +71,6 @@ def _page(
         f"{list_element(left_out, 'notes')}"
         f"{below}{appendix}"
         f"{_configurations(report)}"
-        f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
     )
 
 
@@ -154,16 +141,3 @@ def _configurations(report: Report) -> str:
         for run in saved
     )
     return f"<h2>Configurations</h2>\n{shown}{list_element(notes, 'notes')}"
-
-
-def plain_page(title: str, body: str) -> str:
-    """Returns a page of the report's style around HTML that has no figure."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{content_policy([])}\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{body}"
-        f"<footer>tfasr {escape(__version__)}</footer>\n</body>\n</html>\n"
-    )

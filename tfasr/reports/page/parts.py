@@ -8,6 +8,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
+from tfasr._version import __version__
 from tfasr.display.chart import Chart
 from tfasr.display.pictures import embedded_svg, page_library, write_chart
 from tfasr.display.style import INK, run_colour
@@ -25,12 +26,27 @@ _CONTROLS = (
 )
 
 
-def style() -> str:
-    """Returns the page's style sheet."""
-    return _own_file("page.css")
+def document(title: str, body: str, charts: Sequence[Chart] | None = None) -> str:
+    """Returns a whole page: its head, its heading, a body and the version at its foot.
+
+    Args:
+        title: the heading.
+        body: HTML.
+        charts: those whose places are in the body; None for a page that runs no script.
+    """
+    script, hashes = ("", []) if charts is None else _scripts(charts)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{_content_policy(hashes)}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{_own_file('page.css')}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n{body}"
+        f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
+    )
 
 
-def scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
+def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
     """Returns the elements that draw charts in a browser, and the hashes of what they run.
 
     Args:
@@ -62,7 +78,7 @@ def scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
     )
 
 
-def content_policy(hashes: Sequence[str]) -> str:
+def _content_policy(hashes: Sequence[str]) -> str:
     """Returns the element that forbids the page everything but its own scripts and styles."""
     allowed = " ".join(f"'{one}'" for one in hashes)
     policy = (

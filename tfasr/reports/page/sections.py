@@ -5,17 +5,14 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from tfasr._version import __version__
 from tfasr.display.chart import Chart
 from tfasr.display.table import Table
 from tfasr.durable import write_whole
 from tfasr.reports.page.parts import (
-    content_policy,
     controls,
+    document,
     list_element,
     pictures,
-    scripts,
-    style,
     table_element,
     tip,
 )
@@ -52,18 +49,9 @@ def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Pat
         sections: in their order.
         folder: where to write; it must exist.
     """
-    script, hashes = scripts([chart for section in sections for chart in section.charts])
-    body = "".join(_section(section, folder) for section in sections)
-    page = (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"{content_policy(hashes)}\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>{style()}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{controls()}{body}{tip()}"
-        f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
-    )
-    write_whole(folder / "report.html", page)
+    charts = [chart for section in sections for chart in section.charts]
+    body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{tip()}"
+    write_whole(folder / "report.html", document(title, body, charts))
     return folder / "report.html"
 
 
