@@ -53,6 +53,23 @@ class Stepper(Protocol):
         """Returns the model's outputs in inference mode."""
 
 
+class OfModel:
+    """What steppers of a Keras model keep, whichever backend computes.
+
+    Args:
+        model: built.
+        loss: of the model's outputs and a batch's targets.
+        optimizer: whose variables are made here; None where no weights are updated.
+    """
+
+    def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
+        self._model = model
+        self._loss = loss
+        self._optimizer = optimizer
+        if optimizer is not None:
+            optimizer.build(model.trainable_variables)
+
+
 def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
     """Returns the wall-clock seconds of one call of a stepper's method."""
     began = time.perf_counter()

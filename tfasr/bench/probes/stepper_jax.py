@@ -8,27 +8,20 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 
-from tfasr.bench.probes.step import Batch, Loss
+from tfasr.bench.probes.step import Batch, Loss, OfModel
 
 
-class JaxStepper:
+class JaxStepper(OfModel):
     """See `tfasr.bench.probes.step.Stepper`; XLA compiles each step for every shape of a batch."""
 
     def __init__(
-        self,
-        model: keras.Model,
-        loss: Loss,
-        optimizer: keras.optimizers.Optimizer | None = None,
+        self, model: keras.Model, loss: Loss, optimizer: keras.optimizers.Optimizer | None = None
     ):
-        self._model = model
-        self._loss = loss
-        self._optimizer = optimizer
+        super().__init__(model, loss, optimizer)
         self._trainable = [variable.value for variable in model.trainable_variables]
         self._others = [variable.value for variable in model.non_trainable_variables]
-        self._optimizer_state: list[Any] = []
-        if optimizer is not None:
-            optimizer.build(model.trainable_variables)
-            self._optimizer_state = [variable.value for variable in optimizer.variables]
+        variables = optimizer.variables if optimizer is not None else []
+        self._optimizer_state = [variable.value for variable in variables]
         self._forward = jax.jit(self._mean_loss)
         self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
         self._update = jax.jit(self._update_step)

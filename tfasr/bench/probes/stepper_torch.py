@@ -7,23 +7,11 @@ import keras
 import numpy as np
 import torch
 
-from tfasr.bench.probes.step import Batch, Loss
+from tfasr.bench.probes.step import Batch, OfModel
 
 
-class TorchStepper:
+class TorchStepper(OfModel):
     """See `tfasr.bench.probes.step.Stepper`."""
-
-    def __init__(
-        self,
-        model: keras.Model,
-        loss: Loss,
-        optimizer: keras.optimizers.Optimizer | None = None,
-    ):
-        self._model = model
-        self._loss = loss
-        self._optimizer = optimizer
-        if optimizer is not None:
-            optimizer.build(model.trainable_variables)
 
     def place(self, batch: Batch) -> Batch:
         """See `Stepper.place`."""
