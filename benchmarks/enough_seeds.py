@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from coverage import exchanges, of_logarithms, rounded_up, share, spread_of
+from interval_coverage import exchanges, of_logarithms, rounded_up, share, spread_of
 
 from tfasr.tta.bracketed_means import mean_difference
 from tfasr.tta.group_comparison import LEVEL

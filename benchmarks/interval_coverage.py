@@ -1,6 +1,6 @@
 """How often the report's intervals and verdicts on groups of runs are right, by simulation.
 
-    python benchmarks/coverage.py [--seed 1] [--draws 10000] [--quick] [--out FILE.json]
+    python benchmarks/interval_coverage.py [--seed 1] [--draws 10000] [--quick] [--out FILE.json]
 
 Times to a target are log-normal over seeds and rounded up to an evaluation grid, whose pace differs
 by 0.3 % from run to run. Where the true time lies between two evaluations is random, except in the

@@ -18,7 +18,15 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     path = tmp_path_factory.mktemp("coverage") / "found.json"
-    command = [sys.executable, BENCHMARKS / "coverage.py", "--quick", "--seed", "3", "--out", path]
+    command = [
+        sys.executable,
+        BENCHMARKS / "interval_coverage.py",
+        "--quick",
+        "--seed",
+        "3",
+        "--out",
+        path,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     return json.loads(path.read_text()), done.stdout
 
@@ -52,7 +60,7 @@ def test_the_table_has_every_row(found):
 
 
 def test_exchanges_are_counted_as_by_hand():
-    from coverage import exchanges
+    from interval_coverage import exchanges
 
     scores = np.array([[1.0, 2, 3, 4], [4, 1, 3, 2]])
     centre = 2.5

@@ -1,7 +1,7 @@
 """Means of times that are known only up to two evaluations, and what may be said of them.
 
 Every function takes arrays: the last axis holds the runs of a group, axes before it further groups,
-so that the simulations in ``benchmarks/coverage.py`` run what reports run.
+so that the simulations in ``benchmarks/interval_coverage.py`` run what reports run.
 """
 
 from dataclasses import dataclass
@@ -82,7 +82,7 @@ def mean_difference(
     """Returns Welch's t test and interval of two means, widened by what both may be off.
 
     The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``. Simulated in
-    ``benchmarks/coverage.py``.
+    ``benchmarks/interval_coverage.py``.
     """
     from scipy.stats import t  # here: a report on single runs answers without SciPy
 
