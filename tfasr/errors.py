@@ -122,7 +122,7 @@ _PACKAGES = {
     **{
         name: name
         for name in (
-            *("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr", "rich", "matplotlib"),
+            *("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr", "rich"),
             *("psutil", "scipy"),
         )
     },
