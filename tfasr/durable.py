@@ -68,9 +68,14 @@ def named_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno is not None:
-            error.filename = str(path)
+        name_in_error(error, path)
         raise
+
+
+def name_in_error(error: OSError, path: Path) -> None:
+    """Gives an error of a write or sync the file's name, where it has none."""
+    if error.filename is None and error.errno is not None:
+        error.filename = str(path)
 
 
 def publish(partial: Path, path: Path) -> None:

@@ -64,7 +64,7 @@ from typing import Any
 
 import orjson
 
-from tfasr.durable import named_in_errors, sync_folder, take_lock
+from tfasr.durable import name_in_error, named_in_errors, sync_folder, take_lock
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
@@ -182,6 +182,16 @@ def _is_event(event: Any) -> bool:
     return isinstance(event, dict) and "key" in event and "time_ms" in event
 
 
+def _written(event: dict[str, Any]) -> bytes:
+    """Returns an event's line; a number that is none is written as NaN, which JSON has not."""
+    try:
+        text = orjson.dumps(event)
+    except TypeError:  # json takes more, such as keys that are numbers
+        text = b"null"
+    # NaN would have become null: then the slower writer says which it is.
+    return (json.dumps(event).encode() if b"null" in text else text) + b"\n"
+
+
 class Ledger:
     """Appends events to a run's ``events.jsonl`` and proves that the process is alive.
 
@@ -263,9 +273,15 @@ class Ledger:
                 "mono_s": round(time.monotonic(), 6),
             },
         }
-        with self._mutex, named_in_errors(self.run_dir / EVENTS_FILE):
-            self._file.write(json.dumps(line).encode() + b"\n")
-            self._file.flush()
+        text = _written(line)
+        with self._mutex:
+            # Not `named_in_errors`: this stands in every step, and a generator would double it.
+            try:
+                self._file.write(text)
+                self._file.flush()
+            except OSError as error:
+                name_in_error(error, self.run_dir / EVENTS_FILE)
+                raise
             if self._beat is None:
                 self._begin_beating()
 
