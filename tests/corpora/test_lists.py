@@ -62,7 +62,7 @@ def test_everything_unusable_in_a_tsv_is_listed(tmp_path, write_audio, write_lin
         tmp_path / "list.tsv",
         HEADER,
         "wav/c.d.wav\tsue\t0.25\tLast in ÉCOLE\r",
-        "wav/a.wav\tjoe\t0.25\tFirst  words",
+        "wav/a.wav\tjoe\t\tFirst  words",
         "",
         "./wav/a.wav\tjoe\t0.25\tagain",
         "wav/b.wav\tjoe\t0.25\t  ",

@@ -30,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--corpus_dir", required=True, help="the corpus's folder")
     parser.add_argument("--shard_dir", required=True, help="a folder is written here per split")
     parser.add_argument("--split", choices=SPLITS, help="default: all")
-    parser.add_argument("--manifest", help="list of a tsv or json corpus; needs --split")
+    parser.add_argument(
+        "--manifest", help="list of a tsv or json corpus, relative to --corpus_dir; needs --split"
+    )
     parser.add_argument("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
     parser.add_argument(
         "--gin_file",

@@ -23,7 +23,8 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of a tab-separated list.
 
     Args:
-        manifest: a UTF-8 file with the header ``path speaker seconds text``; nothing is quoted.
+        manifest: a UTF-8 file with the header ``path speaker seconds text``; nothing is quoted,
+            and speaker and seconds may be empty.
         corpus_dir: the folder that the paths are relative to.
 
     Returns:
@@ -79,11 +80,13 @@ def _parse(line: str) -> tuple[str, str, str]:
         raise MalformedLineError(f"it must have {len(COLUMNS)} columns; it has {len(fields)}")
     path, speaker, seconds, text = fields
     try:
-        valid = 0 <= float(seconds) < math.inf
+        valid = not seconds.strip() or 0 <= float(seconds) < math.inf
     except ValueError:
         valid = False
     if not valid:
-        raise MalformedLineError(f"seconds must be a number, not below 0; received {seconds!r}")
+        raise MalformedLineError(
+            f"seconds must be a number, not below 0, or empty; received {seconds!r}"
+        )
     return path, speaker.strip(), text
 
 
