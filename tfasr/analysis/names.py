@@ -46,6 +46,11 @@ def metric_label(metric: str) -> str:
     return metric_named(metric).label or metric.replace("_", " ")
 
 
+def sentence(text: str) -> str:
+    """Returns a text that begins a line, as "Accuracy 90 %" for "accuracy 90 %"."""
+    return text[:1].upper() + text[1:]
+
+
 def _rank(metric: str) -> tuple[int, str]:
     known = list(METRICS)
     return (known.index(metric) if metric in known else len(known), metric)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, Band, Curve, group_bands, spread_text
 from tfasr.analysis.groups import GroupResult, colours, group_members
-from tfasr.analysis.names import metric_label
+from tfasr.analysis.names import metric_label, sentence
 from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.analysis.series import AXES
 from tfasr.analysis.smoothing import SIGMA
@@ -43,7 +43,7 @@ def loss_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Char
 
     bands = bands_by_axis(report, curve)
     if not bands["minutes"]:
-        raise NotDrawnError("Training loss: no log states the loss of its steps.")
+        raise NotDrawnError("Training loss: no run tells the loss of its steps.")
     caption = f"Training loss, smoothed over steps by a Gaussian (sigma {SIGMA:g})"
     y = Axis("training loss", log=True, limits=value_limits(bands), choose=True)
     views = {
@@ -151,7 +151,7 @@ def _error_rate_chart(report: Report, metric: str) -> Chart:
     values = np.concatenate([band.middle for band in bands["minutes"]] or [[]])
     values = values[np.isfinite(values)]
     targets = sorted({v * scale for name, v in report.targets if name == metric}, reverse=True)
-    caption = f"{metric_label(metric)} on the validation set"
+    caption = f"{sentence(metric_label(metric))} on the validation set"
     if targets:
         caption += "; dashed lines are targets, rings mark where the rule for one is met"
         if any(band.runs > 1 for band in bands["minutes"]):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfasr.analysis.findings import finding, one_run_each
 from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
-from tfasr.analysis.names import target_label
+from tfasr.analysis.names import sentence, target_label
 from tfasr.analysis.report import Report
 from tfasr.display.table import Table
 from tfasr.durable import write_whole
@@ -97,11 +97,11 @@ def _group_answer(results: Sequence[GroupResult]) -> str:
         parts.append(f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)")
     if len(results) > 4:
         parts.append(f"{len(results) - 4} more groups")
-    return f"{target_label(*results[0].target)}: {'; '.join(parts)}."
+    return f"{sentence(target_label(*results[0].target))}: {'; '.join(parts)}."
 
 
 def _answer(report: Report, target: int) -> str:
-    label = target_label(*report.targets[target])
+    label = sentence(target_label(*report.targets[target]))
     compared = [
         (run, run.results[target].tta)
         for index, run in enumerate(report.runs)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tfasr.analysis.findings import finding, of_single_runs, spread_at_hand
 from tfasr.analysis.groups import GroupResult
-from tfasr.analysis.names import target_label
+from tfasr.analysis.names import sentence, target_label
 from tfasr.analysis.report import Report
 from tfasr.display.table import NEVER, UNKNOWN, Table
 from tfasr.reports.tables.records import factor_records, group_records, policy_records
@@ -38,7 +38,7 @@ def policy_tables(report: Report) -> list[Table]:
             rows.append([run.name, *times])
         tables.append(
             Table(
-                f"{target_label(*target)} under each clock policy, minutes",
+                f"{sentence(target_label(*target))} under each clock policy, minutes",
                 ["Run", *(clock.name for clock in clocks)],
                 rows,
                 rules if index == len(report.targets) - 1 else [],
