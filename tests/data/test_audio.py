@@ -12,7 +12,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.data.audio import audio_duration_s, check_audio_reader, read_audio
+from tfasr.data.audio import audio_blocks, audio_duration_s, check_audio_reader, read_audio
 from tfasr.errors import UsageError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -224,3 +224,27 @@ def test_the_default_reader_works_and_tensorflow_is_not_imported():
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("rate_hz", [8000, 16000, 44100, 96000])
+def test_blocks_are_the_whole_recording(tmp_path, rate_hz):
+    samples = np.stack([tone(rate_hz, 0.7), tone(rate_hz, 0.7, 600.0)], axis=1)
+    path = write(tmp_path, "tone.wav", samples, rate_hz)
+    blocks = list(audio_blocks(path, block_s=0.11))
+    assert len(blocks) >= 7
+    assert {block.dtype for block in blocks} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(np.concatenate(blocks), read_audio(path), atol=1e-4)
+
+
+def test_blocks_refuse_what_read_audio_refuses(tmp_path):
+    bad = tone(16000)
+    bad[9000] = np.nan
+    paths = [write(tmp_path, "nan.wav", bad, subtype="FLOAT"), tmp_path / "missing.wav"]
+    paths.append(write(tmp_path, "empty.wav", bad[:0]))
+    (tmp_path / "text.wav").write_text("no audio")
+    for path in [*paths, tmp_path / "text.wav"]:
+        with pytest.raises(ValueError, match=str(path)) as refused:
+            read_audio(path)
+        with pytest.raises(ValueError, match=str(path)) as refused_too:
+            list(audio_blocks(path))
+        assert str(refused_too.value) == str(refused.value)

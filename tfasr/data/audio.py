@@ -1,5 +1,6 @@
 """Audio files of any rate and format as float32 samples at one rate."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,13 @@ import soxr
 from tfasr.corpora.reading.audio_header import audio_duration_s, opened_audio, unreadable
 from tfasr.errors import UsageError
 
-__all__ = ["AUDIO_READERS", "audio_duration_s", "check_audio_reader", "read_audio"]
+__all__ = [
+    "AUDIO_READERS",
+    "audio_blocks",
+    "audio_duration_s",
+    "check_audio_reader",
+    "read_audio",
+]
 
 AUDIO_READERS = ("soundfile", "tfio")
 
@@ -42,14 +49,57 @@ def read_audio(
         from tfasr.data import tfio_audio
 
         samples, rate_hz = tfio_audio.decode(path)
-    if not np.isfinite(samples).all():
-        raise unreadable(path, "it holds samples that are not finite numbers")
-    mono = samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+    mono = _mono(path, samples)
     if rate_hz != sample_rate_hz and mono.size:
         mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
     if not mono.size:
         raise unreadable(path, f"it holds no audio: {len(samples)} samples at {rate_hz} Hz")
     return np.ascontiguousarray(mono, dtype=np.float32)
+
+
+def audio_blocks(
+    path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
+) -> Iterator[np.ndarray]:
+    """Yields what `read_audio` returns in blocks, so that an hour takes no more memory than one.
+
+    Args:
+        path: a file in any format that libsndfile reads.
+        sample_rate_hz: the rate of the result.
+        block_s: seconds that are read at a time.
+
+    Raises:
+        ValueError: as `read_audio`; for a cut file when its end is reached.
+    """
+    count = 0
+    with opened_audio(path) as file:
+        resampler = None
+        if file.samplerate != sample_rate_hz:
+            resampler = soxr.ResampleStream(
+                file.samplerate, sample_rate_hz, 1, dtype="float32", quality="HQ"
+            )
+        size = max(int(block_s * file.samplerate), 1)
+        while len(block := file.read(size, dtype="float32", always_2d=True)):
+            count += len(block)
+            mono = _mono(path, block)
+            yield mono if resampler is None else resampler.resample_chunk(mono)
+        _check_count(path, count, file.frames)
+        if not count:
+            raise unreadable(path, f"it holds no audio: 0 samples at {file.samplerate} Hz")
+        if resampler is not None:
+            yield resampler.resample_chunk(np.zeros(0, np.float32), last=True)
+
+
+def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
+    """Returns the mean of all channels ``(samples,)``; refuses what is no number."""
+    if not np.isfinite(samples).all():
+        raise unreadable(path, "it holds samples that are not finite numbers")
+    return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
+
+
+def _check_count(path: str | Path, count: int, promised: int) -> None:
+    """Libsndfile ends early without an error in some truncated FLAC and MP3 files."""
+    if count != promised:
+        raise unreadable(path, f"truncated: {count} of {promised} promised samples are there")
 
 
 def check_audio_reader(name: str) -> None:
@@ -74,9 +124,5 @@ def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
         except (MemoryError, ValueError) as error:  # a header may state any number of samples
             stated = f"{file.frames} samples of {file.channels} channels"
             raise unreadable(path, f"its header states {stated}: {error}") from error
-        # libsndfile ends early without an error in some truncated FLAC and MP3 files.
-        if len(samples) != file.frames:
-            raise unreadable(
-                path, f"truncated: {len(samples)} of {file.frames} promised samples are there"
-            )
+        _check_count(path, len(samples), file.frames)
         return samples, file.samplerate

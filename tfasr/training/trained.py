@@ -1,5 +1,6 @@
 """A trained model with a split to score it on."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class RestoredModel:
+    """A run's model with a checkpoint's variables.
+
+    Attributes:
+        experiment: the run's configs.
+        alphabet: the classes.
+        model: restored.
+        checkpoint: the file that it was restored from.
+    """
+
+    experiment: Experiment
+    alphabet: Alphabet
+    model: CtcModel
+    checkpoint: Path
+
+
+@dataclass(frozen=True)
 class TrainedModel:
     """A run's model, restored, and batches for it.
 
@@ -35,6 +53,32 @@ class TrainedModel:
     alphabet: Alphabet
     model: CtcModel
     source: BatchSource
+
+
+def restored_model(
+    run_dir: str | Path, *, checkpoint: str = "best", precision: str | None = None
+) -> RestoredModel:
+    """Opens a run's model, without any split.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        checkpoint: "best" (by validation CER), "last", or a file.
+        precision: Keras's dtype policy of the layers; the run's own by default.
+
+    Raises:
+        UsageError: if the run or its checkpoint is missing or does not fit.
+    """
+    run_dir = Path(run_dir)
+    require_plugins(run_dir, kinds=("model", "decoder"))
+    experiment = Experiment.load(run_dir)
+    alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
+    path = find_checkpoint(run_dir, checkpoint)  # before the model is built, which takes a while
+    if precision is not None:
+        training = dataclasses.replace(experiment.training, precision=precision)
+        experiment = dataclasses.replace(experiment, training=training)
+    model = build_model(experiment, alphabet, compiled=False)
+    restore(path, model)
+    return RestoredModel(experiment, alphabet, model, path)
 
 
 def open_trained(
@@ -55,6 +99,24 @@ def open_trained(
     Raises:
         UsageError: if the run, its checkpoint or the split is missing or does not fit.
     """
+    source = source_of_split(run_dir, split, shard_dir)
+    restored = restored_model(run_dir, checkpoint=checkpoint)
+    return TrainedModel(restored.experiment, restored.alphabet, restored.model, source)
+
+
+def source_of_split(
+    run_dir: str | Path, split: str, shard_dir: str | Path | None = None
+) -> BatchSource:
+    """Returns batches of a split, normalised as in a run's training.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        split: a prepared split.
+        shard_dir: where it is; the run's own by default.
+
+    Raises:
+        UsageError: if the run or the split is missing, or they do not fit.
+    """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))
     experiment = Experiment.load(run_dir)
@@ -65,15 +127,12 @@ def open_trained(
             f"The split must be prepared with the run's alphabet {alphabet}. Received: "
             f"{prepared.index['alphabet']} in {prepared.folder}."
         )
-    model = build_model(experiment, alphabet, compiled=False)
-    restore(find_checkpoint(run_dir, checkpoint), model)
-    source = BatchSource(
+    return BatchSource(
         prepared,
         experiment.features,
         experiment.pipeline,
         statistics=load_feature_statistics(run_dir),
     )
-    return TrainedModel(experiment, alphabet, model, source)
 
 
 def validation_evaluator(run_dir: Path) -> "tuple[CtcModel, Evaluator]":
@@ -130,8 +189,6 @@ def evaluate(
         UsageError: if the run, its checkpoint or the split is missing or does not fit.
         RunError: if not every utterance was scored.
     """
-    import dataclasses
-
     from tfasr.decoding.choice import check_beam, load_lexicon, make_decoder, needs_lexicon
     from tfasr.telemetry.memory import available_bytes
     from tfasr.training.evaluation import Evaluator
