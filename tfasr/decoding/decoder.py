@@ -21,7 +21,11 @@ class Hypothesis:
 
 
 class Decoder(Protocol):
-    """Writes down what log-probabilities say."""
+    """Writes down what log-probabilities say.
+
+    One may have a method ``begin()``, which returns a `DecodedUtterance` for frames that come bit
+    by bit.
+    """
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
@@ -30,6 +34,20 @@ class Decoder(Protocol):
             log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last.
             lengths: integers ``(batch,)``: valid frames of each utterance.
         """
+
+
+class DecodedUtterance(Protocol):
+    """One utterance whose frames come bit by bit; its result is that of `Decoder.decode`."""
+
+    def hear(self, log_probs: np.ndarray) -> None:
+        """Takes the next frames.
+
+        Args:
+            log_probs: float32 ``(time, classes)``, natural logarithms, blank last.
+        """
+
+    def best(self) -> Hypothesis:
+        """Returns the best hypothesis of all frames so far; asking changes nothing."""
 
 
 @dataclass(frozen=True)

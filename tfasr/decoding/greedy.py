@@ -30,6 +30,38 @@ class GreedyDecoder:
         score = float(log_probs.max(axis=1).sum()) if len(path) else 0.0
         return Hypothesis(self._alphabet.decode(labels.tolist()), score)
 
+    def begin(self) -> "GreedyUtterance":
+        """Returns an utterance whose frames come bit by bit."""
+        return GreedyUtterance(self._alphabet)
+
+
+class GreedyUtterance:
+    """The best path of frames that come bit by bit.
+
+    Args:
+        alphabet: names the classes.
+    """
+
+    def __init__(self, alphabet: Alphabet):
+        self._alphabet = alphabet
+        self._last = alphabet.blank_id
+        self._labels: list[int] = []
+        self._score = 0.0
+
+    def hear(self, log_probs: np.ndarray) -> None:
+        """Takes the next frames, see `tfasr.decoding.decoder.DecodedUtterance`."""
+        if not len(log_probs):
+            return
+        path = np.append(self._last, log_probs.argmax(axis=1))
+        starts = path[1:] != path[:-1]
+        self._labels += path[1:][starts & (path[1:] != self._alphabet.blank_id)].tolist()
+        self._last = int(path[-1])
+        self._score += float(log_probs.max(axis=1).sum())
+
+    def best(self) -> Hypothesis:
+        """Returns the best path's text so far."""
+        return Hypothesis(self._alphabet.decode(self._labels), self._score)
+
 
 GREEDY = DecoderKind(
     lambda config, alphabet, lexicon, num_threads: GreedyDecoder(alphabet),

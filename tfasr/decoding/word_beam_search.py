@@ -115,6 +115,10 @@ class WordBeamSearch:
         """
         return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
 
+    def begin(self) -> "WordBeamUtterance":
+        """Returns an utterance whose frames come bit by bit."""
+        return WordBeamUtterance(self.alphabet, _core().Utterance(self._decoder))
+
     def decode_n_best(
         self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
     ) -> list[list[Hypothesis]]:
@@ -136,6 +140,41 @@ class WordBeamSearch:
             [Hypothesis(self.alphabet.decode(labels), score) for labels, score in candidates]
             for candidates in found
         ]
+
+
+class WordBeamUtterance:
+    """One utterance whose frames come bit by bit; the beam is kept between them.
+
+    What it says in the end is what `WordBeamSearch.decode` says of all frames at once.
+
+    Args:
+        alphabet: of the decoder.
+        utterance: the core's.
+    """
+
+    def __init__(self, alphabet: Alphabet, utterance: Any):
+        self._alphabet = alphabet
+        self._utterance = utterance
+
+    def hear(self, log_probs: np.ndarray) -> None:
+        """Takes the next frames, see `tfasr.decoding.decoder.DecodedUtterance`.
+
+        Raises:
+            ValueError: as `WordBeamSearch.decode`; nothing is heard then.
+        """
+        log_probs = np.asarray(log_probs)
+        if log_probs.ndim != 2:
+            raise ValueError(
+                f"log_probs must have the shape (time, classes). Received: {log_probs.shape}."
+            )
+        batch, _ = _arrays(log_probs[None], np.zeros(1, np.int64))
+        check_log_probs(batch, np.array([len(log_probs)]), self._alphabet.num_classes)
+        self._utterance.hear(batch[0])
+
+    def best(self) -> Hypothesis:
+        """Returns the best hypothesis of all frames so far; asking changes nothing."""
+        ((labels, score),) = self._utterance.results(1)
+        return Hypothesis(self._alphabet.decode(labels), score)
 
 
 def _core() -> Any:

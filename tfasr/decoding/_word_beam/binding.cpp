@@ -51,6 +51,14 @@ std::unique_ptr<Decoder> make_decoder(Words words, std::vector<std::uint8_t> is_
                                    std::move(problem));
 }
 
+py::list candidates_of(const std::vector<Result>& found) {
+  py::list candidates;
+  for (const Result& result : found) {
+    candidates.append(py::make_tuple(result.labels, result.score));
+  }
+  return candidates;
+}
+
 py::list decode(const Decoder& decoder, const Floats& log_probs, const Integers& lengths,
                 std::size_t n_best, int num_threads) {
   if (log_probs.ndim() != 3 || lengths.ndim() != 1 || lengths.shape(0) != log_probs.shape(0)) {
@@ -64,14 +72,23 @@ py::list decode(const Decoder& decoder, const Floats& log_probs, const Integers&
     results = decoder.decode(batch, n_best, num_threads);
   }
   py::list utterances;
-  for (const std::vector<Result>& found : results) {
-    py::list candidates;
-    for (const Result& result : found) {
-      candidates.append(py::make_tuple(result.labels, result.score));
-    }
-    utterances.append(std::move(candidates));
-  }
+  for (const std::vector<Result>& found : results) utterances.append(candidates_of(found));
   return utterances;
+}
+
+void hear(Utterance& utterance, const Floats& log_probs) {
+  if (log_probs.ndim() != 2) throw std::invalid_argument("log_probs must be (time, classes).");
+  const py::gil_scoped_release release;
+  utterance.hear(log_probs.data(), log_probs.shape(0), log_probs.shape(1));
+}
+
+py::list results(Utterance& utterance, std::size_t n_best) {
+  std::vector<Result> found;
+  {
+    const py::gil_scoped_release release;
+    found = utterance.results(n_best);
+  }
+  return candidates_of(found);
 }
 
 }  // namespace
@@ -89,6 +106,10 @@ PYBIND11_MODULE(_word_beam_core, module) {
            py::arg("separator"), py::arg("space"), py::arg("beam_width"), py::arg("recombine"), py::arg("model"))
       .def("decode", &decode, py::arg("log_probs").noconvert(), py::arg("lengths").noconvert(),
            py::arg("n_best"), py::arg("num_threads"));
+  py::class_<Utterance>(module, "Utterance")
+      .def(py::init<const Decoder&>(), py::arg("decoder"), py::keep_alive<1, 2>())
+      .def("hear", &hear, py::arg("log_probs").noconvert())
+      .def("results", &results, py::arg("n_best"));
 }
 
 }  // namespace word_beam

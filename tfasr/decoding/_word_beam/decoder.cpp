@@ -127,4 +127,17 @@ std::vector<std::vector<Result>> Decoder::decode(const Batch& batch, std::size_t
   return results;
 }
 
+Utterance::Utterance(const Decoder& decoder) : decoder_(decoder), search_(decoder.borrow()) {
+  search_->start();
+}
+
+Utterance::~Utterance() { decoder_.give_back(std::move(search_)); }
+
+void Utterance::hear(const float* log_probs, std::int64_t frames, std::int64_t classes) {
+  check(Batch{log_probs, &frames, 1, frames, classes}, decoder_.problem_.blank() + 1);
+  search_->hear(log_probs, frames);
+}
+
+std::vector<Result> Utterance::results(std::size_t n_best) { return search_->results(n_best); }
+
 }  // namespace word_beam

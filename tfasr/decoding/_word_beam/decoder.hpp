@@ -10,6 +10,8 @@
 
 namespace word_beam {
 
+class Utterance;
+
 // A dense array (batch, time, classes) of natural logarithms, and the valid frames of each row.
 struct Batch {
   const float* log_probs = nullptr;
@@ -32,6 +34,7 @@ class Decoder {
                                           int num_threads) const;
 
  private:
+  friend class Utterance;
   std::unique_ptr<Search> borrow() const;
   void give_back(std::unique_ptr<Search> search) const;
 
@@ -40,6 +43,23 @@ class Decoder {
   Problem problem_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Search>> idle_;  // with the memory they have grown to
+};
+
+// One utterance whose frames come bit by bit. The decoder must outlive it.
+class Utterance {
+ public:
+  explicit Utterance(const Decoder& decoder);
+  ~Utterance();
+  Utterance(const Utterance&) = delete;
+  Utterance& operator=(const Utterance&) = delete;
+
+  // Throws std::invalid_argument as Decoder::decode does; nothing is heard then.
+  void hear(const float* log_probs, std::int64_t frames, std::int64_t classes);
+  std::vector<Result> results(std::size_t n_best);
+
+ private:
+  const Decoder& decoder_;
+  std::unique_ptr<Search> search_;
 };
 
 }  // namespace word_beam

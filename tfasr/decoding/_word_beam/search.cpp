@@ -27,9 +27,17 @@ Search::Search(const Problem& problem)
 std::vector<Result> Search::decode(const float* log_probs, std::int64_t frames,
                                    std::size_t n_best) {
   start();
+  hear(log_probs, frames);
+  return results(n_best);
+}
+
+void Search::hear(const float* log_probs, std::int64_t frames) {
   for (std::int64_t t = 0; t < frames && beams_.size() > 0; ++t) {
     step(log_probs + t * (num_labels_ + 1));
   }
+}
+
+std::vector<Result> Search::results(std::size_t n_best) {
   std::vector<Result> results;
   std::set<std::vector<std::int32_t>> seen;
   for (const Final& final : rank()) {

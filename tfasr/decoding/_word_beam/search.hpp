@@ -41,6 +41,12 @@ class Search {
   // first, and at least one.
   std::vector<Result> decode(const float* log_probs, std::int64_t frames, std::size_t n_best);
 
+  // The same in steps, for frames that come bit by bit: begin an utterance, hear the next frames,
+  // see what they say so far. Asking changes nothing.
+  void start();
+  void hear(const float* log_probs, std::int64_t frames);
+  std::vector<Result> results(std::size_t n_best);
+
  private:
   static constexpr double kSmallest = std::numeric_limits<double>::denorm_min();
 
@@ -77,7 +83,6 @@ class Search {
     bool whole;
   };
 
-  void start();
   void step(const float* log_probs);
   void read_frame(const float* log_probs);
   void stay();
