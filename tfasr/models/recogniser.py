@@ -56,6 +56,12 @@ class RecogniserConfig(Protocol):
         ignored. It may have a property ``kernels``, the names of the implementations that computed
         its recurrence, and a method ``stages``, see `tfasr.models.stages`.
 
+        One that can stream has two methods more. ``initial_state(batch)`` returns a list of
+        tensors ``(batch, ...)``: what a recurrence knows that has heard nothing.
+        ``continued(features, state)`` returns the logits of output frames and the state behind
+        them; its features begin with the first that the next output frame sees, and have no
+        padding. Whatever the frames are cut into, the logits are those of ``call``.
+
         Args:
             num_features: features per frame.
             num_classes: classes, the CTC blank last.

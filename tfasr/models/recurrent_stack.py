@@ -171,6 +171,23 @@ class RecurrentStack(Network):
             hidden = self._recurred(number, hidden, valid, training)
         return hidden
 
+    def initial_state(self, batch: int) -> list:
+        """Returns what the recurrence knows before any frame, see `tfasr.models.recogniser`."""
+        sizes = [size for layer in self.recurrent for size in _state_sizes(layer)]
+        return [keras.ops.zeros((batch, size)) for size in sizes]
+
+    def continued(self, features: Any, state: list) -> tuple[Any, list]:
+        """Computes the class scores of frames that follow others, see `tfasr.models.recogniser`."""
+        hidden = self._finished(0, self.convolution(features), None, training=False)
+        waiting, reached = list(state), []
+        for number, layer in enumerate(self.recurrent):
+            last = [waiting.pop(0) for _ in _state_sizes(layer)]
+            # Keras's layers hand out the states behind their steps only if they were made to.
+            _, hidden, states = layer.inner_loop(hidden, last, None, training=False)
+            reached += states
+            hidden = self._finished(number + 1, hidden, None, training=False)
+        return self.classifier(hidden), reached
+
     def _valid(self, hidden, feature_lengths):
         """Returns booleans ``(batch, output frames)``: whether a frame belongs to its utterance."""
         return valid_frames(hidden, self.output_lengths(feature_lengths))
@@ -212,3 +229,8 @@ class RecurrentStack(Network):
             width = self.config.directions * self.config.units
         head = Stage("head", lambda hidden, _: self.classifier(hidden), [self.classifier], width)
         return [*stages, head]
+
+
+def _state_sizes(layer: Any) -> list[int]:
+    """Returns the widths of what a recurrent layer keeps from one step to the next."""
+    return keras.tree.flatten(layer.cell.state_size)
