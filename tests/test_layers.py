@@ -22,6 +22,8 @@ LAYERS = [
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],
     ["recording", "reports", "training"],
+    ["recognising"],
+    ["exporting"],
     ["adapters", "bench", "studies"],
     ["api"],
     ["__init__"],

@@ -7,7 +7,8 @@ does not load TensorFlow; type checkers and editors read them here.
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig
-from tfasr.data.features import FeatureConfig, compute_features
+from tfasr.data.feature_config import FeatureConfig
+from tfasr.data.features import compute_features
 from tfasr.data.pipeline import PipelineConfig
 from tfasr.data.prepare_corpus import prepare
 from tfasr.data.shards import ShardConfig, open_split
@@ -19,6 +20,9 @@ from tfasr.ledger import Ledger, read_events
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 from tfasr.plugins import load_plugin
+from tfasr.recognising.endpoints import EndpointRules
+from tfasr.recognising.load import load_recogniser
+from tfasr.recognising.recogniser import Recogniser
 from tfasr.recording.recorder import Recorder
 from tfasr.reports.compare import Comparison, compare
 from tfasr.reports.write import report
@@ -41,6 +45,7 @@ __all__ = [
     "AugmentationConfig",
     "Comparison",
     "DecoderConfig",
+    "EndpointRules",
     "ErrorCounts",
     "EvaluationResult",
     "Experiment",
@@ -51,6 +56,7 @@ __all__ = [
     "LoadedConfig",
     "Metric",
     "PipelineConfig",
+    "Recogniser",
     "Recorder",
     "Run",
     "RunError",
@@ -64,6 +70,7 @@ __all__ = [
     "evaluate",
     "load_config",
     "load_plugin",
+    "load_recogniser",
     "load_run",
     "open_split",
     "prepare",

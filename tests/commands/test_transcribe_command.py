@@ -1,0 +1,156 @@
+"""`tfasr transcribe`: formats, folders, resumption, bad files, standard input."""
+
+import io
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+from tests.recognising.conftest import exported_tones
+from tests.recognising.spoken_tones import RUN, spoken, write_wav
+from tfasr.cli import parse, run
+
+__all__ = ["exported_tones"]
+
+TEXTS = {"one": "abc ab", "two": "dad", "three": "bb cab"}
+
+
+@pytest.fixture(scope="module")
+def transcribe(exported_tones):
+    """Runs the command; an exported folder is loaded sooner than a run."""
+
+    def transcribe(*words: object) -> int:
+        given = ["--run_dir", exported_tones, *words]
+        return run(parse(["tfasr", "transcribe", *map(str, given)]))
+
+    return transcribe
+
+
+@pytest.fixture(scope="module")
+def audio(tmp_path_factory):
+    """A folder of recordings, one of them in a folder below."""
+    folder = tmp_path_factory.mktemp("audio")
+    (folder / "below").mkdir()
+    for number, (name, text) in enumerate(TEXTS.items()):
+        where = folder / "below" if name == "three" else folder
+        write_wav(where / f"{name}.wav", spoken(text, seed=number))
+    (folder / "notes.txt").write_text("not audio")
+    return folder
+
+
+def test_a_run_folder_is_transcribed_with(audio, capsys):
+    words = [str(audio / "one.wav"), "--run_dir", str(RUN)]
+    assert run(parse(["tfasr", "transcribe", *words])) == 0
+    assert capsys.readouterr().out == TEXTS["one"] + "\n"
+
+
+def test_a_file_becomes_text_and_several_are_named(transcribe, audio, capsys):
+    assert transcribe(audio / "one.wav") == 0
+    assert capsys.readouterr().out == TEXTS["one"] + "\n"
+    assert transcribe(audio / "one.wav", audio / "two.wav") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{audio / name}.wav\t{TEXTS[name]}" for name in ("one", "two")]
+
+
+def test_every_format(transcribe, audio, tmp_path, capsys):
+    outputs = {}
+    for name in ("json", "srt", "vtt", "ctm", "tsv"):
+        assert transcribe(audio / "one.wav", "--format", name) == 0
+        outputs[name] = capsys.readouterr().out
+    content = json.loads(outputs["json"])
+    assert content["text"] == TEXTS["one"]
+    assert [word["word"] for word in content["result"]] == TEXTS["one"].split()
+    first, last = content["result"][0], content["result"][-1]
+    assert first["start"] < first["end"] < last["end"] < content["duration_s"]
+    assert outputs["srt"].splitlines()[0] == "1"
+    assert outputs["srt"].splitlines()[2] == TEXTS["one"]
+    start, arrow, _ = outputs["srt"].splitlines()[1].split()
+    assert (start, arrow) == (f"00:00:{first['start']:06.3f}".replace(".", ","), "-->")
+    assert outputs["vtt"].startswith("WEBVTT\n\n00:00:0")
+    assert outputs["ctm"].splitlines()[0].split()[4] == "abc"
+    header, row = outputs["tsv"].splitlines()[:2]
+    cells = dict(zip(header.split("\t"), row.split("\t"), strict=True))
+    assert float(cells["start_s"]) == first["start"]
+
+
+def test_a_folder_is_resumed_and_a_bad_file_is_skipped(transcribe, audio, tmp_path, capsys):
+    folder, out = tmp_path / "audio", tmp_path / "out"
+    shutil.copytree(audio, folder)
+    (folder / "bad.wav").write_text("no audio at all")
+    assert transcribe(folder, "--out", out) == 1
+    said = capsys.readouterr().err
+    assert "bad.wav is skipped" in said
+    assert "1 of 4 could not be transcribed" in said
+    written = {path.relative_to(out).as_posix() for path in out.rglob("*.txt")}
+    assert written == {"one.txt", "two.txt", "below/three.txt"}
+    assert (out / "below" / "three.txt").read_text() == TEXTS["three"] + "\n"
+    # A result that is there is kept, whatever it says; a missing one is made.
+    (out / "one.txt").write_text("kept")
+    (out / "two.txt").unlink()
+    (folder / "bad.wav").unlink()
+    assert transcribe(folder, "--out", out) == 0
+    assert "2 of 3 are in --out already" in capsys.readouterr().err
+    assert (out / "one.txt").read_text() == "kept"
+    assert (out / "two.txt").read_text() == TEXTS["two"] + "\n"
+    assert transcribe(folder, "--out", out, "--format", "json") == 2
+    assert "its format differ" in capsys.readouterr().err
+
+
+def test_raw_samples_come_from_standard_input(transcribe, monkeypatch, capsys):
+    raw = (spoken(TEXTS["one"]) * 32767).astype("<i2").tobytes() + b"\x00"  # half a sample more
+
+    def stdin():
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(raw)))
+
+    stdin()
+    assert transcribe("-") == 0
+    assert capsys.readouterr().out == TEXTS["one"] + "\n"
+    stdin()
+    assert transcribe("-", "--stream", "--chunk_ms", 37) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(set(line) == {"partial"} for line in lines[:-1])
+    assert lines[-1]["text"] == TEXTS["one"]
+    assert [word["word"] for word in lines[-1]["result"]] == TEXTS["one"].split()
+
+
+def test_a_file_can_be_streamed(transcribe, audio, capsys):
+    assert transcribe(audio / "one.wav", "--stream", "--format", "text", "--no_endpoints") == 0
+    assert capsys.readouterr().out == TEXTS["one"] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-", "a.wav"), "- must stand alone"),
+        (("a.wav", "--batch_size", 0), "--batch_size must be at least 1"),
+        (("a.wav", "b.wav", "--format", "srt"), "is of one recording"),
+        (("a.wav", "--stream", "--format", "srt"), "json or text"),
+        (("a.wav", "--stream", "--chunk_ms", 0), "--chunk_ms must be positive"),
+        (("a.wav", "b.wav", "--stream"), "must be of one recording"),
+    ],
+)
+def test_wrong_use_is_told_before_any_work(transcribe, words, said, capsys):
+    assert transcribe(*words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_cannot_be_found_is_told(transcribe, tmp_path, capsys):
+    assert transcribe(tmp_path) == 2
+    assert "which holds none" in capsys.readouterr().err
+    assert transcribe(tmp_path / "missing.wav") == 1
+    assert "there is no such file" in capsys.readouterr().err
+    assert transcribe(tmp_path / "missing.wav", "--stream") == 1
+    assert "there is no such file" in capsys.readouterr().err
+    twice = [tmp_path / folder / "a.wav" for folder in ("x", "y")]
+    assert transcribe(*twice, "--out", tmp_path / "out") == 2
+    assert "Name the folder" in capsys.readouterr().err
+
+
+def test_a_run_without_a_checkpoint_is_told(transcribe, tmp_path, capsys):
+    shutil.copytree(RUN, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    write_wav(tmp_path / "a.wav", np.zeros(1600, np.float32))
+    assert transcribe(tmp_path / "a.wav", "--run_dir", tmp_path / "run") == 2
+    assert "no checkpoint yet" in capsys.readouterr().err

@@ -1,0 +1,220 @@
+"""``tfasr transcribe``: recordings to text, subtitles or time-marked words."""
+
+import argparse
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfasr.decoding.choice import DECODERS
+from tfasr.errors import RunError, UsageError
+from tfasr.recognising.formats import FORMATS, stream_json
+
+if TYPE_CHECKING:
+    from tfasr.recognising.files import Outcome, Source
+    from tfasr.recognising.recogniser import Recogniser
+    from tfasr.recognising.results import StreamResult, Transcript
+
+STDIN = "-"
+STREAMED = ("json", "text")
+
+log = logging.getLogger("tfasr")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's flags."""
+    parser.add_argument(
+        "audio",
+        nargs="+",
+        metavar="FILE|DIR|-",
+        help="recordings of any rate and format that libsndfile reads, folders of them, or - for "
+        "raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
+        "rate (16 kHz)",
+    )
+    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
+    parser.add_argument(
+        "--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="a folder for a file for each recording; those that are there already are skipped",
+    )
+    parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
+    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    parser.add_argument("--beam_width", type=int, help="default: the run's own")
+    parser.add_argument("--recombine", action="store_true", default=None, help="for word_beam")
+    parser.add_argument("--batch_size", type=int, default=16, help="default: %(default)s")
+    parser.add_argument(
+        "--stream",
+        action="store_true",
+        help="hear one recording, or -, as it comes: a line of JSON in Vosk's shape for whatever "
+        "changes; the model must be able to",
+    )
+    parser.add_argument("--chunk_ms", type=float, default=100.0, help="of --stream")
+    parser.add_argument(
+        "--no_endpoints",
+        action="store_true",
+        help="with --stream: the whole recording is one utterance; otherwise 1.2 s of silence, or "
+        "20 s, end one",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Runs the command.
+
+    Raises:
+        UsageError: if the flags or the run do not fit.
+        RunError: if a recording could not be transcribed; the others are.
+    """
+    if arguments.batch_size < 1:
+        raise UsageError(f"--batch_size must be at least 1. Received: {arguments.batch_size}.")
+    if arguments.format is None:
+        arguments.format = "json" if arguments.stream else "text"
+    if arguments.stream:
+        _run_stream(arguments)
+        return
+    if STDIN in arguments.audio:
+        _run_on_stdin(arguments)
+        return
+    from tfasr.recognising.files import find_sources
+
+    sources = find_sources(arguments.audio)
+    if arguments.out is None and len(sources) > 1 and not FORMATS[arguments.format].joins:
+        raise UsageError(
+            f"--format {arguments.format} is of one recording. Received: {len(sources)} without "
+            "--out. Name a folder with --out, which then gets a file for each."
+        )
+    recogniser = _recogniser(arguments)
+    outcome = _transcribe(arguments, recogniser, sources)
+    if outcome.failed:
+        raise RunError(
+            f"Every recording must be readable. {len(outcome.failed)} of {len(sources)} could not "
+            "be transcribed; the messages are above, and the others are done."
+        )
+
+
+def _recogniser(arguments: argparse.Namespace) -> "Recogniser":
+    from tfasr.recognising.load import load_recogniser
+
+    return load_recogniser(
+        arguments.run_dir,
+        checkpoint=arguments.checkpoint,
+        decoder=arguments.decoder,
+        beam_width=arguments.beam_width,
+        recombine=arguments.recombine,
+    )
+
+
+def _transcribe(
+    arguments: argparse.Namespace, recogniser: "Recogniser", sources: "list[Source]"
+) -> "Outcome":
+    from tfasr.recognising.files import ResultFolder, transcribe_sources
+
+    folder = None
+    if arguments.out is not None:
+        folder = ResultFolder(Path(arguments.out), arguments.format, recogniser, sources)
+    waiting = [source for source in sources if folder is None or not folder.has(source)]
+    if len(waiting) < len(sources):
+        log.info("%d of %d are in --out already", len(sources) - len(waiting), len(sources))
+    written_as = FORMATS[arguments.format]
+    if folder is None:
+        sys.stdout.write(written_as.header)
+    with _progress(len(waiting)) as advance:
+
+        def finished(source: "Source", transcript: "Transcript") -> None:
+            if folder is not None:
+                folder.write(source, transcript)
+            else:
+                named = arguments.format == "text" and len(sources) > 1
+                text = written_as.write(source.name, transcript)
+                sys.stdout.write(f"{source.name}\t{text}" if named else text)
+                sys.stdout.flush()
+            advance()
+
+        def failed(source: "Source", reason: str) -> None:
+            log.error("%s is skipped: %s", source.name, reason)
+            advance()
+
+        return transcribe_sources(recogniser, waiting, finished, failed, arguments.batch_size)
+
+
+@contextlib.contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """Shows a bar on a terminal; yields what is called after each recording."""
+    if total < 2 or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("transcribed", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)
+
+
+def _run_on_stdin(arguments: argparse.Namespace) -> None:
+    if len(arguments.audio) > 1 or arguments.out is not None:
+        raise UsageError(
+            "- must stand alone, without other recordings and without --out. Received: "
+            f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
+        )
+    recogniser = _recogniser(arguments)
+    transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
+    written_as = FORMATS[arguments.format]
+    sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
+
+
+def _run_stream(arguments: argparse.Namespace) -> None:
+    if len(arguments.audio) > 1 or arguments.out is not None:
+        raise UsageError(
+            "--stream must be of one recording, without --out. Received: "
+            f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
+        )
+    if arguments.format not in STREAMED:
+        raise UsageError(
+            f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
+            f"{arguments.format}."
+        )
+    if not arguments.chunk_ms > 0:
+        raise UsageError(f"--chunk_ms must be positive. Received: {arguments.chunk_ms}.")
+    from tfasr.recognising.endpoints import EndpointRules
+
+    recogniser = _recogniser(arguments)
+    stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
+    (audio,) = arguments.audio
+    chunk_s = arguments.chunk_ms / 1000
+    if audio == STDIN:
+        chunks = _pcm(recogniser.sample_rate_hz, chunk_s)
+    else:
+        chunks = _file_chunks(audio, recogniser.sample_rate_hz, chunk_s)
+    for chunk in chunks:
+        _write_results(stream.push(chunk), arguments.format)
+    _write_results(stream.finish(), arguments.format)
+
+
+def _write_results(results: "list[StreamResult]", output_format: str) -> None:
+    for result in results:
+        if output_format == "json":
+            sys.stdout.write(stream_json(result))
+        elif result.final:
+            sys.stdout.write(result.text + "\n")
+    sys.stdout.flush()
+
+
+def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
+    from tfasr.recognising.samples import pcm_chunks
+
+    return pcm_chunks(sys.stdin.buffer, sample_rate_hz, chunk_s)
+
+
+def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
+    from tfasr.data.audio import audio_blocks
+
+    try:
+        yield from audio_blocks(path, sample_rate_hz, chunk_s)
+    except ValueError as error:
+        raise RunError(str(error)) from error

@@ -1,0 +1,126 @@
+"""A folder that a recogniser was exported to: what lies in it, and whether it is as it was."""
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfasr._version import __version__
+from tfasr.alphabet import Alphabet
+from tfasr.checked_files import read_object, read_text
+from tfasr.config import to_json
+from tfasr.data.feature_config import FeatureConfig
+from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
+from tfasr.durable import write_whole
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
+
+GRAPH_FILE = "model.onnx"
+SPEC_FILE = "recogniser.json"
+CARD_FILE = "README.md"
+SUMS_FILE = "SHA256SUMS"
+"""Hashes of all other files, as ``sha256sum --check`` reads them; written last."""
+
+_FORMAT = 1
+_AGAIN = "Export the run again."
+
+
+def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str]) -> None:
+    """Writes what a recogniser is beside its graph.
+
+    Args:
+        folder: of the export.
+        spec: of the recogniser.
+        lexicon: the words of the training transcripts; empty where there are none.
+    """
+    statistics = spec.statistics and {
+        name: array.tolist()
+        for name, array in zip(("mean", "deviation"), spec.statistics, strict=True)
+    }
+    content = {
+        "format": _FORMAT,
+        "tfasr": __version__,
+        "model": spec.model,
+        "features": to_json(spec.features),
+        "statistics": statistics,
+        "decoder": to_json(spec.decoder),
+        "geometry": list(spec.geometry),
+        "streams": spec.streams,
+    }
+    write_whole(folder / SPEC_FILE, json.dumps(content, indent=1) + "\n")
+    spec.alphabet.save(folder / ALPHABET_FILE)
+    if lexicon:
+        write_whole(folder / LEXICON_FILE, "".join(f"{word}\n" for word in lexicon))
+
+
+def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
+    """Returns what `write_spec` wrote.
+
+    Args:
+        folder: of the export, whose files have been checked.
+        decoder_changes: fields of its decoder to replace.
+
+    Raises:
+        UsageError: if it was written by a later tfasr, or something in it is missing.
+    """
+    path = folder / SPEC_FILE
+    names = ("format", "model", "features", "statistics", "decoder", "geometry", "streams")
+    content = read_object(path, _AGAIN, names)
+    if content["format"] != _FORMAT:
+        raise UsageError(
+            f"{path} must be of format {_FORMAT}. Received: {content['format']!r}, written by "
+            f"tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
+        )
+    with wrong_values_are_wrong_use():
+        decoder = dataclasses.replace(DecoderConfig(**content["decoder"]), **decoder_changes)
+        kernel, stride = content["geometry"]
+        statistics = content["statistics"]
+        return RecogniserSpec(
+            model=content["model"],
+            features=FeatureConfig(**content["features"]),
+            statistics=statistics
+            and tuple(np.asarray(statistics[name], np.float32) for name in ("mean", "deviation")),
+            alphabet=Alphabet.load(folder / ALPHABET_FILE),
+            decoder=decoder,
+            lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
+            geometry=(int(kernel), int(stride)),
+            streams=bool(content["streams"]),
+            identity=file_hash(folder / GRAPH_FILE),
+        )
+
+
+def file_hash(path: Path) -> str:
+    """Returns a file's SHA-256 in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_sums(folder: Path) -> None:
+    """Writes the hashes of all files of an export, which makes it complete."""
+    names = sorted(path.name for path in folder.iterdir() if path.name != SUMS_FILE)
+    lines = [f"{file_hash(folder / name)}  {name}\n" for name in names]
+    write_whole(folder / SUMS_FILE, "".join(lines))
+
+
+def check_sums(folder: Path) -> None:
+    """Raises UsageError unless all files of an export are as they were written."""
+    text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
+    listed = [line.split("  ", 1) for line in text.splitlines()]
+    if not listed or any(len(line) != 2 for line in listed):
+        raise UsageError(f"{folder / SUMS_FILE} must hold a hash and a name a line. {_AGAIN}")
+    for expected, name in listed:
+        path = folder / name
+        if not path.is_file():
+            raise UsageError(f"An exported folder must hold {name}. {folder} lacks it. {_AGAIN}")
+        if file_hash(path) != expected:
+            raise UsageError(
+                f"An exported folder's files must be as they were written. {path} has changed: "
+                f"its SHA-256 is not the one in {SUMS_FILE}. {_AGAIN}"
+            )

@@ -1,0 +1,104 @@
+"""A run's model as it was trained, on Keras and TensorFlow."""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.decoding.choice import load_lexicon, needs_lexicon
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.models.recogniser import can_stream, frame_geometry, model_name
+from tfasr.recognising.acoustics import State
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.training.run_folder import load_feature_statistics
+from tfasr.training.trained import RestoredModel, restored_model
+
+
+class KerasAcoustics:
+    """Computes log-probabilities with a restored model, in float32.
+
+    Args:
+        restored: a run's model.
+    """
+
+    def __init__(self, restored: RestoredModel):
+        self.recogniser = restored.model.recogniser
+        self.output_lengths = restored.model.output_lengths
+        self._num_features = restored.experiment.features.num_features
+        signature = [
+            tf.TensorSpec([None, None, self._num_features], tf.float32),
+            tf.TensorSpec([None], tf.int32),
+        ]
+        self._forward = tf.function(self._log_probs, input_signature=signature)
+
+    def _log_probs(self, features: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        return tf.nn.log_softmax(self.recogniser(features, lengths, training=False))
+
+    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Returns log-probabilities, see `tfasr.recognising.acoustics.Acoustics`."""
+        return self._forward(tf.constant(features), tf.constant(lengths)).numpy()
+
+    def initial_state(self) -> State:
+        """Returns the state of a recurrence that has heard nothing."""
+        return self.recogniser.initial_state(1)
+
+    def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Returns the next log-probabilities, see `tfasr.recognising.acoustics.Acoustics`."""
+        log_probs, state = self._continued(tf.constant(features[None]), state)
+        return log_probs[0].numpy(), state
+
+    @functools.cached_property
+    def _continued(self) -> Callable:
+        """Traced once for chunks of all lengths."""
+        state_spec = [tf.TensorSpec(one.shape, one.dtype) for one in self.initial_state()]
+        features_spec = tf.TensorSpec([1, None, self._num_features], tf.float32)
+
+        @tf.function(input_signature=[features_spec, state_spec])
+        def continued(features: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
+            logits, state = self.recogniser.continued(features, state)
+            return tf.nn.log_softmax(logits), state
+
+        return continued
+
+
+def open_run(
+    run_dir: Path, checkpoint: str, decoder_changes: dict[str, Any]
+) -> tuple[RecogniserSpec, KerasAcoustics]:
+    """Returns a run's recogniser in its parts.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        checkpoint: "best" (by validation CER), "last", or a file.
+        decoder_changes: fields of the run's own decoder to replace.
+
+    Raises:
+        UsageError: if the run or its checkpoint is missing or does not fit.
+    """
+    restored = restored_model(run_dir, checkpoint=checkpoint, precision="float32")
+    experiment = restored.experiment
+    with wrong_values_are_wrong_use():
+        decoder = dataclasses.replace(experiment.decoder, **decoder_changes)
+    geometry = frame_geometry(experiment.model)
+    if len(geometry) != 2:
+        raise UsageError(
+            f"A model in use must have output frames at equal distances. Received: "
+            f"{model_name(experiment.model)!r}, whose output_lengths are those of no convolution."
+        )
+    of_corpus = experiment.features.normalisation == "corpus"
+    spec = RecogniserSpec(
+        model=model_name(experiment.model),
+        features=experiment.features,
+        statistics=load_feature_statistics(run_dir) if of_corpus else None,
+        alphabet=restored.alphabet,
+        decoder=decoder,
+        lexicon=tuple(load_lexicon(run_dir)) if needs_lexicon(decoder) else (),
+        geometry=(geometry[0], geometry[1]),
+        streams=can_stream(experiment.model) and hasattr(restored.model.recogniser, "continued"),
+        identity=hashlib.sha256(restored.checkpoint.read_bytes()).hexdigest(),
+    )
+    return spec, KerasAcoustics(restored)

@@ -1,0 +1,160 @@
+"""A trained recogniser in use: recordings to text with word times."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.recognising.acoustics import Acoustics
+from tfasr.recognising.endpoints import EndpointRules
+from tfasr.recognising.pauses import PauseCutter, Segment
+from tfasr.recognising.results import StreamResult, Transcript, Word
+from tfasr.recognising.samples import as_samples
+from tfasr.recognising.segment_batches import recognised_in_batches
+from tfasr.recognising.segment_model import SegmentModel
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.stream import Stream
+
+# Blocks in which a long array of samples is looked at: converting it then takes little memory.
+_BLOCK_S = 60
+
+
+class Recogniser:
+    """Writes down what recordings say; `tfasr.load_recogniser` makes it.
+
+    Args:
+        spec: features, alphabet, decoder.
+        acoustics: computes log-probabilities.
+    """
+
+    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
+        self.spec = spec
+        self.acoustics = acoustics
+        self.segments = SegmentModel(spec, acoustics)
+
+    @property
+    def sample_rate_hz(self) -> int:
+        """Of the samples that it takes."""
+        return self.spec.features.sample_rate_hz
+
+    def transcribe(self, audio: "str | Path | np.ndarray") -> Transcript:
+        """Returns what a recording says, however long it is.
+
+        Args:
+            audio: the path of a file of any rate and format that libsndfile reads, or samples at
+                `sample_rate_hz`: floats in -1..1 or int16 ``(samples,)``.
+
+        Raises:
+            ValueError: if the file cannot be read, or the samples are no finite numbers.
+        """
+        (transcript,) = self.transcribe_many([audio])
+        return transcript
+
+    def transcribe_many(
+        self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int = 16
+    ) -> list[Transcript]:
+        """Returns what recordings say; many go through the model together.
+
+        Args:
+            recordings: each as in `transcribe`.
+            batch_size: segments in one batch.
+
+        Raises:
+            ValueError: for the first recording that cannot be read.
+        """
+        heard: dict[int, list[Word]] = {}
+        durations: dict[int, float] = {}
+        numbered = self._numbered_segments(recordings, durations)
+        for number, words in recognised_in_batches(self.segments, numbered, batch_size):
+            heard.setdefault(number, []).extend(words)
+        return [Transcript(heard.get(n, []), seconds) for n, seconds in durations.items()]
+
+    def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
+        """Returns what a recording says that comes block by block, as from a pipe.
+
+        Args:
+            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
+
+        Raises:
+            ValueError: if samples are no finite numbers.
+        """
+        seconds = 0.0
+
+        def segments() -> Iterator[tuple[None, Segment]]:
+            nonlocal seconds
+            cutter = PauseCutter(self.sample_rate_hz)
+            for block in blocks:
+                seconds += len(block) / self.sample_rate_hz
+                yield from ((None, segment) for segment in cutter.push(as_samples(block)))
+            yield from ((None, segment) for segment in cutter.finish())
+
+        found = [
+            word
+            for _, words in recognised_in_batches(self.segments, segments(), 1)
+            for word in words
+        ]
+        return Transcript(found, seconds)
+
+    def stream(
+        self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None
+    ) -> Iterator[StreamResult]:
+        """Yields what is heard of speech as it comes; the last result is final.
+
+        The texts do not depend on how the samples are cut into chunks.
+
+        Args:
+            chunks: samples at `sample_rate_hz`, floats in -1..1 or int16, any number of them.
+            endpoints: what ends an utterance; None: the end of the chunks alone.
+
+        Raises:
+            UsageError: if the model needs to have heard an utterance to its end; it names a preset
+                whose models do not.
+            ValueError: if samples are no finite numbers.
+        """
+        stream = self.open_stream(endpoints)
+        for chunk in chunks:
+            yield from stream.push(chunk)
+        yield from stream.finish()
+
+    def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:
+        """Returns a stream that chunks are pushed into, for callers that must not wait in a loop.
+
+        Args:
+            endpoints: as of `stream`.
+
+        Raises:
+            UsageError: as `stream`.
+        """
+        return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
+
+    def _numbered_segments(
+        self, recordings: "Iterable[str | Path | np.ndarray]", durations: dict[int, float]
+    ) -> Iterator[tuple[int, Segment]]:
+        for number, audio in enumerate(recordings):
+            durations[number] = 0.0
+            cutter = PauseCutter(self.sample_rate_hz)
+            for block in self.blocks(audio):
+                durations[number] += len(block) / self.sample_rate_hz
+                yield from ((number, segment) for segment in cutter.push(block))
+            yield from ((number, segment) for segment in cutter.finish())
+
+    def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
+        """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`.
+
+        Raises:
+            ValueError: as `transcribe`.
+        """
+        if isinstance(audio, str | Path):
+            from tfasr.data.audio import audio_blocks
+
+            yield from audio_blocks(audio, self.sample_rate_hz)
+            return
+        samples = np.asarray(audio)
+        if samples.ndim != 1:
+            raise ValueError(
+                f"samples must have the shape (samples,). Received: shape={samples.shape}. Average "
+                "the channels first."
+            )
+        size = _BLOCK_S * self.sample_rate_hz
+        for start in range(0, len(samples), size):
+            yield as_samples(samples[start : start + size])

@@ -1,0 +1,85 @@
+"""From a recording's segments to words: features, log-probabilities, decoder, alignment."""
+
+import numpy as np
+
+from tfasr.data.numpy_features import expect_many_frames
+from tfasr.decoding.choice import make_decoder
+from tfasr.recognising.acoustics import Acoustics
+from tfasr.recognising.pauses import Segment
+from tfasr.recognising.results import Word
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.word_times import aligned_words
+
+# After so much, a faster transform is worth the time that it takes to load.
+_MANY_FRAMES = 10_000
+
+
+class SegmentModel:
+    """The stages that each segment passes, one method each.
+
+    Args:
+        spec: features, alphabet, decoder.
+        acoustics: computes log-probabilities.
+    """
+
+    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
+        self.spec = spec
+        self._acoustics = acoustics
+        self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon)
+        self._frames = 0
+
+    def features(self, segment: Segment) -> np.ndarray:
+        """Returns a segment's normalised features, float32 ``(frames, num_features)``."""
+        features = self.spec.heard(segment.samples)
+        self._frames += len(features)
+        if self._frames > _MANY_FRAMES > self._frames - len(features):
+            expect_many_frames()
+        return features
+
+    def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log-probabilities of segments, and their valid output frames.
+
+        Args:
+            features: of each segment, enough for an output frame ``(frames, num_features)``.
+        """
+        batch, lengths = padded(features)
+        frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
+        return self._acoustics.log_probs(batch, lengths), frames
+
+    def words(
+        self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
+    ) -> list[list[Word]]:
+        """Returns, for each of a batch's segments, the words that are its own.
+
+        Args:
+            segments: of the batch.
+            log_probs: float32 ``(batch, output frames, classes)``.
+            lengths: integers ``(batch,)``: valid output frames.
+        """
+        found = []
+        hypotheses = self.decoder.decode(log_probs, lengths)
+        for segment, hypothesis, scores, length in zip(
+            segments, hypotheses, log_probs, lengths, strict=True
+        ):
+            words = aligned_words(
+                hypothesis.text,
+                scores[:length],
+                self.spec.alphabet,
+                segment.start_s + self.spec.first_frame_s,
+                self.spec.frame_step_s,
+            )
+            found.append([word for word in words if _belongs(word, segment)])
+        return found
+
+
+def _belongs(word: Word, segment: Segment) -> bool:
+    return segment.from_s <= (word.start_s + word.end_s) / 2 < segment.to_s
+
+
+def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
+    lengths = np.array([len(one) for one in features], np.int32)
+    batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
+    for row, one in zip(batch, features, strict=True):
+        row[: len(one)] = one
+    return batch, lengths

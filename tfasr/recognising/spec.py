@@ -1,0 +1,88 @@
+"""What a recogniser is beside its weights: features, alphabet, geometry, decoder."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.feature_config import FeatureConfig
+from tfasr.data.numpy_features import normalise_frames, numpy_features
+from tfasr.decoding.choice import DecoderConfig
+from tfasr.errors import UsageError
+
+STREAMING_PRESET = "an4_streaming.gin"
+
+
+@dataclass(frozen=True)
+class RecogniserSpec:
+    """How samples become what a model takes, and what its output frames mean.
+
+    Attributes:
+        model: the name of the model's class in `tfasr.models.recogniser.MODELS`.
+        features: what a frame holds.
+        statistics: mean and deviation of each feature, for normalisation "corpus".
+        alphabet: the classes.
+        decoder: how log-probabilities become text.
+        lexicon: the words of a decoder that needs them.
+        geometry: feature frames that the first output frame needs, and from one to the next.
+        streams: whether no output frame depends on later feature frames than its own.
+        identity: a hash of the weights: what tells one recogniser from another.
+    """
+
+    model: str
+    features: FeatureConfig
+    statistics: tuple[np.ndarray, np.ndarray] | None
+    alphabet: Alphabet
+    decoder: DecoderConfig
+    lexicon: tuple[str, ...]
+    geometry: tuple[int, int]
+    streams: bool
+    identity: str
+
+    @property
+    def frame_step_s(self) -> float:
+        """Seconds from one output frame to the next."""
+        return self.geometry[1] * self.features.step_samples / self.features.sample_rate_hz
+
+    @property
+    def first_frame_s(self) -> float:
+        """Where the first output frame's share of the time begins.
+
+        The middle of a frame's share is the middle of the samples that it was computed from.
+        """
+        kernel, _ = self.geometry
+        seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
+        return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
+
+    def output_frames(self, feature_frames: int) -> int:
+        """Returns the output frames of so many feature frames, at least 0."""
+        kernel, stride = self.geometry
+        return max((feature_frames - kernel) // stride + 1, 0)
+
+    def heard(self, samples: np.ndarray) -> np.ndarray:
+        """Returns samples' normalised features, float32 ``(frames, num_features)``."""
+        return self.normalised(numpy_features(samples, self.features))
+
+    def normalised(self, features: np.ndarray) -> np.ndarray:
+        """Returns features normalised as in training."""
+        return normalise_frames(features, self.features, *(self.statistics or (None, None)))
+
+    def check_streams(self) -> None:
+        """Raises UsageError for a model that needs to have heard an utterance to its end."""
+        remedy = (
+            f"Train one that can: --gin_file {STREAMING_PRESET}, or bind FeatureConfig."
+            "normalisation = 'corpus' and a recurrence in one direction. Until then, transcribe "
+            "whole recordings, without --stream."
+        )
+        if self.features.normalisation == "utterance":
+            raise UsageError(
+                "To stream, a model must not need an utterance's end. Received: "
+                f"{self.model!r} with FeatureConfig.normalisation 'utterance', whose mean and "
+                f"deviation are known only then. {remedy}"
+            )
+        if not self.streams:
+            raise UsageError(
+                "To stream, a model must not need an utterance's end. Received: "
+                f"{self.model!r}, whose layers look at later frames or at whole utterances. "
+                f"{remedy}"
+            )

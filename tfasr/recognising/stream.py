@@ -1,0 +1,162 @@
+"""Speech as it comes: chunks of samples to results, the same however the samples are cut."""
+
+import functools
+
+import numpy as np
+
+from tfasr.data.numpy_features import numpy_features
+from tfasr.decoding.decoder import Decoder
+from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.recognising.acoustics import Acoustics
+from tfasr.recognising.endpoints import EndpointDetector, EndpointRules
+from tfasr.recognising.results import StreamResult, Word
+from tfasr.recognising.samples import as_samples
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.word_times import aligned_words
+
+# A chunk is looked at in parts of this length, so that an hour in one chunk needs little memory.
+_MOST_S = 5.0
+
+
+class Stream:
+    """One stream of speech.
+
+    It keeps what the next frame needs: samples that fill no step yet, features that the
+    convolution still looks at, and the state of the recurrence. Log-probabilities and texts are
+    therefore those of the whole recording, whatever chunks it comes in. An utterance that ended
+    starts the recurrence anew, as a new recording would.
+
+    While an utterance goes on, its text is what the decoder would say if it ended now; a decoder
+    that needs all frames at once is asked in the end alone, and greedy decoding until then.
+
+    Args:
+        spec: features, alphabet, geometry.
+        acoustics: computes log-probabilities.
+        decoder: of ended utterances.
+        endpoints: what ends an utterance; None: only `finish`.
+
+    Raises:
+        UsageError: if the model needs to have heard an utterance to its end.
+    """
+
+    def __init__(
+        self,
+        spec: RecogniserSpec,
+        acoustics: Acoustics,
+        decoder: Decoder,
+        endpoints: EndpointRules | None = None,
+    ):
+        spec.check_streams()
+        self._spec = spec
+        self._acoustics = acoustics
+        self._decoder = decoder
+        self._begin_decoding = getattr(decoder, "begin", GreedyDecoder(spec.alphabet).begin)
+        self._detector = (
+            None
+            if endpoints is None
+            else EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
+        )
+        self._samples = np.zeros(0, np.float32)
+        self._features = np.zeros((0, spec.features.num_features), np.float32)
+        self._begun = 0  # the utterance's first feature frame, counted from the stream's
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state = self._acoustics.initial_state()
+        self._log_probs: list[np.ndarray] = []
+        self._frames = 0
+        self._decoded = self._begin_decoding()
+        self._shown = ""
+        if self._detector is not None:
+            self._detector.restart()
+
+    def push(self, samples: np.ndarray) -> list[StreamResult]:
+        """Takes the next samples.
+
+        Args:
+            samples: floats in -1..1 or int16 ``(samples,)``, any number of them, at the model's
+                rate.
+
+        Returns:
+            Utterances that ended, and what is heard of the one that goes on if it has changed.
+
+        Raises:
+            ValueError: if samples are no finite numbers.
+        """
+        samples = as_samples(np.asarray(samples))
+        results = []
+        most = int(_MOST_S * self._spec.features.sample_rate_hz)
+        for start in range(0, len(samples), most):
+            self._see(samples[start : start + most])
+            results += self._hear()
+        if self._frames:
+            result = self._result(self._decoded.best().text, final=False)
+            if result.text != self._shown:
+                self._shown = result.text
+                results.append(result)
+        return results
+
+    def finish(self) -> list[StreamResult]:
+        """Ends the stream; returns its last utterance, which may be empty."""
+        return [self._final()]
+
+    def _see(self, samples: np.ndarray) -> None:
+        """Adds the features of all windows that are full now."""
+        config = self._spec.features
+        held = np.concatenate([self._samples, samples])
+        frames = numpy_features(held, config)
+        self._samples = held[len(frames) * config.step_samples :]
+        self._features = np.concatenate([self._features, self._spec.normalised(frames)])
+
+    def _hear(self) -> list[StreamResult]:
+        """Computes all output frames that can be; returns utterances that ended in them."""
+        kernel, stride = self._spec.geometry
+        results = []
+        while count := self._spec.output_frames(len(self._features)):
+            used = self._features[: kernel + (count - 1) * stride]
+            log_probs, state = self._acoustics.continued(used, self._state)
+            end = None if self._detector is None else self._detector.end(log_probs)
+            taken = count if end is None else end
+            self._log_probs.append(log_probs[:taken])
+            self._decoded.hear(log_probs[:taken])
+            self._frames += taken
+            self._features = self._features[taken * stride :]
+            if end is None:
+                self._state = state
+                continue
+            result = self._final()
+            if result.text:
+                results.append(result)
+            self._begun += self._frames * stride
+            self._begin()
+        return results
+
+    def _final(self) -> StreamResult:
+        """Returns the utterance as the decoder writes it down in the end."""
+        if hasattr(self._decoder, "begin") or not self._frames:
+            return self._result(self._decoded.best().text, final=True)
+        frames = np.array([self._frames])
+        (hypothesis,) = self._decoder.decode(self.log_probs[None], frames)
+        return self._result(hypothesis.text, final=True)
+
+    def _result(self, text: str, final: bool) -> StreamResult:
+        features = self._spec.features
+        begun_s = self._begun * features.step_samples / features.sample_rate_hz
+        align = functools.partial(
+            _aligned, text, list(self._log_probs), self._spec, begun_s + self._spec.first_frame_s
+        )
+        return StreamResult(" ".join(text.split()), final, align)
+
+    @property
+    def log_probs(self) -> np.ndarray:
+        """Log-probabilities of the utterance that goes on, float32 ``(frames, classes)``."""
+        classes = self._spec.alphabet.num_classes
+        return np.concatenate([np.zeros((0, classes), np.float32), *self._log_probs])
+
+
+def _aligned(
+    text: str, log_probs: list[np.ndarray], spec: RecogniserSpec, first_s: float
+) -> list[Word]:
+    if not log_probs:
+        return []
+    return aligned_words(text, np.concatenate(log_probs), spec.alphabet, first_s, spec.frame_step_s)
