@@ -18,6 +18,8 @@ COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "train": "train a model and record the run",
     "evaluate": "score a trained model on a prepared split",
+    "transcribe": "write down what recordings say: text, subtitles, word times",
+    "export": "write a trained recogniser for other programs, ONNX",
     "watch": "where runs stand, and when they will meet their targets",
     "history": "times to accuracy over commits: what became slower, and why",
     "report": "time to accuracy of runs: table, figures, HTML",
@@ -31,7 +33,7 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
-NEED_TENSORFLOW = ("prepare", "train", "evaluate")
+NEED_TENSORFLOW = ("prepare", "train", "evaluate", "export")
 
 
 def parse(argv: list[str]):
@@ -45,6 +47,9 @@ def parse(argv: list[str]):
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
+        if name not in argv:  # to import all commands takes longer than some of them work
+            commands.add_parser(name, help=purpose)
+            continue
         module = importlib.import_module(f"tfasr.commands.{name}")
         command = commands.add_parser(name, help=purpose, description=module.__doc__)
         module.add_arguments(command)

@@ -1,0 +1,53 @@
+"""``tfasr export``: a trained recogniser as files that other programs run."""
+
+import argparse
+
+from tfasr.scoring.bootstrap import CONFIDENCE
+
+TARGETS = ("onnx",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's flags."""
+    parser.add_argument("--to", choices=TARGETS, required=True)
+    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
+    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
+    parser.add_argument(
+        "--int8", action="store_true", help="weights of the large matrices in eight bits"
+    )
+    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
+    parser.add_argument(
+        "--split",
+        default="validation",
+        help="a prepared split, on which the export is compared with the run; default: %(default)s",
+    )
+    parser.add_argument("--shard_dir", help="where that is; default: the run's own")
+    parser.add_argument("--data_licence", help="of the training data, for the model card")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Runs the command."""
+    from tfasr.exporting.export import export_onnx
+
+    done = export_onnx(
+        run_dir=arguments.run_dir,
+        out=arguments.out,
+        int8=arguments.int8,
+        checkpoint=arguments.checkpoint,
+        split=arguments.split,
+        shard_dir=arguments.shard_dir,
+        data_licence=arguments.data_licence,
+    )
+    same = done.utterances - done.differing_texts
+    print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
+    print(
+        f"{arguments.split}: {same} of {done.utterances} utterances as the run writes them, "
+        f"log-probabilities within {done.difference:.2g}; WER {done.wer:.2%}"
+    )
+    if done.int8 is not None:
+        interval = done.int8.by_speaker or done.int8.by_utterance
+        ends = ""
+        if interval is not None:
+            low, high = interval.interval
+            ends = f" ({CONFIDENCE:.0%}: {100 * low:+.2f} to {100 * high:+.2f})"
+        print(f"int8 against float32: WER {100 * done.int8.wer_difference:+.2f} points{ends}")

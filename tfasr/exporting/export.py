@@ -1,0 +1,199 @@
+"""A run's recogniser as files that other programs run, and as good as the run's own model."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from tfasr._version import __version__
+from tfasr.config import to_json
+from tfasr.data.pipeline import BatchSource
+from tfasr.decoding.choice import load_lexicon
+from tfasr.durable import make_folder, write_whole
+from tfasr.errors import RunError, UsageError
+from tfasr.exporting.check import Heard, differing_texts, hear, largest_difference
+from tfasr.exporting.model_card import CardFacts, model_card
+from tfasr.recognising.acoustics import Acoustics
+from tfasr.recognising.exported import CARD_FILE, GRAPH_FILE, write_spec, write_sums
+from tfasr.recognising.keras_acoustics import open_run
+from tfasr.recognising.onnx_acoustics import OnnxAcoustics, open_exported
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.run_files import LEXICON_FILE
+from tfasr.scoring.paired import PairedComparison, compare_pairs
+from tfasr.scoring.summary import summarise_scored
+from tfasr.training.trained import source_of_split
+
+MOST_DIFFERENCE = 1e-3
+"""How far apart float32 log-probabilities may be: rounding, through hundreds of steps."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote, and how it stands to the run's own model.
+
+    Attributes:
+        folder: what it wrote.
+        bytes: of the graph.
+        float32_bytes: of the same graph with float32 weights.
+        utterances: on which the two were compared.
+        difference: the largest one of their log-probabilities.
+        differing_texts: how many utterances they write down differently, by greedy decoding.
+        wer: of the exported model on these.
+        int8: its WER against the float32 model's; None of a float32 export.
+    """
+
+    folder: Path
+    bytes: int
+    float32_bytes: int
+    utterances: int
+    difference: float
+    differing_texts: int
+    wer: float
+    int8: PairedComparison | None
+
+
+def export_onnx(
+    *,
+    run_dir: str | Path,
+    out: str | Path,
+    int8: bool = False,
+    checkpoint: str = "best",
+    split: str = "validation",
+    shard_dir: str | Path | None = None,
+    data_licence: str | None = None,
+) -> Exported:
+    """Writes a run's recogniser for ONNX Runtime into a new folder.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        out: a new or empty folder.
+        int8: whether the weights of the large matrices become eight bits wide.
+        checkpoint: "best" (by validation CER), "last", or a file.
+        split: a prepared split, on whose speech the export is compared with the run's model.
+        shard_dir: where it is; the run's own by default.
+        data_licence: of the training data, for the model card.
+
+    Raises:
+        UsageError: if the run, its checkpoint or the split does not fit, the model is of a kind
+            that has no graph here, or a package is missing.
+        RunError: if the export does not say what the run's model says.
+    """
+    run_dir, out = Path(run_dir), Path(out)
+    _check_new(out)
+    _check_installed()
+    spec, acoustics = open_run(run_dir, checkpoint, {})
+    write_graph = _graph_writer(spec)
+    source = source_of_split(run_dir, split, shard_dir)
+
+    def heard(model: Acoustics) -> Heard:
+        return hear(source, model, spec.alphabet, acoustics.output_lengths)
+
+    graph = write_graph(acoustics.recogniser, spec.features.num_features, _metadata(spec))
+    of_run, float32 = heard(acoustics), heard(OnnxAcoustics(graph))
+    _check_agrees(largest_difference(of_run, float32), source)
+    written = _quantised(graph) if int8 else graph
+    make_folder(out)
+    write_whole(out / GRAPH_FILE, written)
+    found = heard(OnnxAcoustics(out / GRAPH_FILE))
+    rates = summarise_scored(found.scored)
+    facts = CardFacts(split, rates, int8, data_licence)
+    write_whole(out / CARD_FILE, model_card(run_dir, spec, facts))
+    _complete(out, run_dir, spec)
+    open_exported(out, {})
+    return Exported(
+        folder=out,
+        bytes=len(written),
+        float32_bytes=len(graph),
+        utterances=len(found.scored),
+        difference=largest_difference(of_run, found),
+        differing_texts=differing_texts(of_run, found),
+        wer=rates.counts.wer,
+        int8=compare_pairs(float32.scored, found.scored) if int8 else None,
+    )
+
+
+def write_unchecked(run_dir: Path, out: Path, *, int8: bool, checkpoint: str) -> None:
+    """Writes an export to be measured, not compared with the run's model, without a model card.
+
+    Args:
+        run_dir: a folder that `tfasr train` wrote.
+        out: a new or empty folder.
+        int8: as of `export_onnx`.
+        checkpoint: as of `export_onnx`.
+
+    Raises:
+        UsageError: as `export_onnx`.
+    """
+    _check_new(out)
+    _check_installed()
+    spec, acoustics = open_run(run_dir, checkpoint, {})
+    num_features = spec.features.num_features
+    graph = _graph_writer(spec)(acoustics.recogniser, num_features, _metadata(spec))
+    make_folder(out)
+    write_whole(out / GRAPH_FILE, _quantised(graph) if int8 else graph)
+    _complete(out, run_dir, spec)
+
+
+def _complete(out: Path, run_dir: Path, spec: RecogniserSpec) -> None:
+    """Writes what goes with a graph; the hashes come last."""
+    write_spec(out, spec, load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else [])
+    write_sums(out)
+
+
+def _check_new(out: Path) -> None:
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UsageError(
+            f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
+        )
+
+
+def _check_installed() -> None:
+    """Refuses before any work what would fail after it."""
+    lacking = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+    if lacking:
+        raise UsageError(
+            f"The export needs {' and '.join(lacking)}, which is not installed: pip install "
+            "'tfasr[export]'."
+        )
+
+
+def _graph_writer(spec: RecogniserSpec) -> Callable[..., bytes]:
+    """Returns what writes the graph of a kind of model."""
+    from tfasr.exporting.onnx_graph import recurrent_graph
+
+    writers = {"acoustic_model": recurrent_graph, "gru": recurrent_graph}
+    if spec.model not in writers:
+        raise UsageError(
+            f"A model that is exported to ONNX must be one of {', '.join(writers)}. Received: "
+            f"{spec.model!r}. Transcribe with its run folder: tfasr transcribe --run_dir RUN."
+        )
+    return writers[spec.model]
+
+
+def _metadata(spec: RecogniserSpec) -> dict[str, str]:
+    """Returns what the graph itself carries, for programs that see nothing else."""
+    return {
+        "model_type": f"tfasr_{spec.model}",
+        "version": __version__,
+        "features": json.dumps(to_json(spec.features)),
+        "characters": spec.alphabet.characters,
+        "blank_id": str(spec.alphabet.blank_id),
+        "kernel_frames": str(spec.geometry[0]),
+        "stride_frames": str(spec.geometry[1]),
+    }
+
+
+def _check_agrees(difference: float, source: BatchSource) -> None:
+    if not difference <= MOST_DIFFERENCE:
+        raise RunError(
+            "An exported model must say what the run's model says. On the utterances of "
+            f"{source.split.folder} their log-probabilities differ by up to {difference:.3g}, more "
+            f"than {MOST_DIFFERENCE:g}. Nothing was written; please report it."
+        )
+
+
+def _quantised(graph: bytes) -> bytes:
+    from tfasr.exporting.quantise import quantised
+
+    return quantised(graph)
