@@ -131,6 +131,7 @@ WORKLOADS: Registry[Workload] = Registry(
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
         "decoder": "tfasr.bench.decoder.workload:DECODER",
         "step": "tfasr.bench.step.workload:STEP",
+        "inference": "tfasr.bench.inference.workload:INFERENCE",
     },
     check=_check,
 )

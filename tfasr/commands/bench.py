@@ -1,7 +1,7 @@
 """``tfasr bench``: what a part of the system costs.
 
-``tfasr bench decoder`` and ``tfasr bench step`` have flags of their own; ``tfasr bench --gin_file
-bench/ds2_small.gin`` runs any workload as its preset describes it.
+``tfasr bench decoder``, ``step`` and ``inference`` have flags of their own;
+``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from tfasr.bench.workload import BACKENDS, WORKLOADS, purpose
 from tfasr.display.writers import formats
 from tfasr.errors import UsageError
 
-SUBCOMMANDS = ("decoder", "step")
+SUBCOMMANDS = ("decoder", "step", "inference")
 """Workloads with flags of their own, besides a preset."""
 
 

@@ -1,0 +1,68 @@
+"""Latencies of a recogniser: what is measured, and how it is shown."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.recognising.conftest import exported_tones
+from tests.recognising.spoken_tones import spoken, write_wav
+from tfasr.bench.inference.config import InferenceConfig
+from tfasr.bench.inference.measure import Latency, cold_start_s, measure_backend
+from tfasr.bench.inference.table import inference_tables
+from tfasr.bench.inference.workload import run
+from tfasr.bench.workload import Context
+from tfasr.errors import RunError, UsageError
+from tfasr.recognising.exported import GRAPH_FILE
+
+__all__ = ["exported_tones"]
+
+CONFIG = InferenceConfig(batches=(1, 2), chunks_ms=(100,), rounds=1, cold_starts=1)
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recordings")
+    texts = ["abc da", "dad"]
+    return [str(write_wav(folder / f"{n}.wav", spoken(text))) for n, text in enumerate(texts)]
+
+
+def test_requests_are_counted_and_texts_are_right(exported_tones, recordings):
+    size = (exported_tones / GRAPH_FILE).stat().st_size
+    measured = measure_backend("onnx", exported_tones, recordings, CONFIG, size)
+    assert measured.text == "abc da"
+    assert measured.cannot_stream is None
+    requests = {(one.kind, one.size): one.requests for one in measured.latencies}
+    seconds = [len(spoken(text)) / 16000 for text in ("abc da", "dad")]
+    chunks = sum(int(np.ceil(s / 0.1)) for s in seconds)
+    assert requests == {("batch", 1): 2, ("batch", 2): 1, ("chunk", 100): chunks}
+    for one in measured.latencies:
+        assert 0 < one.p50_s <= one.p90_s <= one.p99_s
+        assert one.audio_s_per_s > 0
+    requests_table, processes_table = inference_tables([measured])
+    assert [row[1] for row in requests_table.rows] == [
+        "batch of 1", "batch of 2", "chunk of 100 ms"
+    ]  # fmt: skip
+    assert processes_table.rows[0][1] == "n/a"  # no cold start was measured
+    refused = dataclasses.replace(measured, cannot_stream="it needs the end")
+    assert "No chunks: it needs the end" in inference_tables([refused])[0].notes
+
+
+def test_quantiles_and_speed():
+    latency = Latency.of("batch", 1, [0.1] * 98 + [0.2, 0.3], audio_s=103.0)
+    assert latency.p50_s == pytest.approx(0.1)
+    assert 0.2 <= latency.p99_s <= 0.3
+    assert latency.audio_s_per_s == pytest.approx(10.0)
+
+
+def test_a_cold_start_is_a_whole_process_that_must_succeed(exported_tones, recordings):
+    assert 0 < cold_start_s(exported_tones, recordings[0], 1) < 60
+    with pytest.raises(RunError, match="there is no such file"):
+        cold_start_s(exported_tones, "missing.wav", 1)
+
+
+def test_it_must_be_given_a_run_and_recordings(tmp_path):
+    with pytest.raises(UsageError, match="--run_dir None"):
+        next(run(CONFIG, Context()))
+    with pytest.raises(ValueError, match="of keras, onnx, onnx_int8"):
+        InferenceConfig(backends=("abacus",))
