@@ -19,4 +19,4 @@ def test_an_import_that_follows_from_others_is_not_shown():
 def test_an_arrow_has_a_place_in_each_row_that_it_passes():
     first, *between, last = places_of(("cli", "api"))
     assert (first, last) == ("cli", "api")
-    assert [rank for _, _, rank in between] == [12, 11]
+    assert [rank for _, _, rank in between] == [14, 13]
