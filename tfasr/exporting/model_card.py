@@ -135,7 +135,8 @@ def _time(run: Run, metric: str, target: float) -> str:
 
 
 def _hardware(run: Run | None) -> str:
-    system: dict[str, Any] = run.system if run is not None else {}
+    facts: dict[str, Any] = run.system if run is not None else {}
+    system = facts.get("system") or {}
     gpus = [str(gpu) for gpu in system.get("gpus") or []]
     cores = system.get("cores")
     processor = str(system.get("processor") or "")

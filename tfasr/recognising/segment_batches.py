@@ -1,10 +1,13 @@
 """Segments of many recordings through the model in batches of similar length."""
 
+import dataclasses
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Full, Queue
 from typing import Any
+
+import numpy as np
 
 from tfasr.recognising.pauses import Segment
 from tfasr.recognising.results import Word
@@ -14,6 +17,7 @@ from tfasr.recognising.segment_model import SegmentModel
 _BATCHES_SORTED = 4
 _READ_AHEAD = 32
 _END = object()
+_NOTHING = np.zeros(0, np.float32)
 # A segment's batch at the decoder, and its row there; None of one too short to be heard.
 _Place = tuple[Future, int] | None
 
@@ -61,7 +65,9 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
     def read() -> None:
         try:
             for key, segment in segments:
-                if not put((key, segment, model.features(segment))):
+                # The samples have done their work, and take more room than the features.
+                heard = dataclasses.replace(segment, samples=_NOTHING)
+                if not put((key, heard, model.features(segment))):
                     return
             put(_END)
         except BaseException as error:  # noqa: BLE001 - raised where the segments are wanted
