@@ -273,8 +273,9 @@ class Faults:
                 how = str(ended.status if ended.signal is None else f"signal {ended.signal}")
                 statuses[how] = statuses.get(how, 0) + 1
                 case = f"{command} with {more_mib} MiB more than at its start"
-                # Where C++ finds no memory it ends the process, which nothing can prevent.
-                aborted = ended.signal in (signal.SIGABRT, signal.SIGSEGV)
+                # Where C++ or the C library find no memory, they end the process, which nothing
+                # can prevent: by a signal, or a new thread's loader by exit(127).
+                aborted = ended.signal in (signal.SIGABRT, signal.SIGSEGV) or ended.status == 127
                 self.say(case, [] if aborted else self._wrong_end(command, ended))
                 self.say(case, self._gone_on(command))
         return {"fault": "little memory", "places": 24, "statuses": statuses}

@@ -45,9 +45,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "decoding": (("tfasr/decoding/*.py",), ("tests/decoding",)),
     "checkpoint": (("tfasr/training/checkpoint.py",),
                    ("tests/training/test_checkpoint.py",
-                    "tests/reliability/test_order_of_durability.py",
-                    "tests/reliability/test_train_refuses.py",
-                    "tests/reliability/test_evaluate_refuses.py")),
+                    "tests/reliability/test_order_of_durability.py")),
 }  # fmt: skip
 """Rooms by name: whose mutants, and the tests that have to notice them."""
 

@@ -84,11 +84,30 @@ def test_the_page_has_layers_by_series_and_hears_who_points_at_a_line():
 
 
 def test_pictures_and_page_have_the_same_layers():
-    chart = Chart("one", "", [Panel(MARKS)])
+    # Of marks that reach beyond their axes; the others are not masked in pictures.
+    narrow = {"x": Axis(limits=(0.4, 0.6)), "y": Axis(limits=(0.4, 0.6))}
+    chart = Chart("one", "", [Panel(MARKS, **narrow)])
     (drawn,) = picture_spec(chart)["concat"]
     (panel,) = page_panels(chart.panels)
     of_page = [own["layer"] for own in panel["layers"] if own["layer"]["mark"].get("opacity") != 0]
     assert [one for one in drawn["layer"] if one in of_page] == of_page
+
+
+def test_a_picture_masks_only_what_reaches_beyond_its_axes():
+    def masked(mark, x=(0.0, 2.0), y=(2.0, 0.0)):
+        panel = Panel([mark], Axis("x", limits=x), Axis("y", limits=y))
+        (layer, *_) = picture_spec(Chart("one", "", [panel]))["concat"][0]["layer"]
+        return "clip" in layer["mark"]
+
+    for mark in MARKS[:-1]:
+        assert not masked(mark), mark
+    for mark in MARKS[:-2]:
+        assert masked(mark, x=(0.0, 0.5)), mark
+    for mark in MARKS[:-1]:
+        assert masked(mark, y=(0.1, 0.9)), mark
+    # The page's axes change with the reader's choice.
+    panel = Panel(MARKS[:1], Axis("x", limits=(0.0, 2.0)), Axis("y", limits=(0.0, 2.0)))
+    assert page_panels([panel])[0]["layers"][0]["layer"]["mark"]["clip"]
 
 
 def test_an_embedded_drawing_has_the_pages_ink_and_no_address():

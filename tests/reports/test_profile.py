@@ -72,6 +72,40 @@ def test_the_range_is_what_all_missed_once_and_then_reached():
     # A run that rises reached what it began with and nothing after.
     assert common_range([curve([0.5, 0.7, 0.9]), second], 1) is None
     assert target_profile([first], [curve([0.2])], window=1) is None
+    assert common_range([curve([0.9, 0.3]), curve([0.8, 0.2])], 1) == (0.3, pytest.approx(0.8))
+    # Too few evaluations for a median, and no run at all.
+    assert common_range([first, curve([0.5])], 3) is None
+    assert common_range([], 1) is None
+
+
+def test_a_run_of_half_the_pace_takes_twice_as_long_at_every_target():
+    found = target_profile([curve(STEADY)], [curve(STEADY, 2.0)], window=1)
+    np.testing.assert_allclose(found.ratio, 2)
+    assert found.crossings == []
+    middle = bracket(curve(STEADY), found.targets[-1], window=1)
+    expected = np.sqrt(middle.last_miss_s * middle.first_hit_s)
+    assert found.first_s[-1] == pytest.approx(expected)
+
+
+def test_the_line_passes_one_where_it_is_said_to_cross():
+    paces = (1.0, 1.01, 1.02)
+    for groups, after in (((STEADY, QUICK), "first"), ((QUICK, STEADY), "second")):
+        found = target_profile(*(runs_of(values, paces) for values in groups), window=1)
+        (crossing,) = found.crossings
+        assert crossing.after == after
+        rising = np.log(found.targets)[::-1]
+        at_it = np.interp(np.log(crossing.target), rising, np.log(found.ratio)[::-1])
+        assert at_it == pytest.approx(0, abs=1e-9)
+
+
+def test_more_groups_share_the_error_of_what_holds_together():
+    groups = runs_of(STEADY, (1.0, 1.05, 1.1)), runs_of(STEADY, (1.3, 1.4, 1.5))
+    alone, one, two = (
+        target_profile(*groups, window=1, **shares) for shares in ({}, {"shares": 1}, {"shares": 2})
+    )
+    np.testing.assert_array_equal(alone.together_low, one.together_low)
+    assert (two.together_low < one.together_low).all()
+    assert (two.together_high > one.together_high).all()
 
 
 def test_intervals_that_hold_together_do():

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import zipfile
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -74,6 +75,8 @@ def test_every_variable_has_a_name_of_its_own_by_its_place(model):
     assert len({id(variable) for variable in found.values()}) == len(found)
     bare = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(2)])
     assert list(state_variables(bare)) == ["0000 kernel", "0001 bias"]
+    ownerless = SimpleNamespace(variables=[keras.Variable(1.0, name="alone")])
+    assert list(state_variables(ownerless)) == ["0000 alone"]
 
 
 @pytest.mark.parametrize(("keep", "left"), [(1, (3,)), (2, (2, 3)), (3, (1, 2, 3)), (9, (1, 2, 3))])
@@ -213,6 +216,12 @@ def test_the_best_is_the_last_resort_and_then_there_is_none(model, tmp_path, cap
     assert newest_checkpoint(tmp_path) is None
 
 
+def test_a_folder_by_a_checkpoints_name_is_passed_over(model, tmp_path):
+    (path,) = saved(tmp_path, model, 1)
+    path.with_name("step-00000002.npz").mkdir()
+    assert newest_checkpoint(tmp_path) == path
+
+
 def test_what_is_asked_for_is_found_or_what_is_there_is_said(model, tmp_path):
     with pytest.raises(UsageError, match="no checkpoint yet"):
         find_checkpoint(tmp_path, "last")
@@ -227,8 +236,11 @@ def test_what_is_asked_for_is_found_or_what_is_there_is_said(model, tmp_path):
 
 def test_another_configurations_checkpoint_is_refused(model, tmp_path):
     (path,) = saved(tmp_path, model, 1)
-    with pytest.raises(UsageError, match=r"lacks \['0000 kernel \(3, 3\)'.* and 1 more: it was"):
+    with pytest.raises(
+        UsageError, match=r"lacks \['0000 kernel \(3, 3\)'.* and 1 more: it was"
+    ) as told:
         restore(path, small_model(units=3))
+    assert str(told.value).count(" (3") == 3  # of the four that it lacks
     deep = keras.Sequential(
         [keras.layers.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(4)]
     )

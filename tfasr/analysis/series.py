@@ -23,13 +23,16 @@ _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
 @dataclass(frozen=True)
 class Series:
-    """Values over each of `AXES` that the run's log knows; arrays of one length."""
+    """Values over each of `AXES` that the run's log knows; arrays of one length.
+
+    They are float32: what is drawn has five digits, and a report holds those of all its runs.
+    """
 
     x: dict[str, np.ndarray]
     y: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """When an evaluation ran, in minutes of the policy's clock, and what it evaluated."""
 
@@ -119,7 +122,7 @@ def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
     at = np.linspace(0.0, clock_s[-1], bins + 1)
     # Clocks are rounded: a step may seem to have begun before the one before it ended.
     amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
-    return Series({"minutes": (at[:-1] + at[1:]) / 120}, amount / np.diff(at))
+    return _series({"minutes": (at[:-1] + at[1:]) / 120}, amount / np.diff(at))
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
@@ -155,4 +158,8 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
 
 def _thinned(x: dict[str, np.ndarray], y: np.ndarray) -> Series:
     kept = thin(y.size, CURVE_POINTS)
-    return Series({name: own[kept] for name, own in x.items()}, y[kept])
+    return _series({name: own[kept] for name, own in x.items()}, y[kept])
+
+
+def _series(x: dict[str, np.ndarray], y: np.ndarray) -> Series:
+    return Series({name: own.astype(np.float32) for name, own in x.items()}, y.astype(np.float32))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import vl_convert
 
+from tfasr.child import call
 from tfasr.display.chart import Chart
 from tfasr.display.style import INK
 from tfasr.display.vega import picture_spec
@@ -57,5 +58,12 @@ def embedded_svg(svg: str) -> str:
 
 @cache
 def page_library() -> str:
-    """Returns the script that draws a page's charts: ``vegaEmbed``, and all that it needs."""
+    """Returns the script that draws a page's charts: ``vegaEmbed``, and all that it needs.
+
+    It is made by another process, which takes 100 MB for it that this one would not give back.
+    """
+    return call(_bundled, plugins=(), show_messages=False, task="Bundling the page's script")
+
+
+def _bundled() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_VEGA_LITE)

@@ -41,6 +41,7 @@ _CHARACTER_PX = 7
 _ENTRY_PX = 40
 _NAME_CHARACTERS = 42
 _HEARD_POINTS = 120
+_PLACES = {"x": ("x", "x0", "x1"), "y": ("y", "y0", "y1", "low", "high")}
 _NOTHING: Spec = {"data": {"values": []}, "mark": "point"}
 
 
@@ -51,7 +52,7 @@ def picture_spec(chart: Chart) -> Spec:
             "width": chart.width,
             "height": panel.height,
             **_frame(panel),
-            "layer": [layer for mark in panel.marks for layer in _layers(mark)] or [_NOTHING],
+            "layer": [layer for mark in panel.marks for layer in _still(mark, panel)] or [_NOTHING],
         }
         for panel in chart.panels
     ]
@@ -198,6 +199,31 @@ def _layers(mark: Mark) -> list[Spec]:
     if isinstance(mark, Rects | Segments):
         return [_boxes(mark)]
     raise TypeError(f"A mark must be of tfasr.display.chart. Received: {type(mark).__name__}.")
+
+
+def _still(mark: Mark, panel: Panel) -> list[Spec]:
+    """Returns a mark's layers for a picture, whose axes stay: clipped only where it reaches out.
+
+    A renderer masks the whole panel for each mark that is clipped, which takes most of its time.
+    """
+    layers = _layers(mark)
+    if _within(mark, "x", panel.x) and _within(mark, "y", panel.y):
+        for layer in layers:
+            layer["mark"].pop("clip", None)
+    return layers
+
+
+def _within(mark: Mark, channel: str, axis: Axis) -> bool:
+    """Whether all of a mark lies between the ends of an axis; what is not finite is not drawn."""
+    if axis.limits is None:
+        return True
+    if isinstance(mark, Rule):
+        columns = [[mark.value]] if mark.axis == channel else []
+    else:
+        columns = [getattr(mark, name, ()) for name in _PLACES[channel]]
+    values = np.concatenate([np.asarray(own, float) for own in columns] or [[]])
+    values = values[np.isfinite(values)]
+    return bool(((values >= min(axis.limits)) & (values <= max(axis.limits))).all())
 
 
 def _boxes(mark: Rects | Segments) -> Spec:

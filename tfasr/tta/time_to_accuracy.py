@@ -15,7 +15,7 @@ WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AccuracyPoint:
     """One epoch's evaluation.
 

@@ -8,6 +8,7 @@ from tfasr.analysis.findings import finding, one_run_each
 from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
 from tfasr.analysis.names import sentence, target_label
 from tfasr.analysis.report import Report
+from tfasr.display.pictures import page_library
 from tfasr.display.table import Table
 from tfasr.durable import write_whole
 from tfasr.reports.figures.registry import report_charts
@@ -46,6 +47,7 @@ def write_page(
         results: the report's `tfasr.analysis.groups.group_results`, where they are known already.
     """
     results = group_results(report) if results is None else results
+    page_library()  # first: beside the process that makes it, drawing would take the most memory
     charts, left_out = report_charts(report, results)
     drawn = pictures(charts, folder)
     body = _body(report, results, drawn, left_out, shown, appendix)
