@@ -87,21 +87,25 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
 def _loss(x: dict[str, np.ndarray], steps: Steps) -> Series:
     loss = steps.column("loss")
     # A logarithmic axis has no place for anything else.
-    shown = np.isfinite(loss) & (loss > 0)
-    return _thinned({name: own[shown] for name, own in x.items()}, gaussian_smooth(loss[shown]))
+    shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
+    kept = thin(shown.size, CURVE_POINTS)
+    smooth = gaussian_smooth(loss[shown])[kept].astype(np.float32)
+    return Series(_single(x, shown[kept]), smooth)
 
 
 def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
     seconds = sum(steps.amounts(name) for name in _SECONDS)
     window = max(1, round(len(steps) * _ROLLING_SHARE))
+    passed = _rolling_sum(seconds, window)
+    shown = np.flatnonzero(passed > 0)
+    shown = shown[thin(shown.size, CURVE_POINTS)]
+    at = _single(x, shown)  # one for both
     found = {}
     for name, rate in _STATED.items():
         amount = steps.column(name)
         if len(steps) and np.isfinite(amount).all():
-            passed = _rolling_sum(seconds, window)
-            shown = passed > 0
             speed = _rolling_sum(amount, window)[shown] / passed[shown]
-            found[rate] = _thinned({axis: own[shown] for axis, own in x.items()}, speed)
+            found[rate] = Series(at, speed.astype(np.float32))
     return found
 
 
@@ -122,7 +126,8 @@ def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
     at = np.linspace(0.0, clock_s[-1], bins + 1)
     # Clocks are rounded: a step may seem to have begun before the one before it ended.
     amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
-    return _series({"minutes": (at[:-1] + at[1:]) / 120}, amount / np.diff(at))
+    middles = _single({"minutes": (at[:-1] + at[1:]) / 120}, np.arange(bins))
+    return Series(middles, (amount / np.diff(at)).astype(np.float32))
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
@@ -156,10 +161,5 @@ def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
     return found
 
 
-def _thinned(x: dict[str, np.ndarray], y: np.ndarray) -> Series:
-    kept = thin(y.size, CURVE_POINTS)
-    return _series({name: own[kept] for name, own in x.items()}, y[kept])
-
-
-def _series(x: dict[str, np.ndarray], y: np.ndarray) -> Series:
-    return Series({name: own.astype(np.float32) for name, own in x.items()}, y.astype(np.float32))
+def _single(x: dict[str, np.ndarray], kept: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: own[kept].astype(np.float32) for name, own in x.items()}

@@ -1,6 +1,5 @@
 """Shards to batches: parallel readers, shuffling, bucketing or fixed padding, prefetching."""
 
-import functools
 import os
 import random
 from collections.abc import Callable
@@ -100,6 +99,7 @@ class BatchSource:
     ):
         check_features(split, features)
         self.split = split
+        self._epochs: dict[int, Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
         self._augmentation = augmentation or AugmentationConfig()
@@ -153,24 +153,25 @@ class BatchSource:
         files = list(self.split.files)
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
-        plan = (files, tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64))
-        batches = tf.data.Dataset.from_tensors(plan).flat_map(self._epoch)
-        if replicas > 1:
-            batches = _cut_for_replicas(batches, replicas)
+        # Traced once: anew, it would cost each epoch some 0.3 s, and memory that fragments.
+        if replicas not in self._epochs:
+            self._epochs[replicas] = self._traced(replicas)
+        batches = self._epochs[replicas](
+            tf.constant(files), tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64)
+        )
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
         return batches.with_options(_options(warm_start=True))
 
-    @functools.cached_property
-    def _epoch(self) -> Callable[..., tf.data.Dataset]:
-        """One traced function for all epochs: tracing anew would cost each some 0.3 s."""
-        return tf.function(
-            self._epoch_batches,
-            input_signature=[
-                tf.TensorSpec([len(self.split.files)], tf.string),
-                tf.TensorSpec([], tf.int64),
-                tf.TensorSpec([], tf.int64),
-            ],
-        )
+    def _traced(self, replicas: int) -> Callable[..., tf.data.Dataset]:
+        """Returns what makes any epoch's batches, of its files, order and batches to skip."""
+
+        def epoch(*plan: tf.Tensor) -> tf.data.Dataset:
+            batches = tf.data.Dataset.from_tensors(plan).flat_map(self._epoch_batches)
+            return batches if replicas == 1 else _cut_for_replicas(batches, replicas)
+
+        files = tf.TensorSpec([len(self.split.files)], tf.string)
+        number = tf.TensorSpec([], tf.int64)
+        return tf.function(epoch, input_signature=[files, number, number])
 
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr.analysis.report import RunAnalysis
-from tfasr.durable import write_whole
 from tfasr.errors import RunError, UsageError
 from tfasr.registry import Registry
 
@@ -84,9 +83,9 @@ def errors_alone(
     """Returns the error report on files of hypotheses, without any run."""
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
-        from tfasr.reports.page.parts import document
+        from tfasr.reports.page.parts import write_document
 
-        write_whole(Path(out) / "report.html", document("Errors", section))
+        write_document(Path(out) / "report.html", "Errors", [section])
     return text
 
 

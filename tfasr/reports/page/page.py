@@ -1,6 +1,6 @@
 """``report.html``: one page that needs nothing but itself, and the figures as files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
@@ -8,17 +8,15 @@ from tfasr.analysis.findings import finding, one_run_each
 from tfasr.analysis.groups import GroupResult, colours, group_members, group_results
 from tfasr.analysis.names import sentence, target_label
 from tfasr.analysis.report import Report
-from tfasr.display.pictures import page_library
 from tfasr.display.table import Table
-from tfasr.durable import write_whole
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.page.parts import (
     controls,
-    document,
     list_element,
     pictures,
     table_element,
     tip,
+    write_document,
 )
 
 _MOST_CONFIGURATIONS = 50
@@ -47,11 +45,10 @@ def write_page(
         results: the report's `tfasr.analysis.groups.group_results`, where they are known already.
     """
     results = group_results(report) if results is None else results
-    page_library()  # first: beside the process that makes it, drawing would take the most memory
     charts, left_out = report_charts(report, results)
     drawn = pictures(charts, folder)
     body = _body(report, results, drawn, left_out, shown, appendix)
-    write_whole(folder / "report.html", document("Time to accuracy", body, charts))
+    write_document(folder / "report.html", "Time to accuracy", body, charts)
 
 
 def _body(
@@ -61,19 +58,17 @@ def _body(
     left_out: Sequence[str],
     shown: Sequence[Table],
     appendix: str,
-) -> str:
+) -> Iterator[str]:
     first, *others = shown
     of_runs = colours(report)
-    below = "".join(f"<h2>{escape(one.title)}</h2>{table_element(one, of_runs)}" for one in others)
-    return (
-        f"{list_element(answers(report, results), 'answers')}"
-        f"{table_element(first, of_runs)}"
-        f"{controls()}"
-        f'<div class="figures">\n{drawn}{tip()}</div>\n'
-        f"{list_element(left_out, 'notes')}"
-        f"{below}{appendix}"
-        f"{_configurations(report)}"
-    )
+    yield list_element(answers(report, results), "answers")
+    yield table_element(first, of_runs)
+    yield f'{controls()}<div class="figures">\n{drawn}{tip()}</div>\n'
+    yield list_element(left_out, "notes")
+    for one in others:
+        yield f"<h2>{escape(one.title)}</h2>{table_element(one, of_runs)}"
+    yield appendix
+    yield _configurations(report)
 
 
 def answers(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[str]:

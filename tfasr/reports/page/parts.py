@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tfasr.display.pictures import embedded_svg, page_library, write_chart
 from tfasr.display.style import INK, run_colour
 from tfasr.display.table import Table
 from tfasr.display.vega import config_of, page_legend, page_panels
+from tfasr.durable import whole_file
 
 _CONTROLS = (
     (
@@ -27,24 +29,36 @@ _CONTROLS = (
 )
 
 
-def document(title: str, body: str, charts: Sequence[Chart] | None = None) -> str:
-    """Returns a whole page: its head, its heading, a body and the version at its foot.
+def write_document(
+    path: Path, title: str, body: Iterable[str], charts: Sequence[Chart] | None = None
+) -> None:
+    """Writes a whole page: its head, its heading, a body and the version at its foot.
+
+    It goes to the file part by part: a page of megabytes would be held several times, as text and
+    as bytes.
 
     Args:
+        path: the file.
         title: the heading.
-        body: HTML.
+        body: HTML, in parts.
         charts: those whose places are in the body; None for a page that runs no script.
+
+    Raises:
+        OSError: if it cannot be written; the file is then as it was before.
     """
     script, hashes = ("", []) if charts is None else _scripts(charts)
-    return (
+    head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f"{_content_policy(hashes)}\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{escape(title)}</title>\n<style>{_own_file('page.css')}</style>\n</head>\n<body>\n"
-        f"<h1>{escape(title)}</h1>\n{body}"
-        f"<footer>tfasr {escape(__version__)}</footer>\n{script}</body>\n</html>\n"
+        f"<h1>{escape(title)}</h1>\n"
     )
+    foot = f"<footer>tfasr {escape(__version__)}</footer>\n"
+    with whole_file(path) as file:
+        for part in chain([head], body, [foot, script, "</body>\n</html>\n"]):
+            file.write(part.encode(errors="backslashreplace"))
 
 
 def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
@@ -104,6 +118,7 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
 
     A figure has places for what the script draws, and a still drawing until there is any.
     """
+    page_library()  # first: beside the process that makes it, drawing would take the most memory
     return "".join(
         f'<figure id="{escape(one.name)}"{_wide(one)}>'
         f"<figcaption>{escape(one.caption)}. "

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from tfasr.display.chart import Chart
 from tfasr.display.table import Table
-from tfasr.durable import write_whole
 from tfasr.reports.page.parts import (
     controls,
-    document,
     list_element,
     pictures,
     table_element,
     tip,
+    write_document,
 )
 
 
@@ -51,7 +50,7 @@ def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Pat
     """
     charts = [chart for section in sections for chart in section.charts]
     body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{tip()}"
-    write_whole(folder / "report.html", document(title, body, charts))
+    write_document(folder / "report.html", title, [body], charts)
     return folder / "report.html"
 
 
