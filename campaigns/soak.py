@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tfasr.reports.write import report
 from tfasr.run_files import EVENTS_FILE
 
 MOST_GROWTH = 0.03
-MOST_CURVATURE = 0.25
+MOST_BEYOND_LINEAR = 0.25
 WARM_EPOCHS, MEAN_EPOCHS = 20, 10
 _REPORTS = 15
 _EVERY_S = 0.2
@@ -67,7 +68,8 @@ def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
     wall_s = time.monotonic() - began
     lines = (run_dir / EVENTS_FILE).read_bytes().splitlines(keepends=True)
     quarters = [round(epochs * part / 4) for part in (1, 2, 3, 4)]
-    sizes, costs = zip(*(cost_until(lines, last, folder) for last in quarters), strict=True)
+    sizes = tuple(cut_after(lines, last, folder) for last in quarters)
+    costs = report_costs_cpu_s([folder / f"until-{last}" for last in quarters])
     early = mean_of(resident, WARM_EPOCHS, WARM_EPOCHS + MEAN_EPOCHS)
     late = mean_of(resident, epochs - MEAN_EPOCHS, epochs)
     found = {
@@ -82,10 +84,11 @@ def soak(folder: Path, epochs: int, utterances: int) -> dict[str, Any]:
         },
         "ledger_bytes": dict(zip(quarters, sizes, strict=True)),
         "report_cpu_s": dict(zip(quarters, costs, strict=True)),
-        "curvature": {"ledger": curvature(sizes), "report": curvature(costs)},
+        "beyond_linear": {"ledger": beyond_linear(sizes), "report": beyond_linear(costs)},
     }
     grew = late / early - 1 > MOST_GROWTH
-    return {**found, "passed": not grew and max(found["curvature"].values()) <= MOST_CURVATURE}
+    linear = max(found["beyond_linear"].values()) <= MOST_BEYOND_LINEAR
+    return {**found, "passed": linear and not grew}
 
 
 def tfasr(*words: object) -> list[str]:
@@ -135,14 +138,23 @@ def mean_of(resident: list[tuple[int, int]], first: int, end: int) -> float:
     return statistics.fmean(size for epoch, size in resident if first <= epoch < end)
 
 
-def cost_until(lines: list[bytes], epoch: int, folder: Path) -> tuple[int, float]:
-    """Returns the bytes of a ledger up to an epoch's end, and the CPU seconds of a report on it."""
+def cut_after(lines: list[bytes], epoch: int, folder: Path) -> int:
+    """Writes a run of a ledger's lines up to an epoch's end; returns their bytes."""
     ends = [number for number, line in enumerate(lines, 1) if b'"epoch_stop"' in line]
     kept = lines[: ends[epoch - 1]]
     cut = folder / f"until-{epoch}"
     cut.mkdir(exist_ok=True)
     (cut / EVENTS_FILE).write_bytes(b"".join(kept))
-    return sum(map(len, kept)), min(report_cpu_s(cut) for _ in range(_REPORTS))
+    return sum(map(len, kept))
+
+
+def report_costs_cpu_s(run_dirs: Sequence[Path]) -> tuple[float, ...]:
+    """Returns the CPU seconds of a report on each run: the least of many, in turns.
+
+    In turns: whatever else the machine does then meets all of them alike.
+    """
+    rounds = [[report_cpu_s(run_dir) for run_dir in run_dirs] for _ in range(_REPORTS)]
+    return tuple(map(min, zip(*rounds, strict=True)))
 
 
 def report_cpu_s(run_dir: Path) -> float:
@@ -152,19 +164,19 @@ def report_cpu_s(run_dir: Path) -> float:
     return time.process_time() - began
 
 
-def curvature(costs: tuple[float, ...]) -> float:
-    """Returns by how much more the last two quarters added than the two before; 0 is linear.
+def beyond_linear(costs: Sequence[float]) -> float:
+    """Returns by how much more than twice the half's cost the whole's is; 0 or less is linear.
 
-    What does not depend on the epochs cancels.
+    Args:
+        costs: at each quarter.
     """
-    first, second, _, last = costs
-    before = 2 * (second - first)
-    return (last - second) / before - 1 if before > 0 else 0.0
+    _, half, _, whole = costs
+    return whole / (2 * half) - 1
 
 
 def in_words(found: dict[str, Any]) -> str:
     """Returns the figures as text."""
-    memory, bent = found["resident_mb"], found["curvature"]
+    memory, bent = found["resident_mb"], found["beyond_linear"]
     lines = [
         f"{found['epochs']} epochs of {found['utterances']} utterances in {found['wall_s']:.0f} s; "
         f"load {found['load']:.1f}",
