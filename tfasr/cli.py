@@ -101,6 +101,8 @@ def run(arguments) -> int:
     # bench needs TensorFlow for the model of a run or preset, not to decode a file of scores.
     sources = (getattr(arguments, name, None) for name in ("run_dir", "gin_file"))
     has_model = arguments.command == "bench" and any(source is not None for source in sources)
+    if getattr(arguments, "subcommand", None) == "inference":  # its processes load what they need
+        has_model = False
     try:
         if arguments.command in NEED_TENSORFLOW or has_model:
             load_tensorflow()

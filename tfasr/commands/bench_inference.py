@@ -22,7 +22,9 @@ def _joined(values: tuple) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the workload's flags."""
-    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
+    parser.add_argument(
+        "--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote"
+    )
     parser.add_argument("--corpus_dir", required=True, help="a folder of recordings")
     parser.add_argument("--checkpoint", default="best", help="best, last or a file")
     parser.add_argument("--backends", default=_joined(_DEFAULTS.backends), help="with commas")

@@ -29,6 +29,11 @@ _FORMAT = 1
 _AGAIN = "Export the run again."
 
 
+def is_exported(folder: Path) -> bool:
+    """Returns whether a folder is an exported one, whole or not."""
+    return (folder / SPEC_FILE).is_file()
+
+
 def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str]) -> None:
     """Writes what a recogniser is beside its graph.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from tfasr.errors import UsageError
 from tfasr.quiet import load_tensorflow
-from tfasr.recognising.exported import SPEC_FILE
+from tfasr.recognising.exported import SPEC_FILE, is_exported
 from tfasr.run_files import EXPERIMENT_FILE
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def load_recogniser(
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     changes = {name: value for name, value in changes.items() if value is not None}
-    if (run_dir / SPEC_FILE).is_file():
+    if is_exported(run_dir):
         from tfasr.recognising.onnx_acoustics import open_exported
 
         return Recogniser(*open_exported(run_dir, changes))

@@ -15,12 +15,16 @@ from tfasr.bench.inference.table import inference_tables
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.errors import UsageError
+from tfasr.recognising.exported import GRAPH_FILE, is_exported
+
+EXPORTED = "exported"
+"""The backend of a folder that was exported before."""
 
 _log = logging.getLogger(__name__)
 
 
 def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
-    """Measures one backend after the other.
+    """Measures one backend after the other; of an exported folder the one that it has.
 
     Raises:
         UsageError: without a run and recordings.
@@ -37,7 +41,8 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
     recordings = found[::step][: config.recordings]
     measured: list[BackendLatencies] = []
     with tempfile.TemporaryDirectory() as temporary:
-        for backend in config.backends:
+        backends = (EXPORTED,) if is_exported(context.run_dir) else config.backends
+        for backend in backends:
             folder, size = call(
                 prepared, backend, context.run_dir, context.checkpoint, Path(temporary),
                 show_messages=False,
@@ -60,17 +65,18 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     """Returns the folder that a backend runs from, and the bytes of its weights.
 
     Args:
-        backend: its name.
+        backend: its name, or `EXPORTED`.
         run_dir: of the run.
         checkpoint: of the run.
         temporary: gets exports.
     """
+    if backend == EXPORTED:
+        return run_dir, (run_dir / GRAPH_FILE).stat().st_size
     from tfasr.training.checkpoint import find_checkpoint
 
     if backend == "keras":
         return run_dir, find_checkpoint(run_dir, checkpoint).stat().st_size
     from tfasr.exporting.export import write_unchecked
-    from tfasr.recognising.exported import GRAPH_FILE
 
     folder = temporary / backend
     write_unchecked(run_dir, folder, int8=backend == "onnx_int8", checkpoint=checkpoint)
