@@ -35,7 +35,7 @@ def offline(recogniser: Recogniser, samples: np.ndarray) -> np.ndarray:
     return recogniser.acoustics.log_probs(features, np.array([features.shape[1]], np.int32))[0]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(sizes=st.lists(SIZES, max_size=12))
 def test_any_chunks_give_the_offline_result(recogniser, sizes):
     spec = recogniser.spec
