@@ -31,7 +31,7 @@ notebooks: $(VENV)/dev.installed
 
 # A manylinux wheel in dist for each CPython 3.10 to 3.13 that is on the PATH or installed by pyenv.
 wheels: $(VENV)/wheels.installed
-	$(BIN)/python packaging/wheels.py --out dist
+	$(BIN)/python release/wheels.py --out dist
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

