@@ -5,10 +5,12 @@
     python benchmarks/families.py --shard_dir SHARDS --ds2_shard_dir DS2 --run_dir RUNS
 
 Each run is a ``tfasr train`` with the family's preset, batches of 16 and as many epochs for all,
-on one thread, one after the other. A finished run is kept, so that the benchmark goes on where it
-was interrupted. Deep Speech 2 has features of its own; all else is the same. Times are from the
-creation of the model, everything counted, and depend on the machine and its neighbours; the rest
-does not. A single seed says what a family can do here, and ranks none that are close.
+on one thread, one after the other; then `tfasr bench step` times its step, on one thread too, and
+large matrix products beside it, in the same process. What is finished is kept, so that the
+benchmark goes on where it was interrupted. Deep Speech 2 has features of its own; all else is the
+same. Times are from the creation of the model, everything counted, and depend on the machine and
+its neighbours; the rest does not. A single seed says what a family can do here, and ranks none that
+are close.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from twin import results
 from twin.worker import environment
@@ -37,6 +40,7 @@ FAMILIES = {
     "Conformer": "conformer_demo.gin",
 }
 TARGET = ("cer", 0.15)
+_BATCH = 16
 _FRAMES_A_SECOND = 100
 _SECONDS = 2  # about an utterance of the demo; the share of attention grows with it
 
@@ -52,7 +56,9 @@ def main() -> None:
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
-    rows = [row(family, trained(family, flags)) for family in flags.families]
+    rows = [
+        row(family, trained(family, flags), timed_step(family, flags)) for family in flags.families
+    ]
     columns = [
         ("family", "family"),
         ("preset", "preset"),
@@ -64,13 +70,15 @@ def main() -> None:
         ("wer_pct", "last WER %"),
         ("epochs", "epochs"),
         ("audio_s_per_s", "audio s/s"),
+        ("step_ms", "step ms"),
+        ("ceiling_pct", "of the matmul ceiling %"),
         ("streaming", "streaming"),
     ]
     notes = [
-        f"One seed, {flags.epochs} epochs, batches of 16, one thread. GFLOP: forward, of "
+        f"One seed, {flags.epochs} epochs, batches of {_BATCH}, one thread. GFLOP: forward, of "
         f"{_SECONDS} s. CER and WER: of the validation split, greedy, after the last epoch. Audio "
-        "s/s: of steady training steps.",
-        "The step against the machine's matmul ceiling was not measured.",
+        f"s/s: of steady training steps. Step: {_BATCH} utterances of {_SECONDS} s, float32, its "
+        "operations a second against those of large matrix products in the same process.",
     ]
     tables = [{"title": "Model families on the demo's speech", "columns": columns, "rows": rows}]
     found = results.result("families", tables, notes, {})
@@ -91,16 +99,33 @@ def trained(family: str, flags: argparse.Namespace) -> Path:
         "TrainingConfig.stop_at_targets = False",
         f"TrainingConfig.epochs = {flags.epochs}",
         "TrainingConfig.sentences_every_steps = 0",
-        "PipelineConfig.global_batch_size = 16",
+        f"PipelineConfig.global_batch_size = {_BATCH}",
     ]
-    command = [sys.executable, "-m", "tfasr.cli", "train", "--gin_file", preset]
+    command = ["train", "--gin_file", preset]
     for binding in bindings:
         command += ["--gin_binding", binding]
     command += ["--shard_dir", str(shards), "--run_dir", str(run_dir)]
     command += ["--resume"] if (run_dir / EVENTS_FILE).exists() else []
-    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, check=True, env={**os.environ, **environment(), **one_thread})
+    tfasr(*command)
     return run_dir
+
+
+def timed_step(family: str, flags: argparse.Namespace) -> dict[str, Any]:
+    """Returns what `tfasr bench step` found of a family's step; times it unless it is there."""
+    folder = flags.run_dir / f"{FAMILIES[family].removesuffix('.gin')}_step"
+    if not (folder / "results.json").exists():
+        size = ("--batch", str(_BATCH), "--frames", str(_SECONDS * _FRAMES_A_SECOND))
+        options = ("--precision", "float32", "--out", str(folder))
+        tfasr("bench", "step", "--gin_file", FAMILIES[family], *size, *options)
+    (found,) = json.loads((folder / "results.json").read_text())["rows"]
+    return found
+
+
+def tfasr(*words: str) -> None:
+    """Runs a command of tfasr on one thread."""
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    environ = {**os.environ, **environment(), **one_thread}
+    subprocess.run([sys.executable, "-m", "tfasr.cli", *words], check=True, env=environ)
 
 
 def is_finished(run_dir: Path) -> bool:
@@ -111,8 +136,8 @@ def is_finished(run_dir: Path) -> bool:
     return any(event["metadata"].get("status") == "success" for event in last)
 
 
-def row(family: str, run_dir: Path) -> dict:
-    """Returns what a finished run tells of a family."""
+def row(family: str, run_dir: Path, step: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a finished run and a timed step tell of a family."""
     run = load_run(run_dir)
     experiment = load_config(FAMILIES[family]).experiment
     features, classes = experiment.features.num_features, run_classes(run_dir)
@@ -132,6 +157,9 @@ def row(family: str, run_dir: Path) -> dict:
         "wer_pct": 100 * last["wer"].value,
         "epochs": last["cer"].epoch,
         "audio_s_per_s": run.throughput().audio_s_per_s,
+        "step_ms": 1000 * step["step_s"],
+        "ceiling_pct": 100 * step["model_flops_utilisation"],
+        "ceiling_gflop_per_s": step["ceiling_flops_per_s"] / 1e9,
         "streaming": "yes" if can_stream(experiment.model) else "no",
     }
 
