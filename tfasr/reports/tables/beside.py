@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfasr.analysis.findings import one_run_each
@@ -136,6 +136,13 @@ def _published(table: PublishedTable, first: str = "system") -> list[_Line]:
     return [_Line(None, f"{row.get(first, table.name)}{_MARK}", row) for row in table.rows]
 
 
+def _of_groups(report: Report, values_of: Callable[[RunAnalysis], Row]) -> list[_Line]:
+    """Returns a line for each group whose first run has anything to say."""
+    firsts = [(group, own[0]) for group, own in group_members(report.runs).items()]
+    lines = [_Line(run, group, values_of(report.runs[run])) for group, run in firsts]
+    return [line for line in lines if any(value is not None for value in line.values.values())]
+
+
 def _systems(
     report: Report, table: PublishedTable, measured: Measured
 ) -> tuple[list[_Column], list[_Line]]:
@@ -146,21 +153,23 @@ def _systems(
         _Column("GPUs\nUSD", "gpus_usd", _dollars),
         _Column("CPUs\nUSD", "cpus_usd", _dollars),
     ]
-    lines = []
-    for group, own in group_members(report.runs).items():
-        run = report.runs[own[0]]
+
+    def values_of(run: RunAnalysis) -> Row:
         hardware = run.charges.hardware if run.charges else None
         gpus = run.facts.system.get("gpus")
-        values: Row = {
+        return {
             "processor": run.facts.system.get("processor"),
             "gpus": None if gpus is None else _counted(gpus),
             "total_usd": hardware and hardware.purchase_price_usd,
             "gpus_usd": hardware and hardware.gpus_price_usd,
             "cpus_usd": hardware and hardware.cpus_price_usd,
         }
-        if any(value is not None for value in values.values()):
-            name = f"{group}: {hardware.name}" if hardware and hardware.name else group
-            lines.append(_Line(own[0], name, values))
+
+    lines = []
+    for line in _of_groups(report, values_of):
+        charges = report.runs[line.run].charges
+        machine = charges.hardware.name if charges and charges.hardware else None
+        lines.append(replace(line, name=f"{line.name}: {machine}") if machine else line)
     return columns, [*lines, *_published(table)]
 
 
@@ -173,20 +182,20 @@ def _parameters(
         _Column("readers", "readers", str),
         _Column("buffer,\nbatches", "buffer_batches", str),
     ]
-    lines = []
-    for group, own in group_members(report.runs).items():
-        run = report.runs[own[0]]
+
+    def values_of(run: RunAnalysis) -> Row:
         batch, devices = run.facts.global_batch_size, run.facts.num_replicas
         if batch is None:
-            continue
-        values: Row = {"global_batch_size": batch}
-        if devices:
-            values["per_replica_batch_size"] = batch / devices
+            return {}
         pipeline = _pipeline(run)
-        values |= {"readers": pipeline.get("num_readers"),
-                   "buffer_batches": pipeline.get("prefetch")}  # fmt: skip
-        lines.append(_Line(own[0], group, values))
-    return columns, [*lines, *_published(table)]
+        return {
+            "global_batch_size": batch,
+            **({"per_replica_batch_size": batch / devices} if devices else {}),
+            "readers": pipeline.get("num_readers"),
+            "buffer_batches": pipeline.get("prefetch"),
+        }
+
+    return columns, [*_of_groups(report, values_of), *_published(table)]
 
 
 def _evaluation(
