@@ -23,6 +23,7 @@ from tfasr.training.memory.probe import MemoryNeed, check_memory, longest_batch
 from tfasr.training.step import TimedStep
 
 _STEPS = 3
+_ENOUGH_S = 30.0  # of measured steps: those of a large model take minutes on processors
 
 
 def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool = True) -> str:
@@ -73,6 +74,8 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
         if number or not result.compile_s:
             frames += result.frames
             seconds += result.train_s + result.compile_s
+        if seconds > _ENOUGH_S:
+            break
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
     longest = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
