@@ -64,13 +64,14 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
     if memory_probe:
         need = check_memory(experiment, model, source, alphabet, lambda: dataset.element_spec)
     step = TimedStep(model)
-    frames, seconds = 0, 0.0
+    frames, seconds, steps = 0, 0.0, 0
     iterator = iter(dataset)
     began = time.perf_counter()
     for number in range(_STEPS):
         result = step(iterator)
         if result is None:
             break
+        steps += 1
         if number or not result.compile_s:
             frames += result.frames
             seconds += result.train_s + result.compile_s
@@ -80,7 +81,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
     longest = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
     utterances = splits["train"].utterances
-    return _describe(experiment, utterances, model.count_params(), rate, need, buffer)
+    return _describe(experiment, utterances, model.count_params(), rate, steps, need, buffer)
 
 
 def _describe(
@@ -88,6 +89,7 @@ def _describe(
     utterances: Sequence[ShardedUtterance],
     parameters: int,
     frames_per_s: float,
+    measured_steps: int,
     need: MemoryNeed | None,
     buffer: BufferNeed,
 ) -> str:
@@ -104,8 +106,8 @@ def _describe(
             f"{experiment.pipeline.global_batch_size} utterances",
             f"training time: about {epoch_s / 60:.1f} min an epoch, "
             f"{training.epochs * epoch_s / 3600:.1f} h for {training.epochs} epochs, evaluations "
-            f"aside (from {_STEPS} steps)",
-            f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {_STEPS} steps"
+            f"aside (from {measured_steps} steps)",
+            f"memory: {memory_bytes / 2**30:.1f} GiB in this process after {measured_steps} steps"
             + (f"; {need}" if need else ""),
             f"buffer: {buffer}",
         ]
