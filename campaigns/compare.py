@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfasr.errors import UsageError
 from tfasr.ledger import read_events
 from tfasr.run_files import CHECKPOINTS_FOLDER
 from tfasr.training.checkpoint import damage, find_checkpoint, read_state
@@ -103,8 +104,11 @@ def faults_of_run(
     faults = _differing_weights(run_dir, uninterrupted)
     found, wanted = (_comparable_files(folder) for folder in (run_dir, uninterrupted))
     faults += differing(found, wanted)
-    faults += _wrong_booking(run_dir, uninterrupted, checkpoint_every_steps)
-    return faults + _wrong_times(run_dir, starts)
+    try:
+        faults += _wrong_booking(run_dir, uninterrupted, checkpoint_every_steps)
+        return faults + _wrong_times(run_dir, starts)
+    except UsageError as error:  # what a report refuses, such as a step that is booked twice
+        return [*faults, f"its ledger is refused: {error}"]
 
 
 def _comparable_files(run_dir: Path) -> dict[str, str]:
