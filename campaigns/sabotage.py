@@ -92,7 +92,9 @@ def violations(tree: Path, out: Path) -> tuple[int, list[str]]:
         text=True,
         check=False,
     )
-    return ended.returncode, [*ended.stdout.splitlines(), *ended.stderr.splitlines()[-5:]]
+    found = ended.stdout.splitlines()
+    whole = any(line.endswith(" violations") for line in found)
+    return ended.returncode, found if whole else [*found, *ended.stderr.splitlines()[-5:]]
 
 
 def main() -> None:
