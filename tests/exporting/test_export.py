@@ -18,13 +18,14 @@ from tfasr.recognising.exported import SUMS_FILE, check_sums
 pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
 
-# What a user of an exported folder does; TensorFlow and Keras must not even be looked for.
+# What a user of an exported folder does. TensorFlow and Keras must not even be looked for, nor what
+# takes long to load and is of no use for a recording of seconds.
 WITHOUT_TENSORFLOW = """
 import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("tensorflow", "keras"):
+        if name.partition(".")[0] in ("tensorflow", "keras", "scipy", "pandas", "matplotlib", "rich"):
             raise AssertionError(f"{name} was imported")
 
 sys.meta_path.insert(0, Absent())

@@ -21,6 +21,9 @@ from tfasr.data.audio import read_audio
 from tfasr.data.numpy_features import expect_many_frames
 from tfasr.errors import UsageError
 from tfasr.metrics import count_errors
+from tfasr.recognising.exported import GRAPH_FILE
+from tfasr.recognising.onnx_acoustics import OnnxAcoustics, open_exported
+from tfasr.recognising.recogniser import Recogniser
 
 TEXT = "abc dad bb"
 
@@ -49,6 +52,22 @@ def test_a_batch_gives_what_each_gives_alone(recogniser):
         alone = recogniser.transcribe(recording)
         assert alone.text == transcript.text
         assert [w.start_s for w in alone.words] == [w.start_s for w in transcript.words]
+
+
+def test_batches_at_once_change_neither_words_nor_order(exported_tones):
+    spec, _ = open_exported(exported_tones, {})
+    one, three = (
+        Recogniser(spec, OnnxAcoustics(exported_tones / GRAPH_FILE, num_threads=threads))
+        for threads in (1, 3)
+    )
+    rng = np.random.default_rng(8)
+    recordings = [spoken(sentence(rng, 1 + 5 * n % 7), seed=n) for n in range(23)]
+    recordings.insert(5, np.zeros(10, np.float32))
+    expected = one.transcribe_many(recordings, batch_size=4)
+    found = three.transcribe_many(recordings, batch_size=2)
+    assert [t.text for t in found] == [t.text for t in expected]
+    for transcript, other in zip(found, expected, strict=True):
+        assert [w.start_s for w in transcript.words] == [w.start_s for w in other.words]
 
 
 def test_the_texts_are_those_of_evaluate(recogniser, tmp_path):

@@ -8,7 +8,13 @@ State = list[Any]
 
 
 class Acoustics(Protocol):
-    """From normalised features to log-probabilities of all classes."""
+    """From normalised features to log-probabilities of all classes.
+
+    Attributes:
+        batches_at_once: how many threads may usefully call `log_probs` at the same time.
+    """
+
+    batches_at_once: int
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Returns float32 ``(batch, output frames, classes)``, natural logarithms.

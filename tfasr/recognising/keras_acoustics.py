@@ -26,6 +26,8 @@ class KerasAcoustics:
         restored: a run's model.
     """
 
+    batches_at_once = 1  # TensorFlow divides one among the cores
+
     def __init__(self, restored: RestoredModel):
         self.recogniser = restored.model.recogniser
         self.output_lengths = restored.model.output_lengths

@@ -28,6 +28,11 @@ class SegmentModel:
         self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon)
         self._frames = 0
 
+    @property
+    def batches_at_once(self) -> int:
+        """How many batches may go through the model at the same time."""
+        return self._acoustics.batches_at_once
+
     def features(self, segment: Segment) -> np.ndarray:
         """Returns a segment's normalised features, float32 ``(frames, num_features)``."""
         features = self.spec.heard(segment.samples)
