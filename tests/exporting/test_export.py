@@ -23,9 +23,11 @@ pytest.importorskip("onnxruntime")
 WITHOUT_TENSORFLOW = """
 import sys
 
+UNWANTED = ("tensorflow", "keras", "scipy", "pandas", "matplotlib", "rich")
+
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("tensorflow", "keras", "scipy", "pandas", "matplotlib", "rich"):
+        if name.partition(".")[0] in UNWANTED:
             raise AssertionError(f"{name} was imported")
 
 sys.meta_path.insert(0, Absent())
