@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfasr
-from tests.recognising.spoken_tones import RATE_HZ, RUN, sentence, spoken, write_wav
+from tests.recognising.spoken_tones import RUN, sentence, spoken
 from tfasr.cli import parse, run
 from tfasr.errors import UsageError
 from tfasr.recognising.exported import SUMS_FILE, check_sums
@@ -38,29 +38,6 @@ for words in ([], ["--stream"], ["--decoder", "word_beam", "--beam_width", "8"])
 """
 
 
-@pytest.fixture(scope="module")
-def work(tmp_path_factory) -> Path:
-    """A folder with six prepared utterances, and the run exported in float32 and int8."""
-    from tfasr.data.prepare_corpus import prepare
-    from tfasr.training.experiment import Experiment
-
-    folder = tmp_path_factory.mktemp("export")
-    rng = np.random.default_rng(11)
-    lines = ["path\tspeaker\tseconds\ttext"]
-    for number in range(6):
-        text = sentence(rng, 3)
-        samples = spoken(text, seed=number)
-        write_wav(folder / f"{number}.wav", samples)
-        lines.append(f"{number}.wav\ts{number}\t{len(samples) / RATE_HZ:.3f}\t{text}")
-    (folder / "validation.tsv").write_text("\n".join(lines) + "\n")
-    prepare(
-        corpus="tsv", corpus_dir=folder, manifest="validation.tsv", split="validation",
-        shard_dir=folder / "shards", features=Experiment.load(RUN).features, num_workers=1,
-    )  # fmt: skip
-    write_wav(folder / "said.wav", spoken("abc dad"))
-    return folder
-
-
 def export(work: Path, *words: object) -> int:
     given = ["--to", "onnx", "--run_dir", RUN, "--shard_dir", work / "shards", *words]
     return run(parse(["tfasr", "export", *map(str, given)]))
@@ -75,7 +52,7 @@ def exported(work) -> Path:
 def test_an_export_is_whole_and_says_what_it_is(exported):
     names = {path.name for path in exported.iterdir()}
     assert names == {
-        *("model.onnx", "recogniser.json", "alphabet.json", "lexicon.txt"),
+        *("model.onnx", "features.onnx", "recogniser.json", "alphabet.json", "lexicon.txt"),
         *("README.md", SUMS_FILE),
     }
     check_sums(exported)

@@ -4,12 +4,17 @@ import argparse
 
 from tfasr.scoring.bootstrap import CONFIDENCE
 
-TARGETS = ("onnx",)
+TARGETS = ("onnx", "sherpa")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's flags."""
-    parser.add_argument("--to", choices=TARGETS, required=True)
+    parser.add_argument(
+        "--to",
+        choices=TARGETS,
+        required=True,
+        help="onnx: a folder for ONNX Runtime and tfasr; sherpa: one that sherpa-onnx runs",
+    )
     parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
     parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
     parser.add_argument(
@@ -28,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
     from tfasr.exporting.export import export_onnx
+    from tfasr.exporting.sherpa import export_sherpa
 
-    done = export_onnx(
+    done = {"onnx": export_onnx, "sherpa": export_sherpa}[arguments.to](
         run_dir=arguments.run_dir,
         out=arguments.out,
         int8=arguments.int8,

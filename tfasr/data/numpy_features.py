@@ -31,11 +31,11 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     if config.num_frames(len(samples)) == 0:
         return np.zeros((0, config.num_features), np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(samples, config.window_samples)
-    windows = windows[:: config.step_samples] * _hann(config.window_samples)
+    windows = windows[:: config.step_samples] * hann_window(config.window_samples)
     spectrum = _transforms[-1](windows, axis=1)
     power = np.square(spectrum.real) + np.square(spectrum.imag)
     power = power.astype(np.float32, copy=False)  # NumPy before 2.0 transforms in float64
-    log_mel = np.log(power @ _mel_filters(config) + np.float32(LOG_FLOOR))
+    log_mel = np.log(power @ mel_filters(config) + np.float32(LOG_FLOOR))
     if not config.num_mfcc:
         return log_mel
     mfcc = log_mel @ cosines(config.num_mel_bins, config.num_mfcc)
@@ -76,14 +76,14 @@ def normalise_frames(
 
 
 @functools.cache
-def _hann(length: int) -> np.ndarray:
+def hann_window(length: int) -> np.ndarray:
     """Returns TensorFlow's periodic Hann window, which for odd lengths is the symmetric one."""
     period = length if length % 2 == 0 else max(length - 1, 1)
     return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(length) / period)).astype(np.float32)
 
 
 @functools.cache
-def _mel_filters(config: FeatureConfig) -> np.ndarray:
+def mel_filters(config: FeatureConfig) -> np.ndarray:
     """Returns triangles linear in mel, float32 ``(window_samples // 2 + 1, num_mel_bins)``."""
     bins = config.window_samples // 2 + 1
     frequencies = _mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]

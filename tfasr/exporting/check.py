@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -71,3 +72,13 @@ def differing_texts(one: Heard, other: Heard) -> int:
         a.transcript.hypothesis != b.transcript.hypothesis
         for a, b in zip(one.scored, other.scored, strict=True)
     )
+
+
+def session(graph: bytes) -> Any:
+    """Returns what runs a graph, on one thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])

@@ -13,10 +13,10 @@ from tfasr.decoding.choice import load_lexicon
 from tfasr.durable import make_folder, write_whole
 from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import Heard, differing_texts, hear, largest_difference
-from tfasr.exporting.model_card import CardFacts, model_card
+from tfasr.exporting.model_card import CardFacts, CardForm, model_card
 from tfasr.recognising.acoustics import Acoustics
 from tfasr.recognising.exported import CARD_FILE, GRAPH_FILE, write_spec, write_sums
-from tfasr.recognising.keras_acoustics import open_run
+from tfasr.recognising.keras_acoustics import KerasAcoustics, open_run
 from tfasr.recognising.onnx_acoustics import OnnxAcoustics, open_exported
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.run_files import LEXICON_FILE
@@ -24,8 +24,28 @@ from tfasr.scoring.paired import PairedComparison, compare_pairs
 from tfasr.scoring.summary import summarise_scored
 from tfasr.training.trained import source_of_split
 
+FEATURES_FILE = "features.onnx"
 MOST_DIFFERENCE = 1e-3
 """How far apart float32 log-probabilities may be: rounding, through hundreds of steps."""
+
+
+@dataclass(frozen=True)
+class CheckedGraph:
+    """A graph that was compared with the run's own model.
+
+    Attributes:
+        float32: the file's content, with float32 weights.
+        written: what the export writes: the same, or int8.
+        of_run: what the run's model made of the split.
+        of_float32: what the graph with float32 weights made of it.
+        of_written: what the written one made of it.
+    """
+
+    float32: bytes
+    written: bytes
+    of_run: Heard
+    of_float32: Heard
+    of_written: Heard
 
 
 @dataclass(frozen=True)
@@ -80,36 +100,63 @@ def export_onnx(
         RunError: if the export does not say what the run's model says.
     """
     run_dir, out = Path(run_dir), Path(out)
-    _check_new(out)
-    _check_installed()
+    check_new(out)
+    check_installed()
     spec, acoustics = open_run(run_dir, checkpoint, {})
-    write_graph = _graph_writer(spec)
+    check_has_graph(spec)
     source = source_of_split(run_dir, split, shard_dir)
+    checked = checked_graph(spec, acoustics, source, int8=int8)
+    features = _feature_graph(spec)
+    make_folder(out)
+    write_whole(out / GRAPH_FILE, checked.written)
+    write_whole(out / FEATURES_FILE, features)
+    facts = CardFacts(split, summarise_scored(checked.of_written.scored), int8, data_licence)
+    write_whole(out / CARD_FILE, model_card(run_dir, spec, facts, _card_form(spec)))
+    _complete(out, run_dir, spec)
+    open_exported(out, {})
+    return exported(out, len(checked.written), checked)
+
+
+def checked_graph(
+    spec: RecogniserSpec, acoustics: KerasAcoustics, source: BatchSource, *, int8: bool
+) -> CheckedGraph:
+    """Returns a recogniser's graph in ONNX.
+
+    Args:
+        spec: of the recogniser.
+        acoustics: the run's model.
+        source: the split on whose speech the graph is compared with it.
+        int8: whether the written graph has int8 weights.
+
+    Raises:
+        RunError: if the graph does not say what the model says.
+    """
 
     def heard(model: Acoustics) -> Heard:
         return hear(source, model, spec.alphabet, acoustics.output_lengths)
 
-    graph = write_graph(acoustics.recogniser, spec.features.num_features, _metadata(spec))
-    of_run, float32 = heard(acoustics), heard(OnnxAcoustics(graph))
-    _check_agrees(largest_difference(of_run, float32), source)
-    written = _quantised(graph) if int8 else graph
-    make_folder(out)
-    write_whole(out / GRAPH_FILE, written)
-    found = heard(OnnxAcoustics(out / GRAPH_FILE))
-    rates = summarise_scored(found.scored)
-    facts = CardFacts(split, rates, int8, data_licence)
-    write_whole(out / CARD_FILE, model_card(run_dir, spec, facts))
-    _complete(out, run_dir, spec)
-    open_exported(out, {})
+    graph = _graph_writer(spec)(acoustics.recogniser, spec.features.num_features, metadata(spec))
+    of_run, of_graph = heard(acoustics), heard(OnnxAcoustics(graph))
+    _check_agrees(largest_difference(of_run, of_graph), source)
+    if not int8:
+        return CheckedGraph(graph, graph, of_run, of_graph, of_graph)
+    small = _quantised(graph)
+    return CheckedGraph(graph, small, of_run, of_graph, heard(OnnxAcoustics(small)))
+
+
+def exported(folder: Path, num_bytes: int, checked: CheckedGraph) -> Exported:
+    """Returns what an export is, see `Exported`."""
+    found = checked.of_written
+    int8 = checked.written is not checked.float32
     return Exported(
-        folder=out,
-        bytes=len(written),
-        float32_bytes=len(graph),
+        folder=folder,
+        bytes=num_bytes,
+        float32_bytes=num_bytes + len(checked.float32) - len(checked.written),
         utterances=len(found.scored),
-        difference=largest_difference(of_run, found),
-        differing_texts=differing_texts(of_run, found),
-        wer=rates.counts.wer,
-        int8=compare_pairs(float32.scored, found.scored) if int8 else None,
+        difference=largest_difference(checked.of_run, found),
+        differing_texts=differing_texts(checked.of_run, found),
+        wer=summarise_scored(found.scored).counts.wer,
+        int8=compare_pairs(checked.of_float32.scored, found.scored) if int8 else None,
     )
 
 
@@ -125,11 +172,11 @@ def write_unchecked(run_dir: Path, out: Path, *, int8: bool, checkpoint: str) ->
     Raises:
         UsageError: as `export_onnx`.
     """
-    _check_new(out)
-    _check_installed()
+    check_new(out)
+    check_installed()
     spec, acoustics = open_run(run_dir, checkpoint, {})
     num_features = spec.features.num_features
-    graph = _graph_writer(spec)(acoustics.recogniser, num_features, _metadata(spec))
+    graph = _graph_writer(spec)(acoustics.recogniser, num_features, metadata(spec))
     make_folder(out)
     write_whole(out / GRAPH_FILE, _quantised(graph) if int8 else graph)
     _complete(out, run_dir, spec)
@@ -141,21 +188,49 @@ def _complete(out: Path, run_dir: Path, spec: RecogniserSpec) -> None:
     write_sums(out)
 
 
-def _check_new(out: Path) -> None:
+def check_new(out: Path) -> None:
+    """Raises UsageError unless a folder is new or empty."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
         )
 
 
-def _check_installed() -> None:
-    """Refuses before any work what would fail after it."""
+def check_installed() -> None:
+    """Raises UsageError before any work if a package that it needs is missing."""
     lacking = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
     if lacking:
         raise UsageError(
             f"The export needs {' and '.join(lacking)}, which is not installed: pip install "
             "'tfasr[export]'."
         )
+
+
+def check_has_graph(spec: RecogniserSpec) -> None:
+    """Raises UsageError for a model of a kind that has no graph here."""
+    _graph_writer(spec)
+
+
+def _feature_graph(spec: RecogniserSpec) -> bytes:
+    from tfasr.exporting.feature_graph import checked_feature_graph
+
+    return checked_feature_graph(spec, metadata(spec))
+
+
+def _card_form(spec: RecogniserSpec) -> CardForm:
+    return CardForm(
+        files=f"`{GRAPH_FILE}`",
+        commands=("pip install 'tfasr[export]'", "tfasr transcribe recording.wav --run_dir ."),
+        streams=spec.streams and spec.features.normalisation != "utterance",
+        limits="Its confidences are posteriors of the model, not calibrated probabilities; word "
+        "times are those of its CTC alignment, some hundredths of a second off.",
+        contents="`recogniser.json` says how features are computed and normalised, `alphabet.json` "
+        f"names the classes (the CTC blank comes last). `{GRAPH_FILE}` takes `features` (float32: "
+        f"batch, frames, {spec.features.num_features}), `lengths` (int32: batch) and the "
+        "recurrence's states; it returns `log_probs`, `output_lengths` and the next states. "
+        f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at {spec.features.sample_rate_hz} "
+        "Hz: batch, samples) and returns these `features`, for programs that do not compute them.",
+    )
 
 
 def _graph_writer(spec: RecogniserSpec) -> Callable[..., bytes]:
@@ -171,8 +246,8 @@ def _graph_writer(spec: RecogniserSpec) -> Callable[..., bytes]:
     return writers[spec.model]
 
 
-def _metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """Returns what the graph itself carries, for programs that see nothing else."""
+def metadata(spec: RecogniserSpec) -> dict[str, str]:
+    """Returns what a graph itself carries, for programs that see nothing else."""
     return {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,

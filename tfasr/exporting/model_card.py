@@ -6,7 +6,6 @@ from typing import Any
 
 from tfasr._version import __version__
 from tfasr.errors import UsageError
-from tfasr.recognising.exported import GRAPH_FILE
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.scoring.bootstrap import CONFIDENCE
 from tfasr.scoring.summary import RateSummary
@@ -34,19 +33,37 @@ class CardFacts:
     data_licence: str | None
 
 
-def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts) -> str:
+@dataclass(frozen=True)
+class CardForm:
+    """What a card tells of the files that a recogniser was exported to.
+
+    Attributes:
+        files: what holds the model, in Markdown.
+        commands: that use it, a line each.
+        streams: whether it can hear speech as it comes.
+        limits: of what it says, in Markdown.
+        contents: of the files, in Markdown.
+    """
+
+    files: str
+    commands: tuple[str, ...]
+    streams: bool
+    limits: str
+    contents: str
+
+
+def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts, form: CardForm) -> str:
     """Returns the card as Markdown; what the run does not tell is said not to be known."""
     run = _run(run_dir)
-    streams = "It can stream." if spec.streams and _no_utterance(spec) else "It cannot stream."
     lines = [
         "# A speech recogniser",
         "",
         f"A CTC model of the kind `{spec.model}`, exported by tfasr {__version__} to "
-        f"`{GRAPH_FILE}`{' with int8 weights' if facts.int8 else ''}. {streams}",
+        f"{form.files}{' with int8 weights' if facts.int8 else ''}. "
+        f"It {'can' if form.streams else 'cannot'} stream.",
         "",
         "```sh",
-        "pip install 'tfasr[export]'",
-        "tfasr transcribe recording.wav --run_dir .",
+        *form.commands,
         "```",
         "",
         "| | |",
@@ -57,23 +74,14 @@ def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts) -> str:
         "",
         f"It writes nothing but {_characters(spec)}. It has been measured on the split named above "
         "and on nothing else: other microphones, rooms, accents and subjects will be heard worse. "
-        "Its confidences are posteriors of the model, not calibrated probabilities; word times "
-        "are those of its CTC alignment, some hundredths of a second off. Do not use it where an "
-        "error would harm someone.",
+        f"{form.limits} Do not use it where an error would harm someone.",
         "",
         "## Files",
         "",
-        "`recogniser.json` says how features are computed and normalised, `alphabet.json` names "
-        "the classes (the CTC blank comes last), `SHA256SUMS` holds the hashes of all files: "
-        "`sha256sum --check SHA256SUMS`. The graph takes `features` (float32: batch, frames, "
-        f"{spec.features.num_features}), `lengths` (int32: batch) and the recurrence's states; it "
-        "returns `log_probs`, `output_lengths` and the next states.",
+        f"{form.contents} `SHA256SUMS` holds the hashes of all files: "
+        "`sha256sum --check SHA256SUMS`.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _no_utterance(spec: RecogniserSpec) -> bool:
-    return spec.features.normalisation != "utterance"
 
 
 def _characters(spec: RecogniserSpec) -> str:

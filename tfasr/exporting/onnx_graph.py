@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tfasr.exporting.onnx_nodes import NodeWriter
 from tfasr.exporting.recurrent_weights import RecurrentWeights, recurrent_weights
 from tfasr.recognising.onnx_acoustics import FEATURES, LENGTHS, LOG_PROBS, NEXT
 
-OPSET = 17
-IR_VERSION = 8
 OUTPUT_LENGTHS = "output_lengths"
 
 
@@ -44,25 +42,12 @@ class Affine:
         return kernel * self.scale[:, None], bias + self.shift @ kernel
 
 
-class GraphWriter:
-    """Collects nodes and weights; each method returns the name of what its node computes."""
+class GraphWriter(NodeWriter):
+    """Collects the layers of a recogniser."""
 
     def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
+        super().__init__()
         self.states: list[tuple[str, int]] = []
-
-    def weight(self, name: str, array: np.ndarray) -> str:
-        """Adds a constant; floats in float32."""
-        if array.dtype.kind == "f":
-            array = array.astype(np.float32)
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
-        return name
-
-    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Adds a node with one output."""
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
-        return output
 
     def convolution(self, layer: Any) -> str:
         """Adds a rectified convolution over time; returns ``(output frames, batch, filters)``."""
@@ -142,13 +127,7 @@ class GraphWriter:
             shape = [1, "batch", units]
             inputs.append(helper.make_tensor_value_info(name, real, shape))
             outputs.append(helper.make_tensor_value_info(NEXT + name, real, shape))
-        graph = helper.make_graph(self.nodes, "recogniser", inputs, outputs, self.weights)
-        opset = helper.make_opsetid("", OPSET)
-        model = helper.make_model(graph, opset_imports=[opset], producer_name="tfasr")
-        model.ir_version = IR_VERSION
-        helper.set_model_props(model, metadata)
-        onnx.checker.check_model(model, full_check=True)
-        return model.SerializeToString()
+        return self.file("recogniser", inputs, outputs, metadata)
 
 
 def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:

@@ -1,0 +1,170 @@
+"""A recogniser in the three graphs that sherpa-onnx runs as a Moonshine model.
+
+Of all its models that take samples at 16 kHz, Moonshine alone gets them as they are: sherpa-onnx
+calls a preprocessor (samples to features), an encoder, and a decoder for one token after another
+until it says that the text is over. Here the encoder writes the whole text, greedily, and the
+decoder reads it out: both are without weights beyond the recogniser's own.
+
+Source: sherpa-onnx 2.0.1, csrc/offline-moonshine-model.cc and
+offline-moonshine-greedy-search-decoder.cc.
+"""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tfasr.alphabet import Alphabet
+from tfasr.exporting.onnx_nodes import NodeWriter
+from tfasr.recognising.onnx_acoustics import FEATURES, LENGTHS, LOG_PROBS
+
+TOKENS = "tokens"
+_SPACE = " "
+_SPACE_TOKEN = "\N{LOWER ONE EIGHTH BLOCK}"  # which sherpa-onnx shows as a space
+_NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # their ids are fixed; the characters' follow
+_END = _NOT_CHARACTERS.index("</s>")
+# sherpa-onnx takes at most 6 tokens for 384 x 16000 numbers that the encoder gives, rounded down.
+# So many more numbers than tokens let it take them all.
+_NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
+
+
+def encoder_graph(graph: bytes, alphabet: Alphabet, metadata: dict[str, str]) -> bytes:
+    """Returns the graph from features to tokens, as a file's content.
+
+    It takes ``features`` (1, frames, num_features) and ``lengths`` (1,), and returns ``tokens``
+    (1, numbers): those of the text, and behind them more ends than sherpa-onnx asks for.
+
+    Args:
+        graph: what `tfasr.exporting.onnx_graph` wrote.
+        alphabet: of its classes.
+        metadata: pairs that the file carries.
+    """
+    model = onnx.load_from_string(graph)
+    inputs = {one.name: one for one in model.graph.input}
+    writer = NodeWriter()
+    writer.nodes, writer.weights = list(model.graph.node), list(model.graph.initializer)
+    writer.opsets = list(model.opset_import)  # int8 weights bring ONNX Runtime's own operators
+    for name, value in inputs.items():
+        if name not in (FEATURES, LENGTHS):
+            units = value.type.tensor_type.shape.dim[2].dim_value
+            writer.weight(name, np.zeros((1, 1, units), np.float32))
+    _tokens(writer, _spaced_once(writer, _collapsed(writer, alphabet), alphabet))
+    num_features = inputs[FEATURES].type.tensor_type.shape.dim[2].dim_value
+    shape = [1, "frames", num_features]
+    return writer.file(
+        "encoder",
+        [
+            helper.make_tensor_value_info(FEATURES, TensorProto.FLOAT, shape),
+            helper.make_tensor_value_info(LENGTHS, TensorProto.INT32, [1]),
+        ],
+        [helper.make_tensor_value_info(TOKENS, TensorProto.INT64, [1, "numbers"])],
+        metadata,
+    )
+
+
+def decoder_graph(alphabet: Alphabet, metadata: dict[str, str]) -> bytes:
+    """Returns the graph that reads out the encoder's tokens, as a file's content.
+
+    It takes the token before ``(1, 1)``, which it does not need, the encoder's tokens and how many
+    have been read and one ``(1,)``, and returns ``logits`` (1, 1, tokens): 1 for the next.
+
+    Args:
+        alphabet: of the classes.
+        metadata: pairs that the file carries.
+    """
+    writer = NodeWriter()
+    count = len(_NOT_CHARACTERS) + len(alphabet.characters)
+    one = writer.weight("one", np.array(1, np.int32))
+    read = writer.node("Sub", ["position", one], "read")
+    following = writer.node("Gather", [TOKENS, read], "following", axis=1)
+    depth = writer.weight("count", np.array(count, np.int64))
+    values = writer.weight("no_and_yes", np.array([0.0, 1.0]))
+    writer.node("OneHot", [following, depth, values], "logits", axis=-1)
+    return writer.file(
+        "decoder",
+        [
+            helper.make_tensor_value_info("before", TensorProto.INT32, [1, 1]),
+            helper.make_tensor_value_info(TOKENS, TensorProto.INT64, [1, "numbers"]),
+            helper.make_tensor_value_info("position", TensorProto.INT32, [1]),
+        ],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1, count])],
+        metadata,
+    )
+
+
+def token_lines(alphabet: Alphabet) -> str:
+    """Returns the file that names the tokens: a symbol and its number a line."""
+    characters = [_SPACE_TOKEN if one == _SPACE else one for one in alphabet.characters]
+    symbols = [*_NOT_CHARACTERS, *characters]
+    return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols))
+
+
+def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
+    """Returns the text that sherpa-onnx makes of the encoder's ``tokens``."""
+    ids = tokens.reshape(-1).tolist()
+    first = len(_NOT_CHARACTERS)
+    return "".join(alphabet.characters[one - first] for one in ids[: ids.index(_END)])
+
+
+def _collapsed(writer: NodeWriter, alphabet: Alphabet) -> str:
+    """Adds the most probable path without repeats, blanks and separators ``(labels,)``."""
+    best = writer.node("ArgMax", [LOG_PROBS], "best", axis=2, keepdims=0)
+    one_row = writer.weight("one_row", np.array([-1], np.int64))
+    path = writer.node("Reshape", [best, one_row], "path")
+    blank = writer.weight("blank", np.array([alphabet.blank_id], np.int64))
+    silent = [writer.node("Equal", [path, blank], "is_blank")]
+    silent.append(writer.node("Equal", [path, _shifted(writer, path, blank, 1)], "is_repeat"))
+    if alphabet.separator is not None:
+        number = alphabet.characters.index(alphabet.separator)
+        separator = writer.weight("separator", np.array([number], np.int64))
+        silent.append(writer.node("Equal", [path, separator], "is_separator"))
+    dropped = silent[0]
+    for number, other in enumerate(silent[1:]):
+        dropped = writer.node("Or", [dropped, other], f"dropped_{number}")
+    return _without(writer, path, dropped, "labels")
+
+
+def _spaced_once(writer: NodeWriter, labels: str, alphabet: Alphabet) -> str:
+    """Adds labels without spaces behind a space, at the beginning and at the end."""
+    if _SPACE not in alphabet.characters:
+        return labels
+    number = alphabet.characters.index(_SPACE)
+    space = writer.weight("space", np.array([number], np.int64))
+    for step, name in ((1, "spaced_once"), (-1, "trimmed")):
+        neighbours = _shifted(writer, labels, space, step)
+        is_space = writer.node("Equal", [labels, space], f"{labels}_are_spaces")
+        beside = writer.node("Equal", [neighbours, space], f"{labels}_beside_spaces")
+        dropped = writer.node("And", [is_space, beside], f"{labels}_to_drop")
+        labels = _without(writer, labels, dropped, name)
+    return labels
+
+
+def _shifted(writer: NodeWriter, row: str, edge: str, step: int) -> str:
+    """Adds what stands before (1) or behind (-1) each number of a row, ``edge`` at its ends."""
+    ends = (0, -1) if step == 1 else (1, np.iinfo(np.int64).max)
+    limits = [
+        writer.weight(f"{row}_{name}", np.array([end], np.int64))
+        for name, end in zip(("from", "to"), ends, strict=True)
+    ]
+    inner = writer.node("Slice", [row, *limits], f"{row}_inner")
+    parts = [edge, inner] if step == 1 else [inner, edge]
+    return writer.node("Concat", parts, f"{row}_shifted", axis=0)
+
+
+def _without(writer: NodeWriter, row: str, dropped: str, name: str) -> str:
+    kept = writer.node("Not", [dropped], f"{name}_kept")
+    return writer.node("Compress", [row, kept], name, axis=0)
+
+
+def _tokens(writer: NodeWriter, labels: str) -> None:
+    """Adds the labels' tokens, and the ends behind them ``(1, numbers)``."""
+    offset = writer.weight("characters_from", np.array([len(_NOT_CHARACTERS)], np.int64))
+    characters = writer.node("Add", [labels, offset], "characters")
+    factor = writer.weight("more", np.array([_NUMBERS_PER_TOKEN - 1], np.int64))
+    beyond = writer.weight("beyond", np.array([_NUMBERS_BEYOND], np.int64))
+    size = writer.node("Shape", [labels], "num_labels")
+    size = writer.node("Add", [writer.node("Mul", [size, factor], "more_labels"), beyond], "ends")
+    end = helper.make_tensor("end", TensorProto.INT64, [1], [_END])
+    ends = writer.node("ConstantOfShape", [size], "end_tokens", value=end)
+    row = writer.node("Concat", [characters, ends], "token_row", axis=0)
+    batch = writer.weight("batch_axis", np.array([0], np.int64))
+    writer.node("Unsqueeze", [row, batch], TOKENS)
