@@ -223,7 +223,7 @@ def _card_form(spec: RecogniserSpec) -> CardForm:
         commands=("pip install 'tfasr[export]'", "tfasr transcribe recording.wav --run_dir ."),
         streams=spec.streams and spec.features.normalisation != "utterance",
         limits="Its confidences are posteriors of the model, not calibrated probabilities; word "
-        "times are those of its CTC alignment, some hundredths of a second off.",
+        "times are those of its CTC alignment, a tenth of a second or two off.",
         contents="`recogniser.json` says how features are computed and normalised, `alphabet.json` "
         f"names the classes (the CTC blank comes last). `{GRAPH_FILE}` takes `features` (float32: "
         f"batch, frames, {spec.features.num_features}), `lengths` (int32: batch) and the "
@@ -252,7 +252,11 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
         "features": json.dumps(to_json(spec.features)),
+        "window_samples": str(spec.features.window_samples),
+        "step_samples": str(spec.features.step_samples),
+        "normalisation": spec.features.normalisation,
         "characters": spec.alphabet.characters,
+        "separator": spec.alphabet.separator or "",
         "blank_id": str(spec.alphabet.blank_id),
         "kernel_frames": str(spec.geometry[0]),
         "stride_frames": str(spec.geometry[1]),

@@ -23,8 +23,16 @@ _RATE_PARAMETER, _PITCH_PARAMETER = 1, 3
 _UTF8 = 1
 
 
-class _Library:
-    """The few calls that are needed of espeak-ng's C interface."""
+class Library:
+    """The few calls that are needed of espeak-ng's C interface.
+
+    Args:
+        library: its file.
+        data: the folder of its voices.
+
+    Raises:
+        OSError: if it is too old or does not start.
+    """
 
     def __init__(self, library: str, data: str):
         self._library = ctypes.CDLL(library)
@@ -42,12 +50,17 @@ class _Library:
             raise OSError(f"espeak-ng must start at {SAMPLE_RATE_HZ} Hz. It answers: {rate_hz}")
         self._library.espeak_SetSynthCallback(self._callback)
 
-    def _collect(self, samples: Any, count: int, _events: Any) -> int:
+    def _collect(self, samples: Any, count: int, events: Any) -> int:
+        self._note(events)
         if samples and count > 0:
             self._chunks.append(ctypes.string_at(samples, 2 * count))
         return 0
 
+    def _note(self, events: Any) -> None:
+        """Is told where in the samples words begin; ``events`` is the library's pointer."""
+
     def speak(self, text: str, voice: str, rate_wpm: int, pitch: int) -> bytes:
+        """Returns 16-bit samples, see `tfasr.corpora.synthetic.espeak.Espeak.speak`."""
         self._chunks.clear()
         # Breathy voices add noise, which the library would seed by the time of day.
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
@@ -74,7 +87,7 @@ def _serve(library_path: str, data: str) -> None:
         answers.flush()
 
     try:
-        library = _Library(library_path, data)
+        library = Library(library_path, data)
     except OSError as error:
         answer(-len(str(error).encode()), str(error).encode())
         return

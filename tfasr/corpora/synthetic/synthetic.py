@@ -20,7 +20,13 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.folders import found_in, require_folder
 from tfasr.corpora.splits import SPLITS, check_split
 from tfasr.corpora.synthetic.espeak import Espeak
-from tfasr.corpora.synthetic.synthetic_speech import VOICES, speak_sentence, voices_of_splits
+from tfasr.corpora.synthetic.synthetic_speech import (
+    VOICES,
+    Speaker,
+    SpokenSentence,
+    speak_sentence,
+    voices_of_splits,
+)
 from tfasr.corpora.tsv import COLUMNS, read_tsv
 from tfasr.corpora.utterance import CorpusSplit
 from tfasr.durable import write_whole
@@ -33,7 +39,9 @@ _RECIPE = 1
 
 
 @dataclass(frozen=True)
-class _Parameters:
+class Parameters:
+    """What a synthetic corpus is made of, see `make_synthetic_corpus`."""
+
     seed: int
     num_train: int
     num_validation: int
@@ -83,7 +91,7 @@ def make_synthetic_corpus(
             folder holds something else, a corpus of other arguments, or one being made.
         RunError: if the synthesiser or the disk fails.
     """
-    parameters = _Parameters(seed, num_train, num_validation, num_test, num_voices)
+    parameters = Parameters(seed, num_train, num_validation, num_test, num_voices)
     corpus_dir = Path(corpus_dir)
     try:
         corpus_dir.mkdir(parents=True, exist_ok=True)
@@ -102,6 +110,33 @@ def make_synthetic_corpus(
                     f"The synthetic corpus in {corpus_dir} could not be written: {error}. "
                     "Make room and run again."
                 ) from error
+
+
+def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
+    """Yields the sentences of a corpus with their splits, in the order in which they are spoken.
+
+    Args:
+        parameters: of the corpus.
+        speaker: speaks nothing else meanwhile: the synthesiser carries state from one utterance to
+            the next.
+    """
+    voices = voices_of_splits(parameters.seed, parameters.num_voices)
+    counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
+    for number, (split, own, count) in enumerate(zip(SPLITS, voices, counts, strict=True), start=1):
+        for index in range(count):
+            # A generator of its own makes an utterance's text independent of all others.
+            generator = np.random.default_rng([parameters.seed, number, index])
+            yield split, speak_sentence(speaker, own, generator)
+
+
+def read_parameters(corpus_dir: str | Path) -> Parameters:
+    """Returns what a finished corpus was made of.
+
+    Raises:
+        UsageError: if there is no finished synthetic corpus.
+    """
+    marker = _read_marker(_require_made(corpus_dir))
+    return Parameters(**{key: value for key, value in marker.items() if key != "finished"})
 
 
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
@@ -162,12 +197,12 @@ def _read_marker(corpus_dir: Path) -> dict:
     return content if isinstance(content, dict) else {}
 
 
-def _write_marker(corpus_dir: Path, parameters: _Parameters, finished: bool) -> None:
+def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> None:
     content = json.dumps({**asdict(parameters), "finished": finished}, indent=2) + "\n"
     write_whole(corpus_dir / MARKER_FILE, content)
 
 
-def _is_made(corpus_dir: Path, parameters: _Parameters) -> bool:
+def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
     """Tells whether there is nothing to do; clears away what was left unfinished."""
     marker = _read_marker(corpus_dir)
     leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
@@ -193,23 +228,17 @@ def _is_made(corpus_dir: Path, parameters: _Parameters) -> bool:
     return False
 
 
-def _make(corpus_dir: Path, parameters: _Parameters, espeak: Espeak) -> None:
+def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
     _write_marker(corpus_dir, parameters, finished=False)
-    voices = dict(
-        zip(SPLITS, voices_of_splits(parameters.seed, parameters.num_voices), strict=True)
-    )
-    counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
-    for number, (split, count) in enumerate(zip(SPLITS, counts, strict=True), start=1):
+    rows = {split: ["\t".join(COLUMNS)] for split in SPLITS}
+    for split in SPLITS:
         (corpus_dir / split).mkdir()
-        rows = ["\t".join(COLUMNS)]
-        for index in range(count):
-            # A generator of its own makes an utterance's text independent of all others.
-            generator = np.random.default_rng([parameters.seed, number, index])
-            spoken = speak_sentence(espeak, voices[split], generator)
-            path = f"{split}/{index:05}.wav"
-            (corpus_dir / path).write_bytes(spoken.wav)
-            rows.append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
-        write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows) + "\n")
+    for split, spoken in spoken_corpus(parameters, espeak):
+        path = f"{split}/{len(rows[split]) - 1:05}.wav"
+        (corpus_dir / path).write_bytes(spoken.wav)
+        rows[split].append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
+    for split in SPLITS:
+        write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows[split]) + "\n")
     _write_marker(corpus_dir, parameters, finished=True)
 
 

@@ -1,0 +1,156 @@
+"""Whether every runtime writes the same: the run on Keras, its export, sherpa-onnx, C++; streams.
+
+    python benchmarks/runtimes.py --run_dir RUN --corpus tsv --corpus_dir DIR --split validation \
+        [--cpp examples/cpp/stream] [--corpus_statistics] [--format json]
+
+All hear the same 16-bit samples at the model's rate and decode greedily; streams hear them in
+random chunks. The first row is what the others are compared with. sherpa-onnx is left out where it
+is not installed, C++ without --cpp, and streams where features are normalised by utterance: with
+--corpus_statistics all rows normalise them by the training split's mean and deviation instead,
+which makes the errors of a run that was not trained so meaningless, but not the comparison.
+"""
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.corpora.registry import read_split
+from tfasr.data.audio import read_audio
+from tfasr.exporting.export import FEATURES_FILE, metadata, write_unchecked
+from tfasr.exporting.feature_graph import checked_feature_graph
+from tfasr.exporting.sherpa import sherpa_files
+from tfasr.metrics import count_errors
+from tfasr.quiet import load_tensorflow
+from tfasr.recognising.exported import GRAPH_FILE
+from tfasr.recognising.keras_acoustics import open_run
+from tfasr.recognising.onnx_acoustics import OnnxAcoustics
+from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.spec import RecogniserSpec
+from tfasr.training.run_folder import load_feature_statistics
+
+Engine = Callable[[np.ndarray], str]
+
+
+def offline(recogniser: Recogniser) -> Engine:
+    return lambda samples: recogniser.transcribe(samples).text
+
+
+def streamed(recogniser: Recogniser, rng: np.random.Generator) -> Engine:
+    def text(samples: np.ndarray) -> str:
+        cuts = np.sort(rng.integers(0, len(samples), rng.integers(0, 60)))
+        return list(recogniser.stream(np.split(samples, cuts)))[-1].text
+
+    return text
+
+
+def sherpa(folder: Path, rate_hz: int) -> Engine:
+    import sherpa_onnx
+
+    decoder = str(folder / "decode.onnx")
+    recogniser = sherpa_onnx.OfflineRecognizer.from_moonshine(
+        preprocessor=str(folder / "preprocess.onnx"),
+        encoder=str(folder / "encode.onnx"),
+        uncached_decoder=decoder,
+        cached_decoder=decoder,
+        tokens=str(folder / "tokens.txt"),
+        num_threads=1,
+    )
+
+    def text(samples: np.ndarray) -> str:
+        stream = recogniser.create_stream()
+        stream.accept_waveform(rate_hz, samples / np.float32(2**15))
+        recogniser.decode_stream(stream)
+        return stream.result.text
+
+    return text
+
+
+def cpp(program: Path, folder: Path, rng: np.random.Generator) -> Engine:
+    def text(samples: np.ndarray) -> str:
+        command = [program.resolve(), folder, str(rng.integers(1, 8000))]
+        given = samples.astype("<i2").tobytes()
+        done = subprocess.run(command, input=given, capture_output=True, check=True)
+        return " ".join(done.stdout.decode().split())
+
+    return text
+
+
+def engines(
+    run_dir: Path, spec: RecogniserSpec, keras: Recogniser, program: Path | None, folder: Path
+) -> dict[str, Engine]:
+    """Returns what writes down samples, by the names of the table's rows."""
+    rng = np.random.default_rng(1)
+    exported = folder / "onnx"
+    write_unchecked(run_dir, exported, int8=False, checkpoint="best")
+    features = checked_feature_graph(spec, metadata(spec))
+    (exported / FEATURES_FILE).write_bytes(features)
+    onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
+    found = {"transcribe, Keras": offline(keras), "transcribe, ONNX Runtime": offline(onnx)}
+    streams = spec.streams and spec.features.normalisation != "utterance"
+    if streams:
+        found["stream, Keras"] = streamed(keras, rng)
+        found["stream, ONNX Runtime"] = streamed(onnx, rng)
+    if find_spec("sherpa_onnx") is not None:
+        for name, content in sherpa_files(spec, (exported / GRAPH_FILE).read_bytes()).items():
+            (folder / name).write_bytes(content)
+        found["sherpa-onnx"] = sherpa(folder, spec.features.sample_rate_hz)
+    if program is not None and streams:
+        found["stream, C++"] = cpp(program, exported, rng)
+    return found
+
+
+def as_int16(samples: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(samples * 2**15), -(2**15), 2**15 - 1).astype(np.int16)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--run_dir", type=Path, required=True)
+    parser.add_argument("--corpus", required=True)
+    parser.add_argument("--corpus_dir", type=Path, required=True)
+    parser.add_argument("--manifest")
+    parser.add_argument("--split", default="test")
+    parser.add_argument("--cpp", type=Path, help="the program of examples/cpp")
+    parser.add_argument("--corpus_statistics", action="store_true")
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    load_tensorflow()
+    spec, acoustics = open_run(arguments.run_dir, "best", {"name": "greedy"})
+    if arguments.corpus_statistics:
+        by_corpus = dataclasses.replace(spec.features, normalisation="corpus")
+        statistics = load_feature_statistics(arguments.run_dir)
+        spec = dataclasses.replace(spec, features=by_corpus, statistics=statistics)
+    utterances = read_split(
+        arguments.corpus, arguments.corpus_dir, arguments.split, manifest=arguments.manifest
+    ).utterances
+    rate_hz = spec.features.sample_rate_hz
+    heard = [as_int16(read_audio(one.audio_path, rate_hz)) for one in utterances]
+    references = [one.text for one in utterances]
+    rows, first = [], None
+    with tempfile.TemporaryDirectory() as folder:
+        keras = Recogniser(spec, acoustics)
+        for name, text in engines(
+            arguments.run_dir, spec, keras, arguments.cpp, Path(folder)
+        ).items():
+            texts = [text(samples) for samples in heard]
+            first = first or texts
+            wer = count_errors(references, texts).wer
+            same = sum(a == b for a, b in zip(first, texts, strict=True))
+            rows.append({"runtime": name, "same": same, "of": len(texts), "wer": wer})
+    if arguments.format == "json":
+        print(json.dumps(rows, indent=1))
+        return
+    print("| | utterances with the first row's text | WER % |\n|---|---:|---:|")
+    for row in rows:
+        print(f"| {row['runtime']} | {row['same']} of {row['of']} | {100 * row['wer']:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
