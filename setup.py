@@ -48,6 +48,7 @@ setup(
         "tfasr": ["py.typed", "__init__.pyi"],
         **dict.fromkeys(preset_folders, ["*.gin"]),
         "tfasr.reports.page": ["page.css", "page.js"],
+        "tfasr.serving": ["page.html"],
         "tfasr.tta.published": ["*.json"],
     },
     # Vector types are GCC's and Clang's; elsewhere the layers use loops in TensorFlow.

@@ -23,7 +23,7 @@ LAYERS = [
     ["analysis", "data", "telemetry"],
     ["recording", "reports", "training"],
     ["recognising"],
-    ["exporting"],
+    ["exporting", "serving"],
     ["adapters", "bench", "studies"],
     ["api"],
     ["__init__"],

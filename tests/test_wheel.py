@@ -34,5 +34,6 @@ def test_the_wheel_holds_package_and_presets(tmp_path):
     assert modules <= names
     assert {"tfasr/py.typed", "tfasr/__init__.pyi"} <= names
     assert {"tfasr/reports/page/page.css", "tfasr/reports/page/page.js"} <= names
+    assert "tfasr/serving/page.html" in names
     assert {f"tfasr/tta/published/{name}.json" for name in SOURCES} <= names
     assert not [name for name in names if name.startswith(("tests/", "gin/"))]

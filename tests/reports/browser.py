@@ -18,9 +18,10 @@ class Browser:
     Args:
         folder: an empty place for the browser's profile.
         scripts: whether pages may run any.
+        flags: more of the browser's own.
     """
 
-    def __init__(self, folder, *, scripts=True):
+    def __init__(self, folder, *, scripts=True, flags=()):
         self._number = 0
         self._answers = {}
         self._buffer = b""
@@ -33,6 +34,7 @@ class Browser:
             "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync",
             "--hide-scrollbars", "--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}",
+            *flags,
         ]  # fmt: skip
         # The browser reads from descriptor 3 and writes to 4.
         script = f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}'
@@ -87,8 +89,8 @@ class Browser:
                   deviceScaleFactor=1, mobile=touch)  # fmt: skip
 
     def open(self, page):
-        """Opens a file and waits until it has drawn all it draws."""
-        self.call("Page.navigate", url=page.as_uri())
+        """Opens a file, or an address, and waits until it has drawn all it draws."""
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         self.wait_for("document.readyState == 'complete'")
 
     def run(self, expression):

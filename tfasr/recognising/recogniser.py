@@ -80,20 +80,34 @@ class Recogniser:
         """
         seconds = 0.0
 
-        def segments() -> Iterator[tuple[None, Segment]]:
+        def counted() -> Iterator[np.ndarray]:
             nonlocal seconds
-            cutter = PauseCutter(self.sample_rate_hz)
             for block in blocks:
                 seconds += len(block) / self.sample_rate_hz
+                yield block
+
+        found = [word for words in self.parts(counted()) for word in words]
+        return Transcript(found, seconds)
+
+    def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
+        """Yields a recording's words part by part, each as soon as it is heard.
+
+        Args:
+            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
+            batch_size: segments in one batch; a few such batches become known together.
+
+        Raises:
+            ValueError: if samples are no finite numbers.
+        """
+
+        def segments() -> Iterator[tuple[None, Segment]]:
+            cutter = PauseCutter(self.sample_rate_hz)
+            for block in blocks:
                 yield from ((None, segment) for segment in cutter.push(as_samples(block)))
             yield from ((None, segment) for segment in cutter.finish())
 
-        found = [
-            word
-            for _, words in recognised_in_batches(self.segments, segments(), 1)
-            for word in words
-        ]
-        return Transcript(found, seconds)
+        for _, words in recognised_in_batches(self.segments, segments(), batch_size):
+            yield words
 
     def stream(
         self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None

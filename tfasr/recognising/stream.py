@@ -96,6 +96,11 @@ class Stream:
                 results.append(result)
         return results
 
+    @property
+    def partial(self) -> str:
+        """What was last heard of the utterance that goes on."""
+        return self._shown
+
     def finish(self) -> list[StreamResult]:
         """Ends the stream; returns its last utterance, which may be empty."""
         return [self._final()]

@@ -1,0 +1,220 @@
+"""The page, files that are sent, whose requests pass, and wrong use of the command."""
+
+import asyncio
+import json
+import socket
+import sys
+
+import aiohttp
+import numpy as np
+import pytest
+import soundfile
+
+from tests.recognising.spoken_tones import RATE_HZ, pause, spoken, write_wav
+from tfasr.cli import parse, run
+from tfasr.recognising.formats import to_json
+from tfasr.recognising.load import load_recogniser
+from tfasr.serving.guard import check_sender
+
+
+def ask(server, method="GET", path="", **options):
+    """Returns status, headers and text of an answer."""
+
+    async def asked():
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, server.url + path, **options) as response,
+        ):
+            return response.status, response.headers, await response.text()
+
+    return asyncio.run(asked())
+
+
+def send(server, data, name="talk.wav"):
+    status, _, text = ask(server, "POST", "transcribe", params={"name": name}, data=data)
+    return status, [json.loads(line) for line in text.splitlines()]
+
+
+def test_the_page_is_whole_and_loads_nothing(server):
+    status, headers, text = ask(server)
+    assert status == 200
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert headers["X-Frame-Options"] == "DENY"
+    assert "//" not in text.replace("// ", "").replace("http://www.w3.org", "")
+    nonce = headers["Content-Security-Policy"].split("'nonce-")[1].split("'")[0]
+    assert f'<script nonce="{nonce}">' in text
+    assert '"FACTS"' not in text
+    assert ask(server, path="elsewhere")[0] == 404
+
+
+def test_a_file_is_answered_part_by_part(server, exported_tones, tmp_path):
+    said = np.concatenate([spoken("abc da", 1), pause(15), spoken("bcd", 2)])
+    path = write_wav(tmp_path / "talk.wav", said)
+    status, (first, *parts, last) = send(server, path.read_bytes())
+    assert status == 200
+    assert first == {"duration_s": round(len(said) / RATE_HZ, 3)}
+    assert [part["text"] for part in parts] == ["abc da", "bcd"]
+    assert [word for part in parts for word in part["result"]] == last["result"]
+    expected = json.loads(to_json("talk.wav", load_recogniser(exported_tones).transcribe(path)))
+    confidences = [[word.pop("conf") for word in one["result"]] for one in (last, expected)]
+    assert last == expected
+    assert np.allclose(*confidences, atol=1e-3)
+
+
+def test_silence_is_no_text_and_any_rate_and_channels_are_heard(server, tmp_path):
+    path = write_wav(tmp_path / "talk.wav", np.zeros(RATE_HZ, np.float32))
+    _, (_, last) = send(server, path.read_bytes())
+    assert (last["duration_s"], type(last["text"])) == (1.0, str)
+    said = np.repeat(spoken("dad cab", 1), 3)[:, None] * [0.4, 0.4]  # 48 kHz, two channels
+    soundfile.write(tmp_path / "talk.flac", said, 3 * RATE_HZ)
+    _, (*_, last) = send(server, (tmp_path / "talk.flac").read_bytes(), "talk.flac")
+    assert last["text"] == "dad cab"
+
+
+def made(path, samples, rate_hz=RATE_HZ, **options):
+    soundfile.write(path, samples, rate_hz, **options)
+    return path.read_bytes()
+
+
+BAD = {
+    "text.wav": (422, "text.wav: Format not recognised"),
+    "empty.wav": (422, "empty.wav"),
+    "nan.wav": (422, "nan.wav: it holds samples that are not finite numbers"),
+    "cut.flac": (422, "cut.flac"),
+    "channels.wav": (422, "at most 32 channels"),
+    "long.wav": (413, "at most 30 s (--max_upload_s)"),
+    "large.wav": (413, "at most 1 MB (--max_upload_mb)"),
+}
+
+
+@pytest.fixture(scope="module")
+def bad_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bad")
+    noise = np.random.default_rng(1).normal(0, 0.1, RATE_HZ)
+    flac = made(folder / "whole.flac", np.tile(noise, 10))
+    return {
+        "text.wav": b"no audio at all",
+        "empty.wav": b"",
+        "nan.wav": made(folder / "a.wav", np.where(noise > 0.3, np.nan, noise), subtype="FLOAT"),
+        "cut.flac": flac[: len(flac) // 2],
+        "channels.wav": made(folder / "b.wav", np.zeros((10, 40))),
+        "long.wav": made(folder / "c.wav", np.zeros(31 * 8000), 8000, subtype="PCM_U8"),
+        "large.wav": bytes(1_000_001),
+    }
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_refused_with_its_name_and_reason(server, bad_files, name):
+    status, lines = send(server, bad_files[name], name)
+    expected, reason = BAD[name]
+    assert reason in lines[-1]["error"]
+    assert str(server.folder) not in lines[-1]["error"]
+    # What shows only when it is decoded comes behind the first line.
+    assert status == expected if len(lines) == 1 else status == 200
+
+
+def test_a_file_without_a_stated_size_is_limited_too(server):
+    async def pieces():
+        for _ in range(11):
+            yield bytes(100_000)
+
+    status, (answer,) = send(server, pieces())
+    assert status == 413
+    assert "at most 1 MB" in answer["error"]
+
+
+def test_a_client_that_leaves_or_stops_sending_keeps_nothing_there(server):
+    async def leave():
+        reader, writer = await asyncio.open_connection(*server.url[7:-1].split(":"))
+        head = f"POST /transcribe HTTP/1.1\r\nHost: {server.url[7:-1]}\r\n"
+        writer.write(f"{head}Content-Length: 1000\r\n\r\nRIFF".encode())
+        await writer.drain()
+        return reader, writer
+
+    async def both():
+        _, gone = await leave()
+        gone.close()
+        await gone.wait_closed()
+        reader, writer = await leave()
+        answer = (await reader.read(4096)).decode()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+    answer = asyncio.run(both())
+    assert answer.startswith("HTTP/1.1 408")
+    assert "without pauses of 5 s" in answer
+    assert server.files == []
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "passes"),
+    [
+        ("127.0.0.1:8765", None, True),
+        ("localhost", "http://localhost", True),
+        ("[::1]:80", "http://[::1]:80", True),
+        ("192.168.1.7:8765", "http://192.168.1.7:8765", True),
+        ("asr.example.org", "https://asr.example.org", True),
+        ("127.0.0.1:8765", "https://asr.example.org", True),  # a proxy that names itself only there
+        ("127.0.0.1:8765", "https://asr.example.org:9999", False),
+        ("evil.example.com:8765", None, False),
+        ("evil.example.com:8765", "http://evil.example.com:8765", False),  # rebound
+        ("127.0.0.1:8765", "http://evil.example.com", False),
+        ("127.0.0.1:8765", "http://127.0.0.1:9999", False),
+        ("127.0.0.1:8765", "null", False),
+        ("127.0.0.1:8765", "http://[", False),
+        ("localhost.example.com", None, False),
+        ("", None, False),
+        (None, None, False),
+    ],
+)
+def test_only_own_pages_and_programs_pass(host, origin, passes):
+    assert (check_sender(host, origin, ["asr.example.org"]) is None) == passes
+
+
+def test_other_pages_are_refused_everything(server):
+    for headers in ({"Host": "evil.example.com"}, {"Origin": "http://evil.example.com"}):
+        for method, path in (("GET", ""), ("POST", "transcribe"), ("GET", "stream")):
+            status, _, text = ask(server, method, path, headers=headers)
+            assert status == 403
+            assert "evil.example.com" in json.loads(text)["error"]
+
+
+@pytest.fixture
+def serve(exported_tones):
+    def serve(*words):
+        return run(parse(["tfasr", "serve", "--run_dir", str(exported_tones), *map(str, words)]))
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--max_streams", 0), "--max_streams must be more than 0"),
+        (("--idle_s", "nan"), "--idle_s must be more than 0"),
+        (("--port", 70000), "--port must be 0 (any free one) to 65535"),
+        (("--host", "192.0.2.1"), "--host must be an address of this machine"),
+        (("--run_dir", "nowhere"), "a folder that tfasr train or tfasr export wrote"),
+    ],
+)
+def test_wrong_use_is_told(serve, words, said, capsys):
+    assert serve(*words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told(serve, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert serve("--port", port) == 2
+    assert f"--port must be free. Received: {port}" in capsys.readouterr().err
+
+
+def test_a_missing_library_is_named_with_its_extra(serve, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.startswith("tfasr.serving")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert serve() == 2
+    said = capsys.readouterr().err
+    assert "pip install 'tfasr[serve]'" in said
+    assert said.count("\n") == 1

@@ -1,0 +1,216 @@
+"""A client that speaks: its samples over a WebSocket, and what is heard of them back."""
+
+import asyncio
+import json
+import logging
+import time
+
+from aiohttp import WSMessage, WSMsgType, web
+
+from tfasr.recognising.endpoints import EndpointRules
+from tfasr.recognising.formats import stream_json
+from tfasr.recognising.results import StreamResult
+from tfasr.recognising.stream import Stream
+from tfasr.serving.incoming import IncomingSpeech
+from tfasr.serving.limits import RefusedError
+from tfasr.serving.service import Service
+
+# aiohttp ends a larger message's connection without a word; a smaller one gets an answer.
+_ROOM = 4
+_CLOSING_S = 2.0
+_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} behind them'
+
+log = logging.getLogger("tfasr")
+
+
+async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
+    """Answers a request for a stream until either side ends it.
+
+    Args:
+        request: opens the WebSocket.
+        service: hears what comes.
+    """
+    socket = web.WebSocketResponse(
+        timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
+    )
+    await socket.prepare(request)
+    conversation = Conversation(socket, service)
+    try:
+        await _until_refused(conversation, service)
+    except ConnectionError:  # the client is gone
+        pass
+    except asyncio.TimeoutError:  # it does not read: nothing more can be said to it
+        if request.transport is not None:
+            request.transport.abort()
+    return socket
+
+
+async def _until_refused(conversation: "Conversation", service: Service) -> None:
+    try:
+        with service.streams.place():
+            await conversation.run()
+    except RefusedError as refusal:
+        await conversation.end(refusal)
+    except (ConnectionError, asyncio.TimeoutError):
+        raise
+    except Exception:
+        log.exception("A stream failed.")
+        conversation.forget()
+        message = "The server failed at this stream; its log says how. Others go on."
+        await conversation.end(RefusedError(message, code=1011))
+
+
+class Conversation:
+    """One stream, by Vosk's protocol.
+
+    Every message with samples is answered: by the utterances that ended in it, or else by what is
+    heard of the one that goes on. Before the next message is read, its answers are on their way and
+    no more than the system's buffer waits for the client: who does not read is not heard either.
+
+    Args:
+        socket: to the client.
+        service: hears what comes.
+    """
+
+    def __init__(self, socket: web.WebSocketResponse, service: Service):
+        self._socket = socket
+        self._service = service
+        self._limits = service.limits
+        self._model_rate_hz = service.recogniser.sample_rate_hz
+        self._incoming: IncomingSpeech | None = None
+        self._stream: Stream | None = None
+        self._opened = self._heard = time.monotonic()
+
+    async def run(self) -> None:
+        """Hears the client to its end.
+
+        Raises:
+            RefusedError: what ends the stream before the client did.
+            ConnectionError: if the client is gone.
+            asyncio.TimeoutError: if it does not read its answers.
+        """
+        if self._service.why_no_streams is not None:
+            raise RefusedError(self._service.why_no_streams, code=1003)
+        self._ending = asyncio.ensure_future(self._service.ending.wait())
+        try:
+            while (message := await self._next()) is not None:
+                if message.type is WSMsgType.BINARY:
+                    await self._hear(message.data)
+                elif self._is_end(message.data):
+                    await self._finish()
+                    await self._close(1000)
+                    return
+        finally:
+            self._ending.cancel()
+
+    def forget(self) -> None:
+        """Drops what was heard, of which nothing can be said any more."""
+        self._stream = None
+
+    async def end(self, refusal: RefusedError) -> None:
+        """Tells the client what was heard until now, and then why no more will be."""
+        await self._finish(only_words=True)
+        await self._say(json.dumps({"error": str(refusal)}))
+        await self._close(refusal.code)
+
+    async def _next(self) -> WSMessage | None:
+        """Returns the next message with text or samples; None if the client has closed."""
+        now = time.monotonic()
+        left_s = min(
+            self._heard + self._limits.idle_s - now,
+            self._opened + self._limits.max_stream_s - now,
+        )
+        if left_s <= 0 or self._service.ending.is_set():  # whatever still comes
+            raise self._why_not_waited()
+        receiving = asyncio.ensure_future(self._socket.receive())
+        try:
+            either = {receiving, self._ending}
+            await asyncio.wait(either, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                raise self._why_not_waited()
+        finally:
+            receiving.cancel()
+            await asyncio.wait({receiving})  # two may not receive at once
+        message = receiving.result()
+        return message if message.type in (WSMsgType.TEXT, WSMsgType.BINARY) else None
+
+    def _why_not_waited(self) -> RefusedError:
+        if self._service.ending.is_set():
+            return RefusedError("The server is being shut down.", code=1001)
+        if time.monotonic() - self._opened >= self._limits.max_stream_s:
+            return self._too_long()
+        return RefusedError(
+            f"A client must send samples at least every {self._limits.idle_s:g} s (--idle_s), or "
+            'end its stream by {"eof": 1}. No samples came for so long.'
+        )
+
+    def _too_long(self) -> RefusedError:
+        return RefusedError(
+            f"A stream may last at most {self._limits.max_stream_s:g} s (--max_stream_s). Open "
+            "another one."
+        )
+
+    def _is_end(self, text: str) -> bool:
+        """Obeys a message of text; returns whether it ends the stream."""
+        try:
+            command = json.loads(text)
+        except (ValueError, RecursionError):
+            command = None
+        if command == {"eof": 1}:
+            return True
+        config = command.get("config") if isinstance(command, dict) and len(command) == 1 else None
+        if not isinstance(config, dict) or set(config) != {"sample_rate"}:
+            raise RefusedError(
+                f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}.", code=1007
+            )
+        if self._incoming is not None:
+            raise RefusedError("The sample_rate must come once, before the samples.", code=1007)
+        self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
+        return False
+
+    async def _hear(self, data: bytes) -> None:
+        if len(data) > self._limits.max_message_bytes:
+            raise RefusedError(
+                f"A message must have at most {self._limits.max_message_bytes} bytes. Received: "
+                f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
+                code=1009,
+            )
+        answers = await self._service.soon(self._push, data)
+        for answer in answers:
+            await self._say(answer)
+        if data:
+            self._heard = time.monotonic()
+        if self._incoming is not None and self._incoming.seconds > self._limits.max_stream_s:
+            raise self._too_long()
+
+    def _push(self, data: bytes) -> list[str]:
+        """Returns the answers to a message's samples."""
+        if self._incoming is None:
+            self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
+        if self._stream is None:
+            self._stream = self._service.recogniser.open_stream(EndpointRules())
+        results = self._stream.push(self._incoming.samples(data))
+        ended = [stream_json(result) for result in results if result.final]
+        return ended or [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
+
+    async def _finish(self, *, only_words: bool = False) -> None:
+        """Says what the utterance that went on ended as, even if nothing was heard in it."""
+        if self._stream is None:
+            answers = [] if only_words else ['{"text": ""}']
+        else:
+            stream, self._stream = self._stream, None
+            answers = await self._service.soon(self._last, stream, only_words)
+        for answer in answers:
+            await self._say(answer)
+
+    def _last(self, stream: Stream, only_words: bool) -> list[str]:
+        rest = stream.push(self._incoming.rest()) if self._incoming is not None else []
+        results: list[StreamResult] = [result for result in rest if result.final]
+        results += [result for result in stream.finish() if result.text or not only_words]
+        return [stream_json(result) for result in results]
+
+    async def _say(self, answer: str) -> None:
+        await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
+
+    async def _close(self, code: int) -> None:
+        await asyncio.wait_for(self._socket.close(code=code), self._limits.idle_s + _CLOSING_S)

@@ -1,0 +1,242 @@
+"""A client's file: kept on the disk while it is heard, answered part by part."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from aiohttp import web
+
+from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES, opened_audio
+from tfasr.data.audio import audio_blocks
+from tfasr.errors import explained
+from tfasr.recognising.formats import to_json, words_json
+from tfasr.recognising.results import Transcript, Word
+from tfasr.serving.limits import RefusedError
+from tfasr.serving.service import Service
+
+# Seconds that are decoded at a time, and channels: both keep memory small, whatever a header says.
+_BLOCK_S = 1.0
+_MOST_CHANNELS = 32
+# So many segments go through the model together; a few such batches are answered together.
+_BATCH_SIZE = 2
+_PIECE_BYTES = 1 << 18
+_LONGEST_NAME = 200
+_END = object()
+
+log = logging.getLogger("tfasr")
+
+
+async def transcribe(request: web.Request, service: Service) -> web.StreamResponse:
+    """Answers a request whose body is a file of audio, in lines of JSON.
+
+    The first has ``duration_s``; then follows what is heard, in Vosk's shape, as soon as it is; the
+    last one is what `tfasr transcribe --format json` writes of the file, or an ``error``.
+
+    Args:
+        request: its query may have a ``name``, by which answers call the file.
+        service: hears it.
+    """
+    name = Path(request.query.get("name", "")).name[:_LONGEST_NAME] or "recording"
+    name = name.encode(errors="replace").decode()
+    response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+    try:
+        await _answer(request, name, response, service)
+        await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
+    except RefusedError as refusal:  # before anything was said
+        return web.json_response({"error": str(refusal)}, status=refusal.status)
+    except asyncio.TimeoutError:  # the client does not read: nothing more can be said to it
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
+async def _answer(
+    request: web.Request, name: str, response: web.StreamResponse, service: Service
+) -> None:
+    """Writes all lines, the last of which may be an error.
+
+    Raises:
+        RefusedError: if there is no line before the error.
+        asyncio.TimeoutError: if the client does not read.
+    """
+
+    async def write(line: str) -> None:
+        await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
+
+    try:
+        with service.uploads.place():
+            async with (
+                _kept(request, name, service) as path,
+                contextlib.aclosing(_lines(path, name, service)) as lines,
+            ):
+                async for line in lines:
+                    if not response.prepared:
+                        await response.prepare(request)
+                    await write(line)
+    except RefusedError as refusal:
+        if not response.prepared:
+            raise
+        await write(json.dumps({"error": str(refusal)}) + "\n")
+
+
+@contextlib.asynccontextmanager
+async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
+    """Yields where the body lies while the block runs."""
+    suffix = Path(name).suffix.lower()
+    with contextlib.ExitStack() as stack:
+        with _disk_errors_explained():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tfasr-"))
+            path = Path(folder) / ("audio" + (suffix if suffix in AUDIO_SUFFIXES else ""))
+            with path.open("wb") as file:
+                await _receive(request, file, name, service)
+        yield path
+
+
+@contextlib.contextmanager
+def _disk_errors_explained() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionError:  # the client is gone: that is no error of the disk
+        raise
+    except OSError as error:
+        log.error("A file could not be kept: %s", explained(error)[0])
+        raise RefusedError(
+            "The server cannot keep the file: its disk is full or broken.", status=507
+        ) from error
+
+
+async def _receive(request: web.Request, file: BinaryIO, name: str, service: Service) -> None:
+    """Writes the body into a file as it comes.
+
+    Raises:
+        RefusedError: if it is too large, stops coming, or comes too slowly.
+        OSError: if it cannot be written.
+    """
+    limits = service.limits
+    too_large = RefusedError(
+        f"A file may have at most {limits.max_upload_mb:g} MB (--max_upload_mb). Received: {name}, "
+        "which is larger. tfasr transcribe takes files of any size.",
+        status=413,
+    )
+    if (request.content_length or 0) > limits.max_upload_bytes:
+        raise too_large
+    loop = asyncio.get_running_loop()
+    last = loop.time() + limits.max_stream_s
+    count = 0
+    while True:
+        wait_s = max(min(limits.idle_s, last - loop.time()), 0)
+        try:
+            piece = await asyncio.wait_for(request.content.read(_PIECE_BYTES), wait_s)
+        except asyncio.TimeoutError as error:
+            raise RefusedError(
+                f"A file must come within {limits.max_stream_s:g} s, without pauses of "
+                f"{limits.idle_s:g} s (--max_stream_s, --idle_s).",
+                status=408,
+            ) from error
+        if not piece:
+            return
+        count += len(piece)
+        if count > limits.max_upload_bytes:
+            raise too_large
+        await service.soon(file.write, piece)
+
+
+async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
+    heard = Heard(path, name, service)
+    duration_s = await service.soon(heard.check)
+    yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
+    parts = heard.parts()
+    try:
+        while (words := await service.in_turn(next, parts, _END)) is not _END:
+            if service.ending.is_set():
+                raise RefusedError("The server is being shut down.", status=503)
+            if words:
+                text = " ".join(word.text for word in words)
+                content = {"result": words_json(words), "text": text}
+                yield json.dumps(content, ensure_ascii=False) + "\n"
+    except ValueError as error:
+        raise heard.refused(error) from error
+    finally:
+        with contextlib.suppress(ValueError):  # it still runs, where the server could not wait
+            await service.in_turn(parts.close)
+    yield to_json(name, heard.transcript)
+
+
+class Heard:
+    """What is heard of a file.
+
+    Args:
+        path: of the file.
+        name: by which its client knows it.
+        service: hears it.
+    """
+
+    def __init__(self, path: Path, name: str, service: Service):
+        self._path = path
+        self._name = name
+        self._recogniser = service.recogniser
+        self._limits = service.limits
+        self._words: list[Word] = []
+        self._seconds = 0.0
+
+    def check(self) -> float:
+        """Returns the seconds of audio that the header promises.
+
+        Raises:
+            RefusedError: if they are too many, or it is no audio.
+        """
+        try:
+            with opened_audio(self._path) as file:
+                seconds, channels = file.frames / file.samplerate, file.channels
+        except ValueError as error:
+            raise self.refused(error) from error
+        if channels > _MOST_CHANNELS:
+            raise RefusedError(
+                f"A file may have at most {_MOST_CHANNELS} channels. Received: {self._name} with "
+                f"{channels}.",
+                status=422,
+            )
+        self._check_seconds(seconds)
+        return seconds
+
+    def parts(self) -> Iterator[list[Word]]:
+        """Yields the words of the next part, until all is heard.
+
+        Raises:
+            ValueError: if the file cannot be read to its end; it names path and cause.
+            RefusedError: if it is longer than its header said, and too long.
+        """
+        for words in self._recogniser.parts(self._blocks(), _BATCH_SIZE):
+            self._words += words
+            yield words
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        rate_hz = self._recogniser.sample_rate_hz
+        for block in audio_blocks(self._path, rate_hz, _BLOCK_S):
+            self._seconds += len(block) / rate_hz
+            self._check_seconds(self._seconds)
+            yield block
+
+    def _check_seconds(self, seconds: float) -> None:
+        if seconds > self._limits.max_upload_s:
+            raise RefusedError(
+                f"A file may last at most {self._limits.max_upload_s:g} s (--max_upload_s). "
+                f"Received: {self._name}, which is longer. tfasr transcribe takes files of any "
+                "length.",
+                status=413,
+            )
+
+    def refused(self, error: ValueError) -> RefusedError:
+        """Returns what a client is told of a file that cannot be read, by its own name for it."""
+        return RefusedError(str(error).replace(str(self._path), self._name), status=422)
+
+    @property
+    def transcript(self) -> Transcript:
+        """All that was heard."""
+        return Transcript(self._words, self._seconds)
