@@ -31,7 +31,7 @@ class Server:
     @property
     def files(self) -> list[Path]:
         """What lies where it keeps files while it hears them."""
-        return list(self.folder.iterdir())
+        return list(self.folder.glob("tfasr-*"))
 
 
 @contextlib.contextmanager

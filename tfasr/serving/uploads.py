@@ -50,6 +50,8 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
         await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
     except RefusedError as refusal:  # before anything was said
         return web.json_response({"error": str(refusal)}, status=refusal.status)
+    except ConnectionError:  # the client is gone
+        pass
     except asyncio.TimeoutError:  # the client does not read: nothing more can be said to it
         if request.transport is not None:
             request.transport.abort()
