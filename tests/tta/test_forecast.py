@@ -74,6 +74,15 @@ def test_clocks_that_jumped():
     assert forecast(late, 0.15, window=1).high_s < late[-1].elapsed_s + 3600
 
 
+def test_the_next_evaluation_may_come_as_soon_as_the_soonest_of_late():
+    points = curve(POWER[:12])
+    sooner = [*points[:11], AccuracyPoint(12, points[10].elapsed_s + 45.0, points[11].value)]
+    even, uneven = (forecast(one, 0.15, window=1) for one in (points, sooner))
+    evaluations = (even.low_s - points[-1].elapsed_s) / 60
+    assert uneven.low_s - sooner[-1].elapsed_s == pytest.approx(45 * evaluations)
+    assert uneven.high_s - sooner[-1].elapsed_s == even.high_s - points[-1].elapsed_s
+
+
 def test_diverged_evaluations_between_good_ones_do_not_break_it():
     values = list(POWER[:14])
     values[3], values[7] = math.nan, math.inf

@@ -49,7 +49,8 @@ class Forecast:
         metric: "cer", "wer" or another.
         target: the value to come down to.
         met_s: when the target was met; all else is None then.
-        low_s: the 80 % interval's lower end, read at an evaluation.
+        low_s: the 80 % interval's lower end, read at an evaluation, if these come as soon as the
+            soonest of late.
         middle_s: the median.
         high_s: the upper end.
         not_before_s: the run meets the target later than this with 95 %; calibrated over whole
@@ -108,9 +109,13 @@ def forecast(
         said = "the clock stood still or ran backwards between its evaluations"
         return Forecast(metric, asked, reason=said)
     left = evaluations_left(features, len(points), coefficients[rule_of(window)])
-    low, middle, high, surely = (
-        last_s + pace * left[name] for name in ("low", "middle", "high", "not_before")
+    middle, high, surely = (
+        last_s + pace * left[name] for name in ("middle", "high", "not_before")
     )
+    # The next evaluation may come as soon as the soonest of late: an earliest end at the median
+    # pace would often be disproved by seconds.
+    soonest_s = min(gap for gap in _late_gaps_s(points) if gap > 0)
+    low = last_s + soonest_s * left["low"]
     return Forecast(
         metric, asked, low_s=low, middle_s=middle, high_s=high, not_before_s=min(surely, low)
     )
@@ -183,8 +188,13 @@ def evaluations_left(
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
     """Returns the seconds from one evaluation to the next, as of late: the median of the last."""
-    times = [point.elapsed_s for point in points[-_PACE_EVALUATIONS - 1 :]]
-    return float(np.median(np.diff(times))) if len(times) > 1 else math.nan
+    gaps_s = _late_gaps_s(points)
+    return float(np.median(gaps_s)) if len(gaps_s) else math.nan
+
+
+def _late_gaps_s(points: Sequence[AccuracyPoint]) -> np.ndarray:
+    """Returns the seconds between the last evaluations."""
+    return np.diff([point.elapsed_s for point in points[-_PACE_EVALUATIONS - 1 :]])
 
 
 def _slope(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
