@@ -109,9 +109,7 @@ def forecast(
         said = "the clock stood still or ran backwards between its evaluations"
         return Forecast(metric, asked, reason=said)
     left = evaluations_left(features, len(points), coefficients[rule_of(window)])
-    middle, high, surely = (
-        last_s + pace * left[name] for name in ("middle", "high", "not_before")
-    )
+    middle, high, surely = (last_s + pace * left[name] for name in ("middle", "high", "not_before"))
     # The next evaluation may come as soon as the soonest of late: an earliest end at the median
     # pace would often be disproved by seconds.
     soonest_s = min(gap for gap in _late_gaps_s(points) if gap > 0)
