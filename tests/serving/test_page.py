@@ -1,6 +1,7 @@
 """The page in a browser: a microphone that plays a file, files that are dropped, a phone."""
 
 import asyncio
+import base64
 import dataclasses
 import json
 import threading
@@ -32,6 +33,16 @@ NOTE_PARTIALS = """(() => {
     hearing.call(this, text);
     partials.push(this.partial.innerText.trim());
   };
+})()"""
+DROP = """(() => {
+  const bytes = Uint8Array.from(atob('%s'), (one) => one.charCodeAt(0));
+  const dataTransfer = new DataTransfer();
+  dataTransfer.items.add(new File([bytes], 'talk.wav'));
+  const options = { dataTransfer, bubbles: true, cancelable: true };
+  for (const type of ['dragover', 'drop']) {
+    const prevented = !document.body.dispatchEvent(new DragEvent(type, options));
+    if (!prevented) throw new Error(`the browser would open the file: ${type}`);
+  }
 })()"""
 IDLE = "![...document.querySelectorAll('.cancel')].some((one) => !one.hidden)"
 WIDER = "document.documentElement.scrollWidth - innerWidth"
@@ -116,7 +127,8 @@ def test_files_are_taken_one_by_one_and_a_bad_one_says_why(page, addresses, tmp_
     (tmp_path / "<b>.wav").write_text("no audio")
     (tmp_path / "large.wav").write_bytes(bytes(1_000_001))
     page.open(addresses[0])
-    choose(page, talk, tmp_path / "<b>.wav", tmp_path / "large.wav")
+    page.run(DROP % base64.b64encode(talk.read_bytes()).decode())
+    choose(page, tmp_path / "<b>.wav", tmp_path / "large.wav")
     articles = page.run("[...document.querySelectorAll('article')].map((one) => one.innerText)")
     large, bad, good = articles
     assert "at most 1 MB" in large

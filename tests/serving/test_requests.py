@@ -7,6 +7,7 @@ import sys
 
 import aiohttp
 import numpy as np
+import psutil
 import pytest
 import soundfile
 import soxr
@@ -146,6 +147,12 @@ def test_a_client_that_leaves_or_stops_sending_keeps_nothing_there(server):
     assert answer.startswith("HTTP/1.1 408")
     assert "without pauses of 5 s" in answer
     assert server.files == []
+
+
+def test_an_exported_folder_is_served_without_tensorflow(server):
+    maps = psutil.Process(server.process.pid).memory_maps()
+    assert any("onnxruntime" in one.path for one in maps)
+    assert not any("tensorflow" in one.path for one in maps)
 
 
 @pytest.mark.parametrize(
