@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
-
 from tests.recognising.conftest import exported_tones, recogniser
 
 __all__ = ["exported_tones", "recogniser"]

@@ -8,12 +8,16 @@ import threading
 
 import numpy as np
 import pytest
-from aiohttp.test_utils import TestServer
 
 from tests.recognising.spoken_tones import pause, spoken, write_wav
 from tests.reports.browser import CHROMIUM, Browser
 from tfasr.recognising.load import load_recogniser
 from tfasr.recognising.recogniser import Recogniser
+
+pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+
+from aiohttp.test_utils import TestServer
+
 from tfasr.serving.limits import Limits
 from tfasr.serving.server import make_application
 from tfasr.serving.service import Service

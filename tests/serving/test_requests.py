@@ -5,7 +5,6 @@ import json
 import socket
 import sys
 
-import aiohttp
 import numpy as np
 import psutil
 import pytest
@@ -16,6 +15,11 @@ from tests.recognising.spoken_tones import RATE_HZ, pause, spoken, write_wav
 from tfasr.cli import parse, run
 from tfasr.recognising.formats import to_json
 from tfasr.recognising.load import load_recogniser
+
+pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+
+import aiohttp
+
 from tfasr.serving.guard import check_sender
 
 

@@ -9,17 +9,21 @@ import socket
 import time
 from urllib.parse import urlsplit
 
-import aiohttp
 import numpy as np
 import psutil
 import pytest
 import soxr
-from aiohttp.test_utils import TestServer
 
 from tests.recognising.spoken_tones import RATE_HZ, pause, spoken
 from tests.serving.conftest import LIMITS, started
 from tfasr.recognising.load import load_recogniser
 from tfasr.recognising.recogniser import Recogniser
+
+pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
+
+import aiohttp
+from aiohttp.test_utils import TestServer
+
 from tfasr.serving.limits import Limits
 from tfasr.serving.server import make_application
 from tfasr.serving.service import Service
