@@ -20,7 +20,7 @@ COMMANDS = {
     "evaluate": "score a trained model on a prepared split",
     "transcribe": "write down what recordings say: text, subtitles, word times",
     "serve": "a page to drop recordings on or to speak into",
-    "export": "write a trained recogniser for other programs, ONNX",
+    "export": "write a trained recogniser for other programs: ONNX, LiteRT, Keras",
     "watch": "where runs stand, and when they will meet their targets",
     "history": "times to accuracy over commits: what became slower, and why",
     "report": "time to accuracy of runs: table, figures, HTML",

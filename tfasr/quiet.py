@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 @contextlib.contextmanager
-def _quiet_stderr() -> Iterator[None]:
+def quiet_stderr() -> Iterator[None]:
     """Discards what C++ code prints to standard error; Python's exceptions are not affected."""
     kept = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
@@ -21,7 +21,7 @@ def _quiet_stderr() -> Iterator[None]:
 def load_tensorflow() -> None:
     """Imports TensorFlow without its twenty lines on devices, which would hide tfasr's messages."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with _quiet_stderr():
+    with quiet_stderr():
         import tensorflow as tf
 
         tf.config.list_physical_devices()

@@ -6,15 +6,20 @@ import pytest
 
 from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models.build import build_recogniser
+from tfasr.models.conformer import ConformerConfig
+from tfasr.models.deep_speech_2 import DeepSpeech2Config
 from tfasr.models.gru import GruModelConfig
+from tfasr.models.recogniser import model_name
+from tfasr.models.separable_conv import SeparableConvConfig
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
 
-from tfasr.exporting.onnx_graph import recurrent_graph  # noqa: E402 - needs onnx
+from tfasr.exporting.export import graph_writer  # noqa: E402 - needs onnx
 from tfasr.recognising.onnx_acoustics import OnnxAcoustics  # noqa: E402
 
 FEATURES, CLASSES = 3, 6
+BINS = 21  # of Deep Speech 2, which convolves over them
 CONFIGS = {
     "lstm": AcousticModelConfig(conv_filters=5, num_lstm_layers=2, lstm_units=4, conv_kernel=4),
     "lstm both ways": AcousticModelConfig(
@@ -28,17 +33,39 @@ CONFIGS = {
     "gru both ways": GruModelConfig(
         conv_filters=5, num_gru_layers=1, gru_units=4, conv_stride=5, bidirectional=True
     ),
-}
+    "separable convolutions": SeparableConvConfig(
+        filters=(4, 6), kernels=(3, 4), repeats=2, stride=3, first_kernel=5,
+        last_filters=(5, 7), last_kernel=4, last_dilation=2,
+    ),
+    "conformer": ConformerConfig(
+        width=8, num_blocks=2, num_heads=2, expansion=2, conv_kernel=4, subsampling=2
+    ),
+    "conformer without subsampling": ConformerConfig(
+        width=8, num_blocks=1, num_heads=4, expansion=2, conv_kernel=5, subsampling=0
+    ),
+    "deep speech 2": DeepSpeech2Config(
+        conv_filters=3, num_recurrent_layers=2, units=5, clip=1.5, num_bins=BINS
+    ),
+}  # fmt: skip
+
+
+def num_features(config) -> int:
+    return BINS if isinstance(config, DeepSpeech2Config) else FEATURES
 
 
 def made(config) -> keras.Model:
     """A model all of whose numbers differ from what a new one has."""
-    model = build_recogniser(config, FEATURES, CLASSES, seed=1)
+    model = build_recogniser(config, num_features(config), CLASSES, seed=1)
     rng = np.random.default_rng(2)
     for variable in model.variables:
         if "float" in str(variable.dtype):
-            variable.assign(np.abs(rng.normal(0.4, 0.3, variable.shape)) * rng.choice([1, 1, 1.5]))
+            values = rng.normal(0.1, 0.5, variable.shape)
+            variable.assign(np.abs(values) + 0.1 if "variance" in variable.path else values)
     return model
+
+
+def graph_of(config, model, metadata) -> bytes:
+    return graph_writer(model_name(config))(model, num_features(config), metadata)
 
 
 def log_softmax(logits) -> np.ndarray:
@@ -49,12 +76,12 @@ def log_softmax(logits) -> np.ndarray:
 def test_a_graph_says_what_the_model_says(name):
     config = CONFIGS[name]
     model = made(config)
-    graph = recurrent_graph(model, FEATURES, {"key": "value"})
+    graph = graph_of(config, model, {"key": "value"})
     acoustics = OnnxAcoustics(graph, num_threads=1)
-    features = np.random.default_rng(3).normal(size=(3, 41, FEATURES)).astype(np.float32)
+    features = (
+        np.random.default_rng(3).normal(size=(3, 41, num_features(config))).astype(np.float32)
+    )
     lengths = np.array([41, 20, 33], np.int32)
-    for row, length in zip(features, lengths, strict=True):
-        row[length:] = 0
     expected = log_softmax(model(features, lengths, training=False))
     found = acoustics.log_probs(features, lengths)
     assert found.shape == expected.shape
@@ -69,7 +96,7 @@ def test_a_graph_says_what_the_model_says(name):
 def test_a_graph_continues_where_it_stopped(name):
     config = CONFIGS[name]
     model = made(config)
-    acoustics = OnnxAcoustics(recurrent_graph(model, FEATURES, {}), num_threads=1)
+    acoustics = OnnxAcoustics(graph_of(config, model, {}), num_threads=1)
     features = np.random.default_rng(4).normal(size=(40, FEATURES)).astype(np.float32)
     whole = acoustics.log_probs(features[None], np.array([40], np.int32))[0]
     state, start, parts = acoustics.initial_state(), 0, []

@@ -1,5 +1,6 @@
 """Whether an exported recogniser says what the run's model says, on the run's own speech."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +24,20 @@ class Heard:
     Attributes:
         scored: its utterances, greedily decoded, with their errors.
         log_probs: of each utterance ``(frames, classes)``.
+        audio_s: seconds of its audio.
+        thread_s: seconds of the processor in which the calling thread computed them, which is all
+            of ONNX Runtime's and LiteRT's work, and a part of Keras's.
     """
 
     scored: list[Scored]
     log_probs: list[np.ndarray]
+    audio_s: float
+    thread_s: float
+
+    @property
+    def audio_s_per_s(self) -> float:
+        """Seconds of audio that the model alone hears in a second of the processor."""
+        return self.audio_s / max(self.thread_s, 1e-9)
 
 
 def hear(
@@ -42,9 +53,12 @@ def hear(
     """
     decoder = GreedyDecoder(alphabet)
     found: dict[int, tuple[str, np.ndarray]] = {}
+    thread_s = 0.0
     for batch in source.evaluation():
         features, lengths = (batch[name].numpy() for name in ("features", "feature_lengths"))
+        began = time.thread_time()
         log_probs = acoustics.log_probs(features, lengths)
+        thread_s += time.thread_time() - began
         frames = np.asarray(output_lengths(lengths))
         hypotheses = decoder.decode(log_probs, frames)
         for position, hypothesis, scores, count in zip(
@@ -55,7 +69,7 @@ def hear(
         Transcript(u.id, u.text, found[u.position][0], u.speaker) for u in source.split.utterances
     ]
     log_probs = [found[utterance.position][1] for utterance in source.split.utterances]
-    return Heard(score(transcripts), log_probs)
+    return Heard(score(transcripts), log_probs, source.split.duration_s, thread_s)
 
 
 def largest_difference(one: Heard, other: Heard) -> float:

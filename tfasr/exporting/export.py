@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,9 +16,10 @@ from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import Heard, differing_texts, hear, largest_difference
 from tfasr.exporting.model_card import CardFacts, CardForm, model_card
 from tfasr.recognising.acoustics import Acoustics
-from tfasr.recognising.exported import CARD_FILE, GRAPH_FILE, write_spec, write_sums
+from tfasr.recognising.exported import CARD_FILE, GRAPH_FILE, ONNX, write_spec, write_sums
 from tfasr.recognising.keras_acoustics import KerasAcoustics, open_run
-from tfasr.recognising.onnx_acoustics import OnnxAcoustics, open_exported
+from tfasr.recognising.onnx_acoustics import OnnxAcoustics
+from tfasr.recognising.runtimes import open_exported
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.run_files import LEXICON_FILE
 from tfasr.scoring.paired import PairedComparison, compare_pairs
@@ -61,6 +63,9 @@ class Exported:
         differing_texts: how many utterances they write down differently, by greedy decoding.
         wer: of the exported model on these.
         int8: its WER against the float32 model's; None of a float32 export.
+        audio_s_per_s: seconds of audio that the model alone hears in a second of one core; measured
+            once, beside whatever else the machine did.
+        float32_audio_s_per_s: likewise of the model with float32 weights.
     """
 
     folder: Path
@@ -71,6 +76,8 @@ class Exported:
     differing_texts: int
     wer: float
     int8: PairedComparison | None
+    audio_s_per_s: float
+    float32_audio_s_per_s: float
 
 
 def export_onnx(
@@ -112,7 +119,7 @@ def export_onnx(
     write_whole(out / FEATURES_FILE, features)
     facts = CardFacts(split, summarise_scored(checked.of_written.scored), int8, data_licence)
     write_whole(out / CARD_FILE, model_card(run_dir, spec, facts, _card_form(spec)))
-    _complete(out, run_dir, spec)
+    complete(out, run_dir, spec)
     open_exported(out, {})
     return exported(out, len(checked.written), checked)
 
@@ -135,9 +142,11 @@ def checked_graph(
     def heard(model: Acoustics) -> Heard:
         return hear(source, model, spec.alphabet, acoustics.output_lengths)
 
-    graph = _graph_writer(spec)(acoustics.recogniser, spec.features.num_features, metadata(spec))
+    graph = graph_writer(spec.model)(
+        acoustics.recogniser, spec.features.num_features, metadata(spec)
+    )
     of_run, of_graph = heard(acoustics), heard(OnnxAcoustics(graph))
-    _check_agrees(largest_difference(of_run, of_graph), source)
+    check_agrees(largest_difference(of_run, of_graph), source)
     if not int8:
         return CheckedGraph(graph, graph, of_run, of_graph, of_graph)
     small = _quantised(graph)
@@ -157,6 +166,8 @@ def exported(folder: Path, num_bytes: int, checked: CheckedGraph) -> Exported:
         differing_texts=differing_texts(checked.of_run, found),
         wer=summarise_scored(found.scored).counts.wer,
         int8=compare_pairs(checked.of_float32.scored, found.scored) if int8 else None,
+        audio_s_per_s=found.audio_s_per_s,
+        float32_audio_s_per_s=checked.of_float32.audio_s_per_s,
     )
 
 
@@ -176,15 +187,16 @@ def write_unchecked(run_dir: Path, out: Path, *, int8: bool, checkpoint: str) ->
     check_installed()
     spec, acoustics = open_run(run_dir, checkpoint, {})
     num_features = spec.features.num_features
-    graph = _graph_writer(spec)(acoustics.recogniser, num_features, metadata(spec))
+    graph = graph_writer(spec.model)(acoustics.recogniser, num_features, metadata(spec))
     make_folder(out)
     write_whole(out / GRAPH_FILE, _quantised(graph) if int8 else graph)
-    _complete(out, run_dir, spec)
+    complete(out, run_dir, spec)
 
 
-def _complete(out: Path, run_dir: Path, spec: RecogniserSpec) -> None:
-    """Writes what goes with a graph; the hashes come last."""
-    write_spec(out, spec, load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else [])
+def complete(out: Path, run_dir: Path, spec: RecogniserSpec, runtime: str = ONNX) -> None:
+    """Writes what goes with a model that `runtime` runs; the hashes come last."""
+    lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
+    write_spec(out, spec, lexicon, runtime)
     write_sums(out)
 
 
@@ -208,13 +220,16 @@ def check_installed() -> None:
 
 def check_has_graph(spec: RecogniserSpec) -> None:
     """Raises UsageError for a model of a kind that has no graph here."""
-    _graph_writer(spec)
+    graph_writer(spec.model)
 
 
 def _feature_graph(spec: RecogniserSpec) -> bytes:
     from tfasr.exporting.feature_graph import checked_feature_graph
 
     return checked_feature_graph(spec, metadata(spec))
+
+
+_CARD_STATES = "; it also takes the recurrence's states, and returns the next ones"
 
 
 def _card_form(spec: RecogniserSpec) -> CardForm:
@@ -226,24 +241,33 @@ def _card_form(spec: RecogniserSpec) -> CardForm:
         "times are those of its CTC alignment, a tenth of a second or two off.",
         contents="`recogniser.json` says how features are computed and normalised, `alphabet.json` "
         f"names the classes (the CTC blank comes last). `{GRAPH_FILE}` takes `features` (float32: "
-        f"batch, frames, {spec.features.num_features}), `lengths` (int32: batch) and the "
-        "recurrence's states; it returns `log_probs`, `output_lengths` and the next states. "
+        f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and returns "
+        f"`log_probs` and `output_lengths`{_CARD_STATES if spec.streams else ''}. "
         f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at {spec.features.sample_rate_hz} "
         "Hz: batch, samples) and returns these `features`, for programs that do not compute them.",
     )
 
 
-def _graph_writer(spec: RecogniserSpec) -> Callable[..., bytes]:
-    """Returns what writes the graph of a kind of model."""
-    from tfasr.exporting.onnx_graph import recurrent_graph
+def graph_writer(model: str) -> Callable[..., bytes]:
+    """Returns what writes the graph of a model of a name in `tfasr.models.recogniser.MODELS`.
 
-    writers = {"acoustic_model": recurrent_graph, "gru": recurrent_graph}
-    if spec.model not in writers:
+    Raises:
+        UsageError: if it has none.
+    """
+    writers = {
+        "acoustic_model": ("onnx_graph", "recurrent_graph"),
+        "gru": ("onnx_graph", "recurrent_graph"),
+        "separable_conv": ("onnx_separable", "separable_graph"),
+        "conformer": ("onnx_conformer", "conformer_graph"),
+        "deep_speech_2": ("onnx_deep_speech_2", "deep_speech_2_graph"),
+    }
+    if model not in writers:
         raise UsageError(
             f"A model that is exported to ONNX must be one of {', '.join(writers)}. Received: "
-            f"{spec.model!r}. Transcribe with its run folder: tfasr transcribe --run_dir RUN."
+            f"{model!r}. Export it --to saved_model or --to keras."
         )
-    return writers[spec.model]
+    module, name = writers[model]
+    return getattr(import_module(f"tfasr.exporting.{module}"), name)
 
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
@@ -263,7 +287,8 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
     }
 
 
-def _check_agrees(difference: float, source: BatchSource) -> None:
+def check_agrees(difference: float, source: BatchSource) -> None:
+    """Raises RunError if log-probabilities differ by more than rounding."""
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
             "An exported model must say what the run's model says. On the utterances of "

@@ -1,45 +1,16 @@
-"""A recogniser's graph in ONNX, node by node: no loop, and every batch normalisation folded away.
+"""A recogniser's graph in ONNX, node by node, without a loop."""
 
-A normalisation multiplies and shifts what the next layer multiplies by a matrix: its numbers go
-into that matrix and that layer's bias.
-"""
-
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from onnx import TensorProto, helper
 
+from tfasr.exporting.folded import FoldedStack
 from tfasr.exporting.onnx_nodes import NodeWriter
-from tfasr.exporting.recurrent_weights import RecurrentWeights, recurrent_weights
+from tfasr.exporting.recurrent_weights import RecurrentWeights
 from tfasr.recognising.onnx_acoustics import FEATURES, LENGTHS, LOG_PROBS, NEXT
 
 OUTPUT_LENGTHS = "output_lengths"
-
-
-@dataclass(frozen=True)
-class Affine:
-    """What a batch normalisation does in inference: ``inputs * scale + shift``."""
-
-    scale: np.ndarray
-    shift: np.ndarray
-
-    @classmethod
-    def of(cls, layer: Any) -> "Affine":
-        """Returns a Keras batch normalisation's numbers."""
-        mean, variance = (np.asarray(v.numpy()) for v in (layer.moving_mean, layer.moving_variance))
-        scale = 1 / np.sqrt(variance.astype(np.float64) + layer.epsilon)
-        shift = -mean * scale
-        if layer.scale:
-            gamma = np.asarray(layer.gamma.numpy())
-            scale, shift = scale * gamma, shift * gamma
-        if layer.center:
-            shift = shift + np.asarray(layer.beta.numpy())
-        return cls(scale, shift)
-
-    def folded(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel ``(inputs, outputs)`` and bias of a layer that takes what came before."""
-        return kernel * self.scale[:, None], bias + self.shift @ kernel
 
 
 class GraphWriter(NodeWriter):
@@ -49,16 +20,20 @@ class GraphWriter(NodeWriter):
         super().__init__()
         self.states: list[tuple[str, int]] = []
 
-    def convolution(self, layer: Any) -> str:
-        """Adds a rectified convolution over time; returns ``(output frames, batch, filters)``."""
-        kernel = np.asarray(layer.kernel.numpy()).transpose(2, 1, 0)
+    def convolution(self, kernel: np.ndarray, bias: np.ndarray, stride: int) -> str:
+        """Adds a rectified convolution over time; returns ``(output frames, batch, filters)``.
+
+        Args:
+            kernel: ``(frames, features, filters)``.
+            bias: ``(filters,)``.
+            stride: in frames.
+        """
         inputs = [
             self.node("Transpose", [FEATURES], "features_by_channel", perm=[0, 2, 1]),
-            self.weight("convolution_kernel", kernel),
-            self.weight("convolution_bias", np.asarray(layer.bias.numpy())),
+            self.weight("convolution_kernel", kernel.transpose(2, 1, 0)),
+            self.weight("convolution_bias", bias),
         ]
-        strides = [layer.strides[0]]
-        convolved = self.node("Conv", inputs, "convolved", strides=strides, pads=[0, 0])
+        convolved = self.node("Conv", inputs, "convolved", strides=[stride], pads=[0, 0])
         rectified = self.node("Relu", [convolved], "rectified")
         return self.node("Transpose", [rectified], "frames", perm=[2, 0, 1])
 
@@ -138,18 +113,11 @@ def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
         num_features: features per frame.
         metadata: key and value pairs that the file carries.
     """
+    stack = FoldedStack.of(model)
     writer = GraphWriter()
-    config = model.config
-    writer.output_lengths(config.conv_kernel, config.conv_stride)
-    hidden = writer.convolution(model.convolution)
-    affines = [Affine.of(layer) for layer in model.normalisations]
-    for number, layer in enumerate(model.recurrent):
-        weights = recurrent_weights(layer)
-        if affines:
-            weights = weights.behind(affines[number].scale, affines[number].shift)
+    writer.output_lengths(len(stack.kernel), stack.stride)
+    hidden = writer.convolution(stack.kernel, stack.bias, stack.stride)
+    for number, weights in enumerate(stack.recurrent):
         hidden = writer.recurrent(number, hidden, weights)
-    kernel, bias = (np.asarray(v.numpy(), np.float64) for v in model.classifier.weights)
-    if affines:
-        kernel, bias = affines[-1].folded(kernel, bias)
-    writer.log_probs(hidden, kernel, bias)
-    return writer.model(num_features, len(bias), metadata)
+    writer.log_probs(hidden, stack.classifier_kernel, stack.classifier_bias)
+    return writer.model(num_features, len(stack.classifier_bias), metadata)

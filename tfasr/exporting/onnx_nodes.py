@@ -22,7 +22,7 @@ class NodeWriter:
         """Adds a constant; floats in float32."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
-        self.weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:

@@ -3,13 +3,14 @@
 import math
 
 import keras
+import numpy as np
 
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.layers.dropout import Dropout
 from tfasr.layers.padding import widened
 
 _LONGEST_WAVE = 10_000
-_FAR_BELOW_ZERO = -1e9
+FAR_BELOW_ZERO = -1e9
 _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
@@ -21,14 +22,18 @@ def sinusoids(hidden):
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
-    half = hidden.shape[-1] // 2
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
-    rates = keras.ops.exp(
-        keras.ops.arange(half, dtype="float32") * (-math.log(_LONGEST_WAVE) / max(half - 1, 1))
-    )
+    rates = keras.ops.convert_to_tensor(wave_rates(hidden.shape[-1]))
     angles = keras.ops.cast(steps, "float32")[:, None] * rates[None, :]
     waves = keras.ops.concatenate([keras.ops.sin(angles), keras.ops.cos(angles)], axis=-1)
     return keras.ops.cast(waves, hidden.dtype)[None]
+
+
+def wave_rates(width: int) -> np.ndarray:
+    """Returns how fast the angles of `sinusoids` grow by frame, float32 ``(width / 2,)``."""
+    half = width // 2
+    falls = np.float32(-math.log(_LONGEST_WAVE) / max(half - 1, 1))
+    return np.exp(np.arange(half, dtype=np.float32) * falls)
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
@@ -146,7 +151,7 @@ class ConformerBlock(keras.layers.Layer):
         scores = keras.ops.matmul(queries * scale, keras.ops.transpose(keys, (0, 1, 3, 2)))
         # In float32, as a softmax over many frames needs it; padding gets no weight.
         scores = keras.ops.cast(scores, "float32")
-        scores = keras.ops.where(valid[:, None, None, :], scores, _FAR_BELOW_ZERO)
+        scores = keras.ops.where(valid[:, None, None, :], scores, FAR_BELOW_ZERO)
         weights = keras.ops.cast(keras.ops.softmax(scores, axis=-1), values.dtype)
         together = keras.ops.transpose(keras.ops.matmul(weights, values), (0, 2, 1, 3))
         width = self.sizes["width"]

@@ -205,7 +205,7 @@ class NormalisedConv(keras.layers.Layer):
         self.convolution = convolution
         self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
         self.dropout = Dropout(rate, seed=seed, dtype=self.dtype_policy, name="dropout")
-        self._around = (reach // 2, reach - reach // 2)
+        self.around = (reach // 2, reach - reach // 2)
 
     def built_for(self, shape) -> tuple:
         """Makes the weights for inputs of a shape, and returns that of the outputs."""
@@ -226,7 +226,7 @@ class NormalisedConv(keras.layers.Layer):
             rectified: whether negative values become 0.
             training: whether dropout and batch statistics are on.
         """
-        inputs = widened(inputs, before, *self._around)
+        inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
         hidden = hidden if added is None else hidden + added
         hidden = keras.ops.relu(hidden) if rectified else hidden

@@ -20,11 +20,20 @@ from tfasr.recognising.spec import RecogniserSpec
 from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
 
 GRAPH_FILE = "model.onnx"
+ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"
+MODEL_FILES = {
+    ONNX: GRAPH_FILE,
+    LITERT: "model.tflite",
+    KERAS: "model.keras",
+    SAVED_MODEL: "saved_model",
+}
+"""What holds the model, by what runs it; TensorFlow's is a folder."""
 SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
 SUMS_FILE = "SHA256SUMS"
 """Hashes of all other files, as ``sha256sum --check`` reads them; written last."""
 
+_WEIGHTS = {**MODEL_FILES, SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001"}
 _FORMAT = 1
 _AGAIN = "Export the run again."
 
@@ -34,13 +43,14 @@ def is_exported(folder: Path) -> bool:
     return (folder / SPEC_FILE).is_file()
 
 
-def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str]) -> None:
-    """Writes what a recogniser is beside its graph.
+def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX) -> None:
+    """Writes what a recogniser is beside its model.
 
     Args:
         folder: of the export.
         spec: of the recogniser.
         lexicon: the words of the training transcripts; empty where there are none.
+        runtime: what runs the model, of `MODEL_FILES`.
     """
     statistics = spec.statistics and {
         name: array.tolist()
@@ -49,6 +59,7 @@ def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str]) -> None:
     content = {
         "format": _FORMAT,
         "tfasr": __version__,
+        "runtime": runtime,
         "model": spec.model,
         "features": to_json(spec.features),
         "statistics": statistics,
@@ -94,8 +105,32 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
             lexicon=tuple(load_lexicon(folder)) if needs_lexicon(decoder) else (),
             geometry=(int(kernel), int(stride)),
             streams=bool(content["streams"]),
-            identity=file_hash(folder / GRAPH_FILE),
+            identity=file_hash(folder / _WEIGHTS[exported_runtime(folder)]),
         )
+
+
+def exported_runtime(folder: Path) -> str:
+    """Returns what runs an export's model, of `MODEL_FILES`.
+
+    Raises:
+        UsageError: if this tfasr knows no such runtime.
+    """
+    path = folder / SPEC_FILE
+    content = read_object(path, _AGAIN, ("format",))
+    runtime = content.get("runtime", ONNX)  # exports without it are ONNX's
+    if runtime not in MODEL_FILES:
+        raise UsageError(
+            f"{path} must name a runtime of {', '.join(MODEL_FILES)}. Received: {runtime!r}, "
+            f"written by tfasr {content.get('tfasr')}. Use that tfasr, or export the run again."
+        )
+    return runtime
+
+
+def model_bytes(path: Path) -> int:
+    """Returns the size of what holds a model: a file, or all files of a folder."""
+    if path.is_dir():
+        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    return path.stat().st_size
 
 
 def file_hash(path: Path) -> str:
@@ -109,7 +144,8 @@ def file_hash(path: Path) -> str:
 
 def write_sums(folder: Path) -> None:
     """Writes the hashes of all files of an export, which makes it complete."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != SUMS_FILE)
+    files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    names = sorted(name for name in files if name != SUMS_FILE)
     lines = [f"{file_hash(folder / name)}  {name}\n" for name in names]
     write_whole(folder / SUMS_FILE, "".join(lines))
 

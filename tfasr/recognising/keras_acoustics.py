@@ -7,33 +7,37 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfasr.decoding.choice import load_lexicon, needs_lexicon
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-from tfasr.models.recogniser import can_stream, frame_geometry, model_name
+from tfasr.models.recogniser import RecogniserConfig, can_stream, frame_geometry, model_name
 from tfasr.recognising.acoustics import State
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.training.run_folder import load_feature_statistics
-from tfasr.training.trained import RestoredModel, restored_model
+from tfasr.training.trained import restored_model
 
 
 class KerasAcoustics:
-    """Computes log-probabilities with a restored model, in float32.
+    """Computes log-probabilities with a model in float32.
 
     Args:
-        restored: a run's model.
+        recogniser: a built Keras model.
+        config: its config, see `tfasr.models.recogniser.RecogniserConfig`.
+        num_features: features per frame.
     """
 
     batches_at_once = 1  # TensorFlow divides one among the cores
 
-    def __init__(self, restored: RestoredModel):
-        self.recogniser = restored.model.recogniser
-        self.output_lengths = restored.model.output_lengths
-        self._num_features = restored.experiment.features.num_features
+    def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
+        self.recogniser = recogniser
+        self.config = config
+        self.output_lengths = config.output_lengths
+        self.num_features = num_features
         signature = [
-            tf.TensorSpec([None, None, self._num_features], tf.float32),
+            tf.TensorSpec([None, None, num_features], tf.float32),
             tf.TensorSpec([None], tf.int32),
         ]
         self._forward = tf.function(self._log_probs, input_signature=signature)
@@ -58,7 +62,7 @@ class KerasAcoustics:
     def _continued(self) -> Callable:
         """Traced once for chunks of all lengths."""
         state_spec = [tf.TensorSpec(one.shape, one.dtype) for one in self.initial_state()]
-        features_spec = tf.TensorSpec([1, None, self._num_features], tf.float32)
+        features_spec = tf.TensorSpec([1, None, self.num_features], tf.float32)
 
         @tf.function(input_signature=[features_spec, state_spec])
         def continued(features: tf.Tensor, state: State) -> tuple[tf.Tensor, State]:
@@ -103,4 +107,17 @@ def open_run(
         streams=can_stream(experiment.model) and hasattr(restored.model.recogniser, "continued"),
         identity=hashlib.sha256(restored.checkpoint.read_bytes()).hexdigest(),
     )
-    return spec, KerasAcoustics(restored)
+    num_features = experiment.features.num_features
+    return spec, KerasAcoustics(restored.model.recogniser, experiment.model, num_features)
+
+
+def open_keras_file(path: Path) -> KerasAcoustics:
+    """Returns a model that `tfasr export --to keras` wrote.
+
+    Raises:
+        UsageError: if it is of a kind that has not been registered.
+    """
+    import tfasr.models.saved  # noqa: F401 - registers the class that is in the file
+
+    model = keras.saving.load_model(path)
+    return KerasAcoustics(model.recogniser, model.config, model.num_features)

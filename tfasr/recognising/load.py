@@ -22,8 +22,8 @@ def load_recogniser(
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
-    It computes in float32, whatever precision the run was trained in. That of an exported folder
-    runs on ONNX Runtime and does not load TensorFlow.
+    It computes in float32, whatever precision the run was trained in. That of a folder that was
+    exported to ONNX or LiteRT does not load TensorFlow.
 
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
@@ -41,7 +41,7 @@ def load_recogniser(
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
     changes = {name: value for name, value in changes.items() if value is not None}
     if is_exported(run_dir):
-        from tfasr.recognising.onnx_acoustics import open_exported
+        from tfasr.recognising.runtimes import open_exported
 
         return Recogniser(*open_exported(run_dir, changes))
     if not (run_dir / EXPERIMENT_FILE).is_file():

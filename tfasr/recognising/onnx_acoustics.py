@@ -1,6 +1,5 @@
 """An exported recogniser on ONNX Runtime, without TensorFlow."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +7,7 @@ import numpy as np
 
 from tfasr.errors import UsageError
 from tfasr.recognising.acoustics import State
-from tfasr.recognising.exported import GRAPH_FILE, check_sums, read_spec
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.processor import usable_cores
 
 FEATURES, LENGTHS, LOG_PROBS = "features", "lengths", "log_probs"
 NEXT = "next_"
@@ -27,7 +25,7 @@ class OnnxAcoustics:
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         runtime = _runtime()
-        self.batches_at_once = num_threads or _usable_cores()
+        self.batches_at_once = num_threads or usable_cores()
         options = runtime.SessionOptions()
         # Threads of the caller, each with a batch of its own, and none of ONNX Runtime's: these
         # share an LSTM's step badly, and take a quarter more of the processor while they wait.
@@ -68,12 +66,6 @@ class OnnxAcoustics:
         return log_probs[0], state
 
 
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _runtime() -> Any:
     try:
         import onnxruntime
@@ -83,20 +75,3 @@ def _runtime() -> Any:
             "'tfasr[export]', or pip install onnxruntime."
         ) from error
     return onnxruntime
-
-
-def open_exported(
-    folder: Path, decoder_changes: dict[str, Any]
-) -> tuple[RecogniserSpec, OnnxAcoustics]:
-    """Returns an exported recogniser in its parts.
-
-    Args:
-        folder: what `tfasr export --to onnx` wrote.
-        decoder_changes: fields of its decoder to replace.
-
-    Raises:
-        UsageError: if a file is missing or has changed, or onnxruntime is not installed.
-    """
-    check_sums(folder)
-    spec = read_spec(folder, decoder_changes)
-    return spec, OnnxAcoustics(folder / GRAPH_FILE)
