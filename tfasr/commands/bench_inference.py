@@ -1,7 +1,8 @@
 """``tfasr bench inference``: how long a trained recogniser takes to answer.
 
-Batches and chunks of a stream, cold start and memory, of the run on Keras and of its export on ONNX
-Runtime with float32 and int8 weights.
+Batches and chunks of a stream, cold start and memory, of the run on Keras, of its exports to ONNX
+Runtime and LiteRT with float32 and int8 weights, and of the same weights in PyTorch's own layers.
+What is not installed, or cannot carry the model, is left out and named.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """Latencies of a recogniser: what is measured, and how it is shown."""
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.recognising.conftest import exported_tones
-from tests.recognising.spoken_tones import spoken, write_wav
+from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr import cli
 from tfasr.bench.inference.config import InferenceConfig
 from tfasr.bench.inference.measure import Latency, cold_start_s, measure_backend
@@ -48,7 +49,35 @@ def test_requests_are_counted_and_texts_are_right(exported_tones, recordings):
     ]  # fmt: skip
     assert processes_table.rows[0][1] == "n/a"  # no cold start was measured
     refused = dataclasses.replace(measured, cannot_stream="it needs the end")
-    assert "No chunks: it needs the end" in inference_tables([refused])[0].notes
+    notes = inference_tables([refused], {"torch": "not installed"})[0].notes
+    assert {"No chunks: it needs the end", "torch is left out: not installed"} <= set(notes)
+    assert [row[5] for row in requests_table.rows] == ["n/a"] * 3  # too few for a p99
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="PyTorch is installed")
+def test_a_backend_that_is_not_installed_says_so(recordings):
+    context = Context(run_dir=RUN, corpus_dir=Path(recordings[0]).parent)
+    with pytest.raises(UsageError, match="needs PyTorch, which is not installed"):
+        next(run(dataclasses.replace(CONFIG, backends=("torch",)), context))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_the_twin_in_pytorch_says_what_the_graph_says(kind, tmp_path):
+    pytest.importorskip("torch", reason="a peer: pip install torch")
+    from tests.exporting.test_onnx_graph import CONFIGS, FEATURES, graph_of, made
+    from tfasr.bench.inference.torch_twin import TorchTwin
+    from tfasr.recognising.onnx_acoustics import OnnxAcoustics
+
+    config = CONFIGS[kind.lower()]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(graph_of(config, made(config), {}))
+    features = np.random.default_rng(1).normal(size=(2, 40, FEATURES)).astype(np.float32)
+    lengths = np.array([40, 40], np.int32)
+    twin = TorchTwin(path)
+    expected = OnnxAcoustics(path).log_probs(features, lengths)
+    np.testing.assert_allclose(twin.log_probs(features, lengths), expected, atol=1e-4)
+    log_probs, _ = twin.continued(features[0], twin.initial_state())
+    np.testing.assert_allclose(log_probs, expected[0], atol=1e-4)
 
 
 def test_quantiles_and_speed():

@@ -2,7 +2,8 @@
 
 from tfasr.config import config_class, require
 
-BACKENDS = ("keras", "onnx", "onnx_int8")
+TORCH = "torch"
+BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
 
 
 @config_class
@@ -10,7 +11,8 @@ class InferenceConfig:
     """What is measured: every backend with all batches and chunks.
 
     Attributes:
-        backends: of "keras", "onnx" and "onnx_int8".
+        backends: of `BACKENDS`: the run on Keras, its exports, and "torch", the same weights in
+            PyTorch's own layers.
         batches: recordings in one request.
         chunks_ms: of a stream.
         recordings: how many are used, evenly spread over those that are given.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.bench.inference.config import InferenceConfig
+from tfasr.bench.inference.config import TORCH, InferenceConfig
 from tfasr.child import child_environment, module_command
 from tfasr.errors import RunError, UsageError
 from tfasr.telemetry.memory import peak_bytes
@@ -86,10 +86,8 @@ def measure_backend(
         config: what to measure.
         model_bytes: of the weights' file.
     """
-    from tfasr.recognising.load import load_recogniser
-
     began = time.perf_counter()
-    recogniser = load_recogniser(folder)
+    recogniser = _loaded(backend, folder)
     recogniser.transcribe(np.zeros(int(_SILENCE_S * recogniser.sample_rate_hz), np.float32))
     load_s = time.perf_counter() - began
     samples = [np.concatenate(list(recogniser.blocks(path))) for path in recordings]
@@ -106,6 +104,16 @@ def measure_backend(
     return BackendLatencies(
         backend, latencies, cannot_stream, load_s, peak, None, model_bytes, text
     )
+
+
+def _loaded(backend: str, folder: Path) -> Any:
+    if backend == TORCH:
+        from tfasr.bench.inference.torch_twin import torch_recogniser
+
+        return torch_recogniser(folder)
+    from tfasr.recognising.load import load_recogniser
+
+    return load_recogniser(folder)
 
 
 def _batches(recogniser: Any, samples: list[np.ndarray], size: int, rounds: int) -> Latency:

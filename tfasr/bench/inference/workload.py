@@ -9,13 +9,21 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfasr.bench.inference.config import InferenceConfig
+from tfasr.bench.inference.config import TORCH, InferenceConfig
 from tfasr.bench.inference.measure import BackendLatencies, cold_start_s, measure_backend
 from tfasr.bench.inference.table import inference_tables
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.errors import UsageError
-from tfasr.recognising.exported import GRAPH_FILE, is_exported
+from tfasr.recognising.exported import (
+    GRAPH_FILE,
+    KERAS,
+    LITERT,
+    MODEL_FILES,
+    exported_runtime,
+    is_exported,
+    model_bytes,
+)
 
 EXPORTED = "exported"
 """The backend of a folder that was exported before."""
@@ -40,25 +48,43 @@ def run(config: InferenceConfig, context: Context) -> Iterator[Result]:
     step = max(len(found) // config.recordings, 1)
     recordings = found[::step][: config.recordings]
     measured: list[BackendLatencies] = []
+    left_out: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         backends = (EXPORTED,) if is_exported(context.run_dir) else config.backends
         for backend in backends:
-            folder, size = call(
-                prepared, backend, context.run_dir, context.checkpoint, Path(temporary),
-                show_messages=False,
-            )  # fmt: skip
-            one = call(
-                measure_backend, backend, folder, recordings, config, size,
-                task=f"Measuring {backend}", show_messages=False,
-            )  # fmt: skip
-            cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
-            measured.append(dataclasses.replace(one, cold_start_s=cold_s))
-            _log.info("%s: cold start %.2f s", backend, cold_s)
+            try:
+                one = _measured(backend, context, config, recordings, Path(temporary))
+            except UsageError as error:  # not installed, or not for this model
+                left_out[backend] = str(error)
+                _log.info("%s is left out: %s", backend, error)
+                if len(left_out) == len(backends):
+                    raise
+                continue
+            measured.append(one)
             values = {
                 "recordings": len(recordings),
                 "rows": [other.to_json() for other in measured],
+                "left_out": dict(left_out),
             }
-            yield Result(inference_tables(measured), values, warmup_steps=1)
+            yield Result(inference_tables(measured, left_out), values, warmup_steps=1)
+
+
+def _measured(
+    backend: str, context: Context, config: InferenceConfig, recordings: list[str], temporary: Path
+) -> BackendLatencies:
+    """Measures one backend; raises UsageError if it cannot run here, or not this model."""
+    folder, size = call(
+        prepared, backend, context.run_dir, context.checkpoint, temporary, show_messages=False
+    )
+    one = call(
+        measure_backend, backend, folder, recordings, config, size,
+        task=f"Measuring {backend}", show_messages=False,
+    )  # fmt: skip
+    if backend == TORCH:  # tfasr transcribe does not run it
+        return one
+    cold_s = cold_start_s(folder, recordings[0], config.cold_starts)
+    _log.info("%s: cold start %.2f s", backend, cold_s)
+    return dataclasses.replace(one, cold_start_s=cold_s)
 
 
 def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> tuple[Path, int]:
@@ -71,16 +97,26 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
         temporary: gets exports.
     """
     if backend == EXPORTED:
-        return run_dir, (run_dir / GRAPH_FILE).stat().st_size
+        return run_dir, model_bytes(run_dir / MODEL_FILES[exported_runtime(run_dir)])
+    if backend == TORCH:
+        from tfasr.bench.inference.torch_twin import check_torch
+
+        check_torch()
     from tfasr.training.checkpoint import find_checkpoint
 
-    if backend == "keras":
+    if backend == KERAS:
         return run_dir, find_checkpoint(run_dir, checkpoint).stat().st_size
+    folder = temporary / backend
+    int8 = backend.endswith("_int8")
+    if backend.removesuffix("_int8") == LITERT:
+        from tfasr.exporting.model_files import write_unchecked_model
+
+        write_unchecked_model(run_dir, folder, to=LITERT, int8=int8, checkpoint=checkpoint)
+        return folder, model_bytes(folder / MODEL_FILES[LITERT])
     from tfasr.exporting.export import write_unchecked
 
-    folder = temporary / backend
-    write_unchecked(run_dir, folder, int8=backend == "onnx_int8", checkpoint=checkpoint)
-    return folder, (folder / GRAPH_FILE).stat().st_size
+    write_unchecked(run_dir, folder, int8=int8, checkpoint=checkpoint)
+    return folder, model_bytes(folder / GRAPH_FILE)
 
 
 INFERENCE = Workload(run, (InferenceConfig,), backends=(), flat=True)
