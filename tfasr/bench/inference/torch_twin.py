@@ -123,4 +123,4 @@ def _layer(operator: str, name: str, weights: dict[str, np.ndarray]) -> "torch.n
 def _tensors(*arrays: np.ndarray) -> "list[torch.Tensor]":
     import torch
 
-    return [torch.from_numpy(np.ascontiguousarray(array, np.float32)) for array in arrays]
+    return [torch.from_numpy(np.array(array, np.float32, order="C")) for array in arrays]
