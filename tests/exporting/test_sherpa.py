@@ -176,4 +176,4 @@ def test_what_sherpa_onnx_could_not_run_is_refused(work, tmp_path, capsys, recog
     assert "must hear 16000 Hz" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
     with pytest.raises(UsageError, match="must be one of acoustic_model, gru"):
-        check_has_graph(dataclasses.replace(recogniser.spec, model="conformer"))
+        check_has_graph(dataclasses.replace(recogniser.spec, model="mine"))
