@@ -29,7 +29,6 @@ def test_every_command_has_help(command):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["dance"],
         ["prepare", "--corpus", "tsv"],
         ["prepare", "--corpus", "tsv", "--corpus_dir", "/nowhere", "--shard_dir", "/tmp/nowhere"],
@@ -43,6 +42,29 @@ def test_wrong_use_exits_with_2_and_a_message(arguments):
     assert finished.returncode == 2
     assert finished.stderr.strip()
     assert "Traceback" not in finished.stderr
+
+
+def test_without_a_command_the_list_of_them_is_shown():
+    finished = tfasr()
+    assert finished.returncode == 2
+    assert all(name in finished.stderr for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["trian"], "Did you mean train instead of trian?"),
+        (["report", "runs", "--fromat", "json"], "--fromat json. Did you mean --format instead"),
+        (["prepare", "--shard-dir=x"], "--corpus_dir, --shard_dir. Did you mean --shard_dir"),
+        (["report", "--form", "nothing"], "'markdown', 'latex', 'csv', 'json')\n"),
+    ],
+)
+def test_a_misspelt_word_is_told_beside_the_commands_own_usage(arguments, said):
+    finished = tfasr(*arguments)
+    assert finished.returncode == 2
+    assert said in finished.stderr
+    command = arguments[0] if arguments[0] in COMMANDS else "["
+    assert finished.stderr.startswith(f"usage: tfasr {command}")
 
 
 def test_failed_work_exits_with_1(tmp_path):

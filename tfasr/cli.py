@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the work failed, 2 wrong use; 3: ``tfasr history`` found a
 """
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
@@ -43,8 +44,15 @@ def parse(argv: list[str]):
 
     from tfasr import __version__
 
+    class Parser(argparse_flags.ArgumentParser):
+        def error(self, message: str):
+            if self is parser:
+                super().error(message + _meant(argv[1:2], list(COMMANDS)))
+            flags = [word for word in argv[2:] if word.startswith("--")]
+            super().error(message + _meant(flags, list(self._option_string_actions)))
+
     _load_plugins(argv[1:])
-    parser = argparse_flags.ArgumentParser(prog="tfasr", description=__doc__.split("\n")[0])
+    parser = Parser(prog="tfasr", description=__doc__.split("\n")[0])
     parser.add_argument("--version", action="version", version=f"tfasr {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, purpose in COMMANDS.items():
@@ -57,7 +65,25 @@ def parse(argv: list[str]):
         for subparser in _with_subcommands(command):
             _add_import(subparser)
         command.set_defaults(run=module.run)
-    return parser.parse_args(argv[1:])
+    if not argv[1:]:
+        parser.print_help(sys.stderr)
+        sys.exit(2)
+    arguments, unknown = parser.parse_known_args(argv[1:])
+    if unknown:  # the command's usage, not that of tfasr, lists what it could have been
+        commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+    return arguments
+
+
+def _meant(words: list[str], known: list[str]) -> str:
+    """Returns what a misspelt word of ``words`` may have been, to end a message with, or ""."""
+    for name in (word.split("=")[0] for word in words):
+        if any(right.startswith(name) for right in known):
+            continue  # or an abbreviation, which argparse takes
+        dashes = len(name) - len(name.lstrip("-"))
+        spelt = name[:dashes] + name[dashes:].replace("-", "_")
+        for near in difflib.get_close_matches(spelt, known, n=1):
+            return f". Did you mean {near} instead of {name}?"
+    return ""
 
 
 def _load_plugins(words: list[str]) -> None:

@@ -135,12 +135,36 @@ WAV = (
 
 
 @pytest.mark.parametrize(
-    "header", ["", "path,speaker,seconds,text", "path\tspeaker\ttext", "wav/a.wav\tjoe\t1\thello"]
+    ("header", "received"),
+    [
+        ("", "no column path and no column text"),
+        ("path,speaker,seconds,text", "no column path and no column text"),
+        ("path\tspeaker\tsentence", "no column text in"),
+        ("wav/a.wav\tjoe\t1\thello", "no column path and no column text"),
+        ("path\ttext\tspeaker\ttext", "a column twice"),
+    ],
 )
-def test_a_tsv_with_another_header_is_an_error(tmp_path, header):
+def test_a_tsv_whose_header_lacks_a_column_is_an_error(tmp_path, header, received):
     (tmp_path / "list.tsv").write_text(header + "\nwav/a.wav\tjoe\t1\thello\n")
-    with pytest.raises(UsageError, match="header path speaker seconds text"):
+    with pytest.raises(UsageError, match=received):
         read_tsv(tmp_path / "list.tsv", tmp_path)
+
+
+@given(
+    order=st.permutations(["path", "text", "speaker", "votes"]),
+    optional=st.sets(st.sampled_from(["speaker", "votes"])),
+)
+@settings(deadline=None, max_examples=20)
+def test_a_tsv_may_have_its_columns_in_any_order_and_others(tmp_path_factory, order, optional):
+    folder = tmp_path_factory.mktemp("tsv")
+    (folder / "a.wav").write_bytes(WAV)
+    row = {"path": "a.wav", "text": "hello", "speaker": "joe", "votes": "3"}
+    columns = [name for name in order if name in ("path", "text") or name in optional]
+    lines = "\t".join(columns), "\t".join(row[name] for name in columns)
+    (folder / "list.tsv").write_text("\n".join(lines))
+    (found,) = read_tsv(folder / "list.tsv", folder).utterances
+    speaker = "joe" if "speaker" in columns else ""
+    assert (found.id, found.text, found.speaker) == ("a", "hello", speaker)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):

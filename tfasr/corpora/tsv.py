@@ -1,4 +1,4 @@
-"""Tab-separated lists of utterances: ``path speaker seconds text`` under a header."""
+"""Tab-separated lists of utterances, whose header names the columns: path, text and others."""
 
 import math
 import os
@@ -17,14 +17,16 @@ from tfasr.corpora.utterance import CorpusSplit
 from tfasr.errors import UsageError
 
 COLUMNS = ("path", "speaker", "seconds", "text")
+REQUIRED = ("path", "text")
 
 
 def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     """Returns the utterances of a tab-separated list.
 
     Args:
-        manifest: a UTF-8 file with the header ``path speaker seconds text``; nothing is quoted,
-            and speaker and seconds may be empty.
+        manifest: a UTF-8 file whose first line names its columns, in any order: ``path`` and
+            ``text``, and if there are any ``speaker`` and ``seconds``, whose fields may be empty.
+            Other columns are not read, and nothing is quoted.
         corpus_dir: the folder that the paths are relative to.
 
     Returns:
@@ -32,18 +34,19 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
         headers rather than from the column ``seconds``.
 
     Raises:
-        UsageError: if the folder or the list is missing, or the list has another header.
+        UsageError: if the folder or the list is missing, or the header lacks a column or names
+            one twice.
 
     A list may name files anywhere: read only such as you trust with your files' content.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)
     lines = numbered_lines(manifest)
-    _check_header(manifest, next(lines, (1, b""))[1])
+    columns = _columns(manifest, next(lines, (1, b""))[1])
     entries, rejections = [], []
     for number, line in lines:
         try:
-            path, speaker, text = _parse(decode_line(line))
+            path, speaker, text = _parse(decode_line(line), columns)
             utterance_id = id_of(path)
         except MalformedLineError as error:
             rejections.append(malformed(manifest, number, error))
@@ -65,20 +68,28 @@ def id_of(path: str) -> str:
     return plain.with_suffix("").as_posix()
 
 
-def _check_header(manifest: Path, line: bytes) -> None:
-    if line != "\t".join(COLUMNS).encode():
+def _columns(manifest: Path, header: bytes) -> list[str]:
+    columns = [name.strip() for name in header.decode(errors="replace").split("\t")]
+    known = [name for name in columns if name in COLUMNS]
+    missing = [name for name in REQUIRED if name not in known]
+    if missing or len(known) != len(set(known)):
+        found = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
         raise UsageError(
-            f"A tab-separated list must begin with the header {' '.join(COLUMNS)}, with a tab "
-            f"between two names. Received: {line[:80].decode(errors='replace')!r} in {manifest}."
+            f"A tab-separated list must begin with a header that names the columns path and text "
+            f"once, and speaker and seconds if it has them, with a tab between two names. "
+            f"Received: {found} in {header[:80].decode(errors='replace')!r}, the first line "
+            f"of {manifest}."
         )
+    return columns
 
 
-def _parse(line: str) -> tuple[str, str, str]:
+def _parse(line: str, columns: list[str]) -> tuple[str, str, str]:
     """Returns path, speaker and text."""
     fields = line.split("\t")
-    if len(fields) != len(COLUMNS):
-        raise MalformedLineError(f"it must have {len(COLUMNS)} columns; it has {len(fields)}")
-    path, speaker, seconds, text = fields
+    if len(fields) != len(columns):
+        raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
+    row = dict(zip(columns, fields, strict=True))
+    seconds = row.get("seconds", "")
     try:
         valid = not seconds.strip() or 0 <= float(seconds) < math.inf
     except ValueError:
@@ -87,7 +98,7 @@ def _parse(line: str) -> tuple[str, str, str]:
         raise MalformedLineError(
             f"seconds must be a number, not below 0, or empty; received {seconds!r}"
         )
-    return path, speaker.strip(), text
+    return row["path"], row.get("speaker", "").strip(), row["text"]
 
 
 TSV = Corpus(read_tsv, list_suffix=".tsv")
