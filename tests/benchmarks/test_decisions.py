@@ -4,10 +4,13 @@ import json
 import runpy
 from pathlib import Path
 
-import forecast as backtest
 import history
 import numpy as np
 import pytest
+from forecast_backtest import curves as curves_of
+from forecast_backtest.calibration import write_coefficients
+from forecast_backtest.judgement import backtest
+from forecast_backtest.tables import chart, markdown
 
 from tests.benchmarks.conftest import BENCHMARKS
 from tfasr.tta.forecast import forecast
@@ -32,13 +35,13 @@ def curves():
                 log = Path(f"run{run}")
                 for times in (1.0, 1.6):
                     found.append(
-                        backtest._curve(source, f"{source}{group}", log, points, times, 0.08, 1)
+                        curves_of._curve(source, f"{source}{group}", log, points, times, 0.08, 1)
                     )
     return found
 
 
 def test_intervals_hold_on_the_half_that_did_not_calibrate(curves, tmp_path):
-    found = backtest.backtest(curves, seed=1)
+    found = backtest(curves, seed=1)
     held = [row["covered"] for row in found["coverage"] if row["times_target"] is None]
     assert len(held) == 2
     assert min(held) > 0.55
@@ -50,11 +53,11 @@ def test_intervals_hold_on_the_half_that_did_not_calibrate(curves, tmp_path):
     assert len([row for row in found["given_up"] if row["budget"] == 0.5]) == 2
     calibrating = {name.split("/")[1] for name in found["calibrated_on"]}
     assert len(calibrating) == 8
-    text = backtest.markdown({**found, "runs": 32, "groups": 16, "seed": 1})
+    text = markdown({**found, "runs": 32, "groups": 16, "seed": 1})
     assert text.count("### ") == 6
     assert "nan" not in text
-    assert len(backtest.chart(found).panels) == 2
-    backtest.write_coefficients(tmp_path / "own.py", found["coefficients"])
+    assert len(chart(found).panels) == 2
+    write_coefficients(tmp_path / "own.py", found["coefficients"])
     own = runpy.run_path(str(tmp_path / "own.py"))["COEFFICIENTS"]
     points = next(c for c in curves if c.hit and c.hit > 12).points[:10]
     assert forecast(points, 0.08, window=1, coefficients=own).known
@@ -66,11 +69,11 @@ def test_published_logs_are_read_with_their_own_targets(tmp_path):
     folder = tmp_path / "algoperf"
     folder.mkdir()
     (folder / "deepspeech").symlink_to(source)
-    found = backtest.read_curves({"algoperf": folder})
+    found = curves_of.read_curves({"algoperf": folder})
     own = [curve for curve in found if curve.times == 1 and curve.window == 1]
     assert [curve.hit is not None for curve in own] == [True, True, True, False, True]
     # The four that ended with their first crossing say nothing of the median of three.
-    assert len(found) == 5 * len(backtest.TIMES_TARGET) * len(backtest.WINDOWS) - 4
+    assert len(found) == 5 * len(curves_of.TIMES_TARGET) * len(curves_of.WINDOWS) - 4
 
 
 def test_histories_have_few_false_alarms_and_find_what_is_slower():
