@@ -13,7 +13,7 @@ PACKAGE = Path(tfasr.__file__).parent
 
 # From the ground up. A module imports from its own package and from the lines above its own.
 LAYERS = [
-    ["_version", "errors", "quiet", "run_files", "typed_json"],
+    ["_version", "cores", "errors", "quiet", "run_files", "typed_json"],
     ["checked_files", "durable"],
     ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
     ["plugins", "precision"],

@@ -14,7 +14,7 @@ from tfasr.decoding.choice import load_lexicon
 from tfasr.durable import make_folder, write_whole
 from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import Heard, differing_texts, hear, largest_difference
-from tfasr.exporting.model_card import CardFacts, CardForm, model_card
+from tfasr.exporting.model_card import WORD_LIMITS, CardFacts, CardForm, model_card
 from tfasr.recognising.acoustics import Acoustics
 from tfasr.recognising.exported import CARD_FILE, GRAPH_FILE, ONNX, write_spec, write_sums
 from tfasr.recognising.keras_acoustics import KerasAcoustics, open_run
@@ -236,9 +236,8 @@ def _card_form(spec: RecogniserSpec) -> CardForm:
     return CardForm(
         files=f"`{GRAPH_FILE}`",
         commands=("pip install 'tfasr[export]'", "tfasr transcribe recording.wav --run_dir ."),
-        streams=spec.streams and spec.features.normalisation != "utterance",
-        limits="Its confidences are posteriors of the model, not calibrated probabilities; word "
-        "times are those of its CTC alignment, a tenth of a second or two off.",
+        streams=spec.can_stream,
+        limits=WORD_LIMITS,
         contents="`recogniser.json` says how features are computed and normalised, `alphabet.json` "
         f"names the classes (the CTC blank comes last). `{GRAPH_FILE}` takes `features` (float32: "
         f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and returns "

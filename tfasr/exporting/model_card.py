@@ -14,6 +14,11 @@ from tfasr.tta.load import load_run
 from tfasr.tta.run import Run
 
 UNKNOWN = "not recorded"
+WORD_LIMITS = (
+    "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
+    "those of its CTC alignment, a tenth of a second or two off."
+)
+"""Of what tfasr says of words, measured on synthetic speech: ``benchmarks/word_times.py``."""
 
 
 @dataclass(frozen=True)

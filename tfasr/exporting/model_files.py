@@ -10,7 +10,7 @@ from tfasr.durable import make_folder, write_whole
 from tfasr.errors import UsageError
 from tfasr.exporting.check import Heard, differing_texts, hear, largest_difference
 from tfasr.exporting.export import Exported, check_agrees, check_new, complete
-from tfasr.exporting.model_card import CardFacts, CardForm, model_card
+from tfasr.exporting.model_card import WORD_LIMITS, CardFacts, CardForm, model_card
 from tfasr.recognising.exported import (
     CARD_FILE,
     KERAS,
@@ -164,9 +164,8 @@ def _card_form(to: str, kind: Kind, spec: RecogniserSpec) -> CardForm:
     return CardForm(
         files=f"`{MODEL_FILES[to]}`",
         commands=kind.commands,
-        streams=spec.streams and spec.features.normalisation != "utterance",
-        limits="Its confidences are posteriors of the model, not calibrated probabilities; word "
-        "times are those of its CTC alignment, some hundredths of a second off.",
+        streams=spec.can_stream,
+        limits=WORD_LIMITS,
         contents="`recogniser.json` says how features are computed and normalised, `alphabet.json` "
         f"names the classes (the CTC blank comes last). {contents}",
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from tfasr.cores import usable_cores
 from tfasr.errors import UsageError
 from tfasr.recognising.acoustics import State
-from tfasr.recognising.processor import usable_cores
 
 SIGNATURE = "step"
 FEATURES, LOG_PROBS = "features", "log_probs"

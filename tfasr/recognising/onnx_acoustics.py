@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from tfasr.cores import usable_cores
 from tfasr.errors import UsageError
 from tfasr.recognising.acoustics import State
-from tfasr.recognising.processor import usable_cores
 
 FEATURES, LENGTHS, LOG_PROBS = "features", "lengths", "log_probs"
 NEXT = "next_"

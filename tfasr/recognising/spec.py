@@ -67,6 +67,11 @@ class RecogniserSpec:
         """Returns features normalised as in training."""
         return normalise_frames(features, self.features, *(self.statistics or (None, None)))
 
+    @property
+    def can_stream(self) -> bool:
+        """Whether neither its layers nor its normalisation need an utterance's end."""
+        return self.streams and self.features.normalisation != "utterance"
+
     def check_streams(self) -> None:
         """Raises UsageError for a model that needs to have heard an utterance to its end."""
         remedy = (

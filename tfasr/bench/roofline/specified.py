@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfasr.bench.probes.cores import usable_cores
+from tfasr.cores import usable_cores
 from tfasr.telemetry.processor import ROOT, describe_processor, text
 
 # Numbers of 32 bits in a vector, and units that multiply and add one each cycle.

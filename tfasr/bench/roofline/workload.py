@@ -2,7 +2,6 @@
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.probes.backend import installed_backends
-from tfasr.bench.probes.cores import usable_cores
 from tfasr.bench.probes.devices import num_gpus
 from tfasr.bench.probes.replicas import WARMUP_CALLS
 from tfasr.bench.roofline.bandwidth import cache_bytes
@@ -14,6 +13,7 @@ from tfasr.bench.roofline.specified import specified
 from tfasr.bench.roofline.spotter_kernels import FRAMEWORKS, spotter_kernels
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
+from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.costs import unknown_costs

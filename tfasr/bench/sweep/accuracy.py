@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.bench.decoder.log_probs import log_softmax
-from tfasr.bench.probes.cores import usable_cores
 from tfasr.bench.sweep.litert import QUANTISED, convert, runner
+from tfasr.cores import usable_cores
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.build import build_recogniser

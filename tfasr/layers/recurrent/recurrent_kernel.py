@@ -6,12 +6,12 @@ themselves run in a compiled core (``_recurrent/``), the weights packed once for
 """
 
 import math
-import os
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
+from tfasr.cores import usable_cores
 from tfasr.layers.recurrent.fused_call import has_gpu
 
 try:
@@ -105,20 +105,13 @@ def refuse_second_derivatives(*_):
     )
 
 
-def cores() -> int:
-    """Returns how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
     """Returns activated gates, c, and h of all steps; c is empty for a vanilla layer."""
     name = f"forward_{projected.dtype.name}"
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
         matrices = _plain(projected), bias, _plain(recurrent_kernel)
-        run, options = getattr(core, name), {"threads": cores(), "ceiling": ceiling}
+        run, options = getattr(core, name), {"threads": usable_cores(), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
     arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states)]
@@ -138,7 +131,7 @@ def _backward(saved, upstream, ceiling):
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
         known = gates, c, outputs, _plain(recurrent_kernel), h, c0, *(mask or [None])
-        run, options = getattr(core, name), {"threads": cores(), "ceiling": ceiling}
+        run, options = getattr(core, name), {"threads": usable_cores(), "ceiling": ceiling}
         dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
         return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
 
