@@ -1,8 +1,25 @@
 """Fixtures that several tests share."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Takes back how a test that ran the command line in this process set logging up.
+
+    Its handler would write to what was standard error then, which is closed after the test.
+    """
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    for handler in list(root.handlers):
+        if handler not in handlers:
+            root.removeHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")
