@@ -20,7 +20,9 @@ def revision(folder: str | Path = ".") -> str | None:
 
 
 def _git(folder: str | Path, *words: str) -> str:
+    # Without the option `status` would rewrite the user's index, and leave its lock if killed.
+    command = ["git", "--no-optional-locks", *words]
     done = subprocess.run(
-        ["git", *words], cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+        command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
     )
     return done.stdout
