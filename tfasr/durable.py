@@ -25,30 +25,40 @@ _FAILED = (errno.EIO, errno.ENOSPC, errno.EDQUOT)
 _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
+def write_whole(path: str | Path, content: str | bytes, partial: str | Path | None = None) -> None:
     """Replaces a file's content, text as UTF-8.
 
     What has no place in UTF-8, such as the bytes of a file's name that is none, is written as
     Python's escape.
 
+    Args:
+        path: the file.
+        content: what it is to hold.
+        partial: see `whole_file`.
+
     Raises:
         OSError: if it cannot be written; the file is then as it was before.
     """
-    with whole_file(path) as file:
+    with whole_file(path, partial) as file:
         if isinstance(content, str):
             content = content.encode(errors="backslashreplace")
         file.write(content)
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[IO[bytes]]:
+def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
     """Opens a file to be written; it takes its place when the block ends without an exception.
+
+    Args:
+        path: the file.
+        partial: what it is called until then, beside its place; by default its name with
+            `PARTIAL_SUFFIX`. Two who may write one file at once must give two names.
 
     Raises:
         OSError: as `write_whole`.
     """
     path = Path(path)
-    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
     try:
         with named_in_errors(partial), partial.open("wb") as file:
             yield file

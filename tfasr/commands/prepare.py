@@ -1,11 +1,18 @@
 """``tfasr prepare``: a corpus's audio and transcripts to shards of features and labels."""
 
 import argparse
+import contextlib
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfasr.corpora.registry import CORPORA
 from tfasr.corpora.splits import SPLITS
+from tfasr.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfasr.training.from_gin import LoadedConfig
 
 
 def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
@@ -55,16 +62,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "default: %(default)s",
     )
     parser.add_argument("--num_workers", type=int, help="default: all cores")
+    parser.add_argument(
+        "--scheduler",
+        metavar="tcp://HOST:PORT",
+        help="a Dask cluster whose workers do the work; docs/preparing_at_scale.md",
+    )
     parser.add_argument("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
-    from tfasr.data.prepare_corpus import prepare
     from tfasr.training.from_gin import load_config
 
     config = load_config(arguments.gin_file, arguments.gin_binding)
-    indexes = prepare(
+    with _executor(arguments) as executor:
+        indexes = _prepared(arguments, config, executor)
+    for name, index in indexes.items():
+        print(describe(name, index, Path(arguments.shard_dir)))
+
+
+@contextlib.contextmanager
+def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
+    """The cluster that the flags name; None for this process's own threads."""
+    from tfasr.data.executors import cluster_executor
+
+    if arguments.scheduler is None:
+        yield None
+        return
+    if arguments.num_workers is not None:
+        raise UsageError(
+            "--num_workers is for the threads of this machine: the workers of --scheduler have "
+            "their own. Leave one of the two out."
+        )
+    with cluster_executor(arguments.scheduler) as executor:
+        yield executor
+
+
+def _prepared(
+    arguments: argparse.Namespace, config: "LoadedConfig", executor: Executor | None
+) -> dict[str, dict[str, Any]]:
+    from tfasr.data.prepare_corpus import prepare
+
+    return prepare(
         corpus=arguments.corpus,
         corpus_dir=arguments.corpus_dir,
         shard_dir=arguments.shard_dir,
@@ -77,7 +116,6 @@ def run(arguments: argparse.Namespace) -> None:
         max_bad_fraction=arguments.max_bad_fraction,
         num_workers=arguments.num_workers,
         audio_reader=arguments.audio_reader,
+        executor=executor,
         progress=True,
     )
-    for name, index in indexes.items():
-        print(describe(name, index, Path(arguments.shard_dir)))

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,11 @@ def resume_key(packing: Packing, utterances: list[Utterance]) -> str:
 
 
 def write_part(
-    shard_path: Path, packing: Packing, first_position: int, part: list[Utterance]
+    shard_path: Path,
+    packing: Packing,
+    first_position: int,
+    part: Sequence[Utterance],
+    partial: Path | None = None,
 ) -> dict[str, Any]:
     """Writes one shard; bad utterances are left out and their positions stay empty.
 
@@ -95,6 +99,7 @@ def write_part(
         packing: how.
         first_position: the position of the part's first utterance in the split.
         part: what to pack.
+        partial: what the shard is called until it is whole, see `write_shard`.
 
     Returns:
         The shard's sidecar: its file, size, feature sums, utterances and bad utterances, as JSON.
@@ -110,7 +115,7 @@ def write_part(
         records.append(encode_record(features, labels, position, listed.duration_s))
         sums.add(features)
         utterances.append(dataclasses.asdict(listed))
-    write_shard(shard_path, records, packing.shards.compression)
+    write_shard(shard_path, records, packing.shards.compression, partial)
     return {
         "file": shard_path.name,
         "bytes": shard_path.stat().st_size,

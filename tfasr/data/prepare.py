@@ -1,29 +1,35 @@
 """Packs a corpus split into shards on all cores, resumably, deterministically and atomically."""
 
 import contextlib
-import errno
 import functools
 import hashlib
 import json
 import math
-import os
 import random
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-
+from tfasr.cores import usable_cores
 from tfasr.corpora.manifest import Selection, write_dropped
 from tfasr.corpora.utterance import Rejection, Utterance
-from tfasr.data.packing import Packing, content_hash, resume_key, write_part
-from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE, file_sha256, sealed
+from tfasr.data.executors import AT_ONCE, completed
+from tfasr.data.packing import Packing, content_hash, resume_key
+from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE, sealed
+from tfasr.data.shard_task import (
+    ShardPlan,
+    exported_plan,
+    finish_shard,
+    finish_shard_elsewhere,
+    room_in,
+)
 from tfasr.data.shards import FeatureSums
 from tfasr.data.split_folder import (
     DROPPED_FILE,
     keep_only_plan,
     own_split_folder,
+    remove_unfinished,
     shard_name,
 )
 from tfasr.durable import write_whole
@@ -40,6 +46,7 @@ def pack_split(
     *,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
+    executor: Executor | None = None,
     on_progress: Callable[[int, int], None] = lambda utterances, total: None,
 ) -> dict[str, Any]:
     """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
@@ -55,6 +62,8 @@ def pack_split(
         packing: how.
         max_bad_fraction: largest share of bad utterances among all but the too long ones.
         num_workers: threads; all cores by default.
+        executor: does the work instead of threads of this process; its workers must see the
+            corpus and ``shard_dir`` under the same paths.
         on_progress: called with (utterances done, utterances in all) after every shard.
 
     Returns:
@@ -63,25 +72,27 @@ def pack_split(
     Raises:
         UsageError: if the split's folder holds files that are not tfasr's, or another process
             prepares it.
-        RunError: if too many utterances are bad or the disk is full. Finished shards are kept.
+        RunError: if too many utterances are bad, the disk is full, or the executor or one of its
+            workers cannot do the work. Finished shards are kept.
     """
-    folder = shard_dir / split
-    with _room_in(folder), own_split_folder(folder):
-        return _pack(selection, split, folder, packing, max_bad_fraction, num_workers, on_progress)
+    folder = (shard_dir / split).absolute()
+    with room_in(folder), own_split_folder(folder):
+        pack = functools.partial(_pack, selection, split, folder, packing, max_bad_fraction)
+        if executor is not None:
+            return pack(executor, on_progress)
+        with _threads(num_workers or usable_cores()) as pool:
+            return pack(pool, on_progress)
 
 
 @contextlib.contextmanager
-def _room_in(folder: Path) -> Iterator[None]:
-    """Turns what a full disk raises into a RunError that says what to do."""
-    try:
-        yield
-    except (OSError, tf.errors.ResourceExhaustedError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EDQUOT):
+def _threads(count: int) -> Iterator[Executor]:
+    """A pool that waits for what its threads are writing, and for nothing else."""
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
             raise
-        raise RunError(
-            f"{folder} must have room for the shards. The disk is full: {error}. Finished shards "
-            "are kept: free some space and run tfasr prepare again; it resumes."
-        ) from error
 
 
 def _pack(
@@ -90,7 +101,7 @@ def _pack(
     folder: Path,
     packing: Packing,
     max_bad_fraction: float,
-    num_workers: int | None,
+    executor: Executor,
     on_progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
     order = list(selection.kept)
@@ -98,19 +109,16 @@ def _pack(
     random.Random(split).shuffle(order)
     size = packing.shards.utterances_per_shard
     parts = [order[begin : begin + size] for begin in range(0, len(order), size)]
-    keep_only_plan(folder, split, resume_key(packing, order), len(parts))
-    write = functools.partial(_finish_part, folder, split, packing)
+    plan = ShardPlan(folder, split, packing, resume_key(packing, order))
+    keep_only_plan(folder, split, plan.key, len(parts))
+    sidecars = {}
     done = 0
-    sidecars = []
-    with ThreadPoolExecutor(num_workers or os.cpu_count()) as pool:
-        try:
-            for part, sidecar in zip(parts, pool.map(write, range(len(parts)), parts), strict=True):
-                sidecars.append(sidecar)
-                done += len(part)
-                on_progress(done, len(order))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    for sidecar in _finished(executor, plan, parts):
+        sidecars[sidecar["file"]] = sidecar
+        done += len(sidecar["utterances"]) + len(sidecar["bad"])
+        on_progress(done, len(order))
+    remove_unfinished(folder, split)
+    sidecars = [sidecars[f"{shard_name(split, number)}.tfrecord"] for number in range(len(parts))]
     bad = selection.bad + [Rejection(**fault) for s in sidecars for fault in s["bad"]]
     write_dropped(folder / DROPPED_FILE, selection.too_long, bad)
     _refuse_too_many(bad, len(selection.kept) + len(selection.bad), max_bad_fraction, folder)
@@ -119,28 +127,15 @@ def _pack(
     return _write_index(folder, split, content, packing, sidecars, selection, bad)
 
 
-def _finish_part(
-    folder: Path, split: str, packing: Packing, number: int, part: list[Utterance]
-) -> dict[str, Any]:
-    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
-    shard_path = folder / f"{shard_name(split, number)}.tfrecord"
-    sidecar_path = shard_path.with_suffix(".json")
-    sidecar = _finished_sidecar(shard_path, sidecar_path)
-    if sidecar is None:
-        position = number * packing.shards.utterances_per_shard
-        sidecar = write_part(shard_path, packing, position, part)
-        write_whole(sidecar_path, json.dumps(sidecar))
-    return sidecar
-
-
-def _finished_sidecar(shard_path: Path, sidecar_path: Path) -> dict[str, Any] | None:
-    """Returns what lies beside a finished shard; None where either is missing or damaged."""
-    try:
-        sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
-        whole = sidecar["sha256"] == file_sha256(shard_path)
-    except (FileNotFoundError, ValueError, TypeError, KeyError):  # 0.1.0 noted no hash
-        return None
-    return sidecar if whole else None
+def _finished(
+    executor: Executor, plan: ShardPlan, parts: list[list[Utterance]]
+) -> Iterator[dict[str, Any]]:
+    """Yields the shards' sidecars as they are done."""
+    if isinstance(executor, ThreadPoolExecutor):
+        work = functools.partial(finish_shard, plan)
+    else:
+        work = functools.partial(finish_shard_elsewhere, exported_plan(plan))
+    yield from completed(executor, work, enumerate(parts), AT_ONCE)
 
 
 def _refuse_too_many(

@@ -1,6 +1,7 @@
 """From a corpus to shards."""
 
 import math
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ def prepare(
     alphabet: "Alphabet | None" = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
+    executor: Executor | None = None,
     audio_reader: str = "soundfile",
     progress: bool = False,
 ) -> dict[str, dict[str, Any]]:
@@ -47,6 +49,10 @@ def prepare(
         alphabet: an `Alphabet`; English by default.
         max_bad_fraction: largest share of bad utterances before the split is refused.
         num_workers: threads; all cores by default.
+        executor: does the work instead, such as a ``ProcessPoolExecutor``, or what
+            ``get_executor`` of a Dask client returns. Its workers must see the corpus and
+            ``shard_dir`` under the same absolute paths and run the same software; then the shards
+            are the same, bit for bit.
         audio_reader: "soundfile" or "tfio".
         progress: whether to draw a progress bar on stderr.
 
@@ -56,7 +62,8 @@ def prepare(
     Raises:
         UsageError: for a wrong folder, split or reader, a folder that holds files which are not
             tfasr's, or one that another process is preparing.
-        RunError: if too many utterances are bad or the disk is full.
+        RunError: if too many utterances are bad, the disk is full, or the executor or one of its
+            workers cannot do the work.
     """
     from tfasr.alphabet import Alphabet
     from tfasr.corpora.manifest import select
@@ -95,6 +102,7 @@ def prepare(
                 packing,
                 max_bad_fraction=max_bad_fraction,
                 num_workers=num_workers,
+                executor=executor,
                 on_progress=bar.update,
             )
     warn_of_overlaps(Path(shard_dir))

@@ -97,15 +97,24 @@ class FeatureSums:
         return result
 
 
-def write_shard(path: Path, records: list[bytes], compression: str) -> None:
+def write_shard(
+    path: Path, records: list[bytes], compression: str, partial: Path | None = None
+) -> None:
     """Writes a TFRecord file so that it appears whole or not at all.
+
+    Args:
+        path: the file.
+        records: its records, serialised.
+        compression: "GZIP", "ZLIB" or "".
+        partial: what the file is called until it is whole; two who may write one shard at once
+            must give two names.
 
     Raises:
         OSError: if it cannot be synced or renamed.
         ResourceExhaustedError: TensorFlow's, if the disk is full.
         RunError: for what else TensorFlow, which writes it, says.
     """
-    partial = path.with_suffix(".partial")
+    partial = partial or path.with_suffix(".partial")
     # Level 1: feature mantissas hardly compress, and the default level would be half the time.
     options = tf.io.TFRecordOptions(compression_type=compression, compression_level=1)
     try:

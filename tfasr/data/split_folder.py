@@ -79,6 +79,8 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
         UsageError: if a file that is not tfasr's has a name that the plan needs.
     """
     planned = _planned_shards(folder)
+    if planned is not None:
+        remove_unfinished(folder, split)
     listed = set() if planned is None else _names(folder, split, planned)
     needed = _names(folder, split, shards) | set(_OF_A_SPLIT)
     if planned is not None:
@@ -98,6 +100,23 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     for name in listed:
         (folder / name).unlink(missing_ok=True)
     write_whole(folder / PLAN_FILE, content)
+
+
+def remove_unfinished(folder: Path, split: str) -> None:
+    """Removes what workers of an executor left that were killed while they wrote.
+
+    Each writes under a name of its own, which ends in 16 hexadecimal digits.
+    """
+    name = rf"{re.escape(split)}-\d{{5,}}(\.json)?{re.escape(PARTIAL_SUFFIX)}-[0-9a-f]{{16}}"
+    ours = re.compile(name)
+    for path in folder.iterdir():
+        if ours.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def plan_key(folder: Path) -> str | None:
+    """Returns the key of the plan in a split's folder; None where there is none."""
+    return None if _planned_shards(folder) is None else _key(folder)
 
 
 def _names(folder: Path, split: str, shards: int) -> set[str]:

@@ -1,0 +1,159 @@
+"""Shards that executors make: the same as this process's, whatever happens to the workers."""
+
+import concurrent.futures
+import logging
+import os
+import signal
+
+import pytest
+
+from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
+from tfasr import cli
+from tfasr.data import executors, shard_task
+from tfasr.data.executors import cluster_executor, completed
+from tfasr.errors import RunError, UsageError
+
+
+class Inline(concurrent.futures.Executor):
+    """Does each task where it is submitted, as another process would be asked to."""
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        try:
+            future.set_result(function(*arguments))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class Failing(concurrent.futures.Executor):
+    """Fails every task with an error, or cancels it."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        if self.error is None:
+            future.cancel()
+        else:
+            future.set_exception(self.error)
+        return future
+
+
+def test_tasks_are_read_only_as_there_is_room_for_them():
+    read = []
+
+    def tasks():
+        for number in range(9):
+            read.append(number)
+            yield (number,)
+
+    results = completed(Inline(), abs, tasks(), at_once=2)
+    seen = {next(results)}
+    assert read == [0, 1]
+    assert seen | set(results) == set(range(9))
+
+
+def test_an_executor_gives_the_bytes_of_this_process_and_nothing_else_stays(tmp_path):
+    utterances = make_utterances(tmp_path / "audio", 9)
+    prepare_split(utterances, tmp_path / "here", num_workers=2)
+    folder = tmp_path / "there" / "train"
+    prepare_split(utterances[:5], tmp_path / "there", executor=Inline())
+    # What a killed worker leaves, and a file whose name is only alike.
+    for name in (
+        "train-00001.partial-0123456789abcdef",
+        "train-00000.json.partial-0123456789abcdef",
+        "train-00001.partial-mine",
+    ):
+        (folder / name).write_bytes(b"half")
+    prepare_split(utterances, tmp_path / "there", executor=Inline())
+    (folder / "train-00001.partial-mine").unlink()
+    assert contents(folder) == contents(tmp_path / "here" / "train")
+
+
+@pytest.mark.parametrize("error", [None, concurrent.futures.BrokenExecutor("a worker died")])
+def test_an_executor_that_gives_up_is_a_failed_run(tmp_path, error):
+    utterances = make_utterances(tmp_path / "audio", 2)
+    with pytest.raises(RunError, match="run tfasr prepare again; it resumes"):
+        prepare_split(utterances, tmp_path / "shards", executor=Failing(error))
+
+
+def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(shard_task, "_PLAN_SEEN_WITHIN_S", 0.0)
+    utterances = make_utterances(tmp_path / "audio", 2)
+    prepare_split(utterances, tmp_path / "shards")
+    folder = tmp_path / "shards" / "train"
+    key = shard_task.plan_key(folder)
+
+    def work(folder, key, part):
+        plan = shard_task.ShardPlan(folder, "train", packing(), key)
+        shard_task.finish_shard_elsewhere(shard_task.exported_plan(plan), 0, part)
+
+    with pytest.raises(RunError, match="does not see it"):
+        work(tmp_path / "elsewhere", key, utterances)
+    with pytest.raises(RunError, match="finds another plan"):
+        work(folder, "of an older call", utterances)
+    utterances[1].audio_path.unlink()
+    with pytest.raises(RunError, match=rf"has no {utterances[1].audio_path}"):
+        work(folder, key, utterances)
+    plan = shard_task.exported_plan(shard_task.ShardPlan(folder, "train", packing(), key))
+    other = {**shard_task.software(), "tensorflow": "1.15"}
+    monkeypatch.setattr(shard_task, "software", lambda: other)
+    with pytest.raises(RunError, match=r"tensorflow 1\.15 for 2"):
+        shard_task.finish_shard_elsewhere(plan, 0, utterances)
+
+
+def test_a_scheduler_that_cannot_be_reached_is_refused_in_one_line(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("distributed", reason="needs Dask: pip install 'tfasr[cluster]'")
+    monkeypatch.setattr(executors, "_CONNECT_WITHIN_S", 0.3)
+    monkeypatch.setattr(logging, "basicConfig", lambda **options: None)
+    write_tsv(tmp_path / "audio", make_utterances(tmp_path / "audio", 1))
+    command = ["tfasr", "prepare", "--corpus", "tsv", "--corpus_dir", str(tmp_path / "audio")]
+    command += ["--shard_dir", str(tmp_path / "shards")]
+    for address in ("tcp://127.0.0.1:1", "here:there", "smtp://127.0.0.1:1"):
+        assert cli.run(cli.parse([*command, "--scheduler", address])) == 2
+        out, errors = capsys.readouterr()
+        assert not out
+        (line,) = errors.strip().splitlines()
+        assert "--scheduler must be the address" in line
+        assert f"Received: {address}" in line
+    several = [*command, "--scheduler", "tcp://127.0.0.1:1", "--num_workers", "2"]
+    assert cli.run(cli.parse(several)) == 2
+    assert "Leave one of the two out" in capsys.readouterr()[1]
+    assert not (tmp_path / "shards").exists()
+
+
+def test_without_dask_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(UsageError, match=r"pip install 'tfasr\[cluster\]'"), cluster_executor("a"):
+        pass
+
+
+@pytest.mark.slow
+def test_dask_with_a_worker_killed_half_way_makes_the_same_shards(tmp_path):
+    distributed = pytest.importorskip(
+        "distributed", reason="needs Dask: pip install 'tfasr[cluster]'"
+    )
+    utterances = make_utterances(tmp_path / "audio", 60)
+    how = packing(per_shard=2)
+    prepare_split(utterances, tmp_path / "here", how, num_workers=2)
+    killed = []
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+    ) as cluster:
+        workers = {name: worker.pid for name, worker in cluster.workers.items()}
+
+        def kill_one(done, total):
+            if not killed and done < total:
+                killed.append(workers[0])
+                os.kill(workers[0], signal.SIGKILL)
+
+        with cluster_executor(cluster.scheduler_address) as executor:
+            prepare_split(
+                utterances, tmp_path / "there", how, executor=executor, on_progress=kill_one
+            )
+    assert killed == [workers[0]]
+    assert contents(tmp_path / "there" / "train") == contents(tmp_path / "here" / "train")
