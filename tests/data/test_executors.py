@@ -36,6 +36,7 @@ class Failing(concurrent.futures.Executor):
         future = concurrent.futures.Future()
         if self.error is None:
             future.cancel()
+            future.set_running_or_notify_cancel()
         else:
             future.set_exception(self.error)
         return future

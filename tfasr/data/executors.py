@@ -47,8 +47,8 @@ def completed(
             if not running:
                 return
             done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-            for future in done:
-                yield _result(future)
+            while done:  # no name stays for a failed future: see _result
+                yield _result(done.pop())
     finally:
         for future in running:
             future.cancel()
@@ -71,6 +71,10 @@ def _result(future: Future) -> Any:
         if type(error).__module__.partition(".")[0] == "distributed":
             raise _lost(error) from error
         raise
+    finally:
+        # Its error knows this frame: a circle would keep what the task had open, such as a file
+        # on a full disk.
+        del future
 
 
 def _lost(error: BaseException) -> RunError:

@@ -23,7 +23,7 @@ import soundfile
 import soxr
 import tensorflow as tf
 
-from tfasr import __version__
+from tfasr._version import __version__
 from tfasr.corpora.utterance import Utterance
 from tfasr.data.packing import Packing, write_part
 from tfasr.data.shard_index import file_sha256
