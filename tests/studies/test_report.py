@@ -52,8 +52,8 @@ def test_the_papers_tables_and_figures_stand_on_one_page(plan, folder):
     assert (page.parent / "own_batch_sizes_cer.png").stat().st_size > 1000
     # One's own first, by the study's labels, and published rows below.
     times = text[text.index("beside Table 4") :]
-    assert times.index("as Sys1$, batch 8") < times.index("Sys1$ (published)")
-    assert "as Sys2$, batch 20" in times
+    assert times.index("Sys1$-like, batch 8") < times.index("Sys1$ (published)")
+    assert "Sys2$-like, batch 20" in times
     assert "refused" not in text
     final = text[text.index("beside Table 5") :]
     assert "12.50" in final
@@ -70,8 +70,8 @@ def test_a_run_without_an_evaluation_is_left_out(plan, folder):
     values = json.loads((write_report(plan, folder).parent / "report.json").read_text())
     shown = {part: [run["run"] for run in runs] for part, runs in values["parts"].items()}
     assert shown == {
-        "own batch sizes": ["as Sys1$, batch 8", "as Sys2$, batch 20"],
-        "equal batch sizes": ["as Sys1$, equal batch"],
+        "own batch sizes": ["Sys1$-like, batch 8", "Sys2$-like, batch 20"],
+        "equal batch sizes": ["Sys1$-like, equal batch"],
     }
 
 

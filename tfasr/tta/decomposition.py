@@ -11,7 +11,7 @@ from tfasr.tta.throughput import WARMUP_STEPS, steps_until, throughput
 from tfasr.tta.timeline import Timeline
 
 FACTORS = {
-    "statistical_efficiency": "utterances, evaluations, epochs to the target",
+    "statistical_efficiency": "amount of training to the target",
     "hardware_throughput": "steady training throughput",
     "input_wait": "waiting for input, per utterance",
     "evaluation": "cost of an evaluation",
