@@ -7,7 +7,6 @@ import numpy as np
 import soundfile
 
 from tfasr.alphabet import Alphabet
-from tfasr.corpora.manifest import select
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
 from tfasr.data.features import FeatureConfig
 from tfasr.data.packing import Packing
@@ -60,14 +59,10 @@ def prepare_split(
     max_duration_s: float = math.inf,
     **options,
 ) -> dict:
-    how = how or packing()
-    selection = select(
-        CorpusSplit(utterances, list(rejections)),
-        how.alphabet,
-        output_frames=how.output_frames,
-        max_duration_s=max_duration_s,
+    corpus = CorpusSplit(utterances, list(rejections))
+    return pack_split(
+        corpus, split, shard_dir, how or packing(), max_duration_s=max_duration_s, **options
     )
-    return pack_split(selection, split, shard_dir, how, **options)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
 from tfasr import cli
-from tfasr.data import executors, shard_task
+from tfasr.data import elsewhere, executors, shard_task
 from tfasr.data.executors import cluster_executor, completed
 from tfasr.errors import RunError, UsageError
 
@@ -91,7 +91,7 @@ def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
 
     def work(folder, key, part):
         plan = shard_task.ShardPlan(folder, "train", packing(), key)
-        shard_task.finish_shard_elsewhere(shard_task.exported_plan(plan), 0, part)
+        shard_task.finish_shard_elsewhere(elsewhere.exported(plan), 0, part)
 
     with pytest.raises(RunError, match="does not see it"):
         work(tmp_path / "elsewhere", key, utterances)
@@ -100,9 +100,9 @@ def test_a_worker_that_does_not_see_the_files_or_runs_other_software_is_refused(
     utterances[1].audio_path.unlink()
     with pytest.raises(RunError, match=rf"has no {utterances[1].audio_path}"):
         work(folder, key, utterances)
-    plan = shard_task.exported_plan(shard_task.ShardPlan(folder, "train", packing(), key))
-    other = {**shard_task.software(), "tensorflow": "1.15"}
-    monkeypatch.setattr(shard_task, "software", lambda: other)
+    plan = elsewhere.exported(shard_task.ShardPlan(folder, "train", packing(), key))
+    other = {**elsewhere.software(), "tensorflow": "1.15"}
+    monkeypatch.setattr(elsewhere, "software", lambda: other)
     with pytest.raises(RunError, match=r"tensorflow 1\.15 for 2"):
         shard_task.finish_shard_elsewhere(plan, 0, utterances)
 

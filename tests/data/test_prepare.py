@@ -203,7 +203,9 @@ def test_progress_counts_to_the_total(tmp_path):
         tmp_path / "shards",
         on_progress=lambda done, total: seen.append((done, total)),
     )
-    assert seen == [(4, 10), (8, 10), (10, 10)]
+    # In the order in which shards are finished: the last one is shorter.
+    assert [done for done, _ in seen] in ([4, 8, 10], [4, 6, 10], [2, 6, 10])
+    assert {total for _, total in seen} == {10}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfasr.corpora.reading.text_lines import (
     numbered_lines,
 )
 from tfasr.corpora.tsv import id_of
-from tfasr.corpora.utterance import CorpusSplit
+from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
 
@@ -45,13 +46,15 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     if corpus_dir is not None:
         folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
     _refuse_array(manifest)
-    entries, rejections = [], []
+    return assemble(str(manifest), _entries(manifest, folders))
+
+
+def _entries(manifest: Path, folders: list[Path]) -> Iterator[Entry | Rejection]:
     for number, line in numbered_lines(manifest):
         try:
-            entries.append(_parse(decode_line(line), folders, f"{manifest}, line {number}"))
+            yield _parse(decode_line(line), folders, f"{manifest}, line {number}")
         except MalformedLineError as error:
-            rejections.append(malformed(manifest, number, error))
-    return assemble(str(manifest), entries, rejections)
+            yield malformed(manifest, number, error)
 
 
 def _refuse_array(manifest: Path) -> None:

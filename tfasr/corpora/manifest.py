@@ -1,32 +1,12 @@
 """Which of a corpus's utterances are kept, and the reason for each that is not."""
 
-import collections
-import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 from tfasr.alphabet import Alphabet
-from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
-from tfasr.durable import write_whole
+from tfasr.corpora.utterance import Rejection, Utterance
 
 TOO_LONG = "longer than max_duration_s"
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The utterances kept, those left out on purpose, and those that are bad.
-
-    Attributes:
-        kept: sorted by id.
-        too_long: left out because the experiment cuts at a duration; they are not faults.
-        bad: faults of the corpus, each with its reason.
-    """
-
-    kept: list[Utterance]
-    too_long: list[Rejection]
-    bad: list[Rejection]
 
 
 def ctc_frames_needed(labels: Sequence[int]) -> int:
@@ -34,36 +14,28 @@ def ctc_frames_needed(labels: Sequence[int]) -> int:
     return len(labels) + sum(a == b for a, b in zip(labels, labels[1:], strict=False))
 
 
-def select(
-    corpus: CorpusSplit,
+def fault(
+    utterance: Utterance,
     alphabet: Alphabet,
     *,
     output_frames: Callable[[float], int],
     max_duration_s: float = math.inf,
-) -> Selection:
-    """Sorts a corpus split into what is kept, too long, and bad.
+) -> Rejection | None:
+    """Returns why an utterance is left out, or None for one to be kept.
 
     Args:
-        corpus: what a corpus reader found.
+        utterance: what a corpus reader found.
         alphabet: transcripts must be written in it.
         output_frames: frames that the model's front end makes of so many seconds.
-        max_duration_s: longer utterances are left out.
+        max_duration_s: longer utterances are left out. That is no fault of theirs: their reason
+            is `TOO_LONG`.
     """
-    kept, too_long, bad = [], [], list(corpus.rejections)
-    for utterance in corpus.utterances:
-        fault = text_fault(utterance, alphabet)
-        if utterance.duration_s > max_duration_s:
-            detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
-            too_long.append(Rejection(utterance.id, TOO_LONG, detail))
-        elif fault is not None:
-            bad.append(fault)
-        else:
-            fault = length_fault(utterance, alphabet, output_frames(utterance.duration_s))
-            if fault is None:
-                kept.append(utterance)
-            else:
-                bad.append(fault)
-    return Selection(kept, too_long, bad)
+    if utterance.duration_s > max_duration_s:
+        detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
+        return Rejection(utterance.id, TOO_LONG, detail)
+    return text_fault(utterance, alphabet) or length_fault(
+        utterance, alphabet, output_frames(utterance.duration_s)
+    )
 
 
 def text_fault(utterance: Utterance, alphabet: Alphabet) -> Rejection | None:
@@ -86,19 +58,3 @@ def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejec
     if frames < needed:
         return Rejection(utterance.id, "no CTC path", f"{where}, {needed} needed")
     return None
-
-
-def reasons(rejections: Iterable[Rejection]) -> dict[str, int]:
-    """Returns how often each reason stands, the most frequent first."""
-    return dict(collections.Counter(r.reason for r in rejections).most_common())
-
-
-def write_dropped(path: Path, too_long: list[Rejection], bad: list[Rejection]) -> None:
-    """Writes ``dropped.json``: the counts by reason, then every utterance left out."""
-    content = {
-        "too_long": len(too_long),
-        "bad": len(bad),
-        "reasons": reasons([*too_long, *bad]),
-        "utterances": [vars(rejection) for rejection in [*too_long, *bad]],
-    }
-    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

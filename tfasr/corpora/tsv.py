@@ -2,6 +2,7 @@
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from tfasr.corpora.corpus import Corpus
@@ -13,7 +14,7 @@ from tfasr.corpora.reading.text_lines import (
     malformed,
     numbered_lines,
 )
-from tfasr.corpora.utterance import CorpusSplit
+from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
 COLUMNS = ("path", "speaker", "seconds", "text")
@@ -43,17 +44,21 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     manifest = Path(manifest)
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
-    entries, rejections = [], []
+    return assemble(str(manifest), _entries(lines, columns, manifest, corpus_dir))
+
+
+def _entries(
+    lines: Iterator[tuple[int, bytes]], columns: list[str], manifest: Path, corpus_dir: Path
+) -> Iterator[Entry | Rejection]:
     for number, line in lines:
         try:
             path, speaker, text = _parse(decode_line(line), columns)
             utterance_id = id_of(path)
         except MalformedLineError as error:
-            rejections.append(malformed(manifest, number, error))
+            yield malformed(manifest, number, error)
             continue
         origin = f"{manifest}, line {number}"
-        entries.append(Entry(utterance_id, corpus_dir / path, text, speaker, origin))
-    return assemble(str(manifest), entries, rejections)
+        yield Entry(utterance_id, corpus_dir / path, text, speaker, origin)
 
 
 def id_of(path: str) -> str:

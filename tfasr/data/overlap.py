@@ -1,12 +1,18 @@
 """Utterances and speakers that two splits share, which make an evaluation look too good."""
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, read_index, read_manifest
+import numpy as np
+
+from tfasr.data.columns import speaker_code
+from tfasr.data.manifest_file import read_manifest
+from tfasr.data.packed_utterances import PackedUtterances
+from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, read_index
 from tfasr.errors import UsageError
 
 _SHOWN = 5
@@ -69,7 +75,9 @@ def overlap(training: Sequence[ShardedUtterance], held_out: Sequence[ShardedUtte
         training: the utterances of "train".
         held_out: those of another split.
     """
-    hashed = all(utterance.content for utterance in (*training, *held_out))
+    if isinstance(training, PackedUtterances):
+        return _packed_overlap(training.columns, held_out)
+    hashed = all(utterance.content for utterance in itertools.chain(training, held_out))
     key: Callable[[ShardedUtterance], Any] = (
         (lambda u: u.content) if hashed else (lambda u: (u.id, u.text, u.duration_s, u.frames))
     )
@@ -80,6 +88,25 @@ def overlap(training: Sequence[ShardedUtterance], held_out: Sequence[ShardedUtte
         len(held_out),
         sorted(speakers & {utterance.speaker for utterance in training}),
         len(speakers),
+    )
+
+
+def _packed_overlap(training: np.ndarray, held_out: Sequence[ShardedUtterance]) -> Overlap:
+    """The same for columns of so many that a set of them would not fit into memory."""
+    if isinstance(held_out, PackedUtterances):
+        content, speakers = held_out.columns["content"], held_out.columns["speaker"]
+    else:
+        content = np.array([int(u.content or "0", 16) for u in held_out], np.uint64)
+        speakers = np.array([speaker_code(u.speaker) for u in held_out], np.uint64)
+    same = np.flatnonzero(np.isin(content, training["content"]) & (content != 0))
+    named, first = np.unique(speakers, return_index=True)
+    first = first[named != 0]
+    heard = first[np.isin(speakers[first], training["speaker"])]
+    return Overlap(
+        sorted(held_out[int(number)].id for number in same),
+        len(held_out),
+        sorted(held_out[int(number)].speaker for number in heard),
+        len(first),
     )
 
 

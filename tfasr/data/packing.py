@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,30 +58,6 @@ class Packing:
         samples = round(duration_s * self.features.sample_rate_hz)
         frames = self.features.num_frames(samples)
         return output_frames(self.model, frames)
-
-
-def content_hash(packing: Packing, utterances: list[Utterance]) -> str:
-    """Returns a hash of all that is known of the shards before audio is read.
-
-    Neither the folder's place nor times count. An index's ``content_hash`` adds the records' own.
-    """
-    digest = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
-    for utterance in utterances:
-        size = utterance.audio_path.stat().st_size
-        digest.update(f"{utterance.id}\0{utterance.text}\0{size}\n".encode())
-    return digest.hexdigest()
-
-
-def resume_key(packing: Packing, utterances: list[Utterance]) -> str:
-    """Returns what must be unchanged for finished shards to be kept.
-
-    Stricter than `content_hash`: a file mended in place has its old size but a new time.
-    """
-    digest = hashlib.sha256(content_hash(packing, utterances).encode())
-    for utterance in utterances:
-        changed_ns = utterance.audio_path.stat().st_mtime_ns
-        digest.update(f"{utterance.speaker}\0{changed_ns}\n".encode())
-    return digest.hexdigest()
 
 
 def write_part(

@@ -109,7 +109,7 @@ class BatchSource:
                 "Received: statistics=None."
             )
         self._statistics = statistics or (None, None)
-        lengths = [utterance.frames for utterance in split.utterances]
+        lengths = split.frames
         if pipeline.padding == "bucketed":
             self.boundaries = bucket_boundaries(lengths, pipeline.num_buckets)
         elif max(lengths) <= pipeline.max_frames:

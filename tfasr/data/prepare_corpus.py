@@ -1,6 +1,5 @@
 """From a corpus to shards."""
 
-import math
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +65,6 @@ def prepare(
             workers cannot do the work.
     """
     from tfasr.alphabet import Alphabet
-    from tfasr.corpora.manifest import select
     from tfasr.corpora.registry import read_split
     from tfasr.data.audio import check_audio_reader
     from tfasr.data.features import FeatureConfig
@@ -78,25 +76,19 @@ def prepare(
 
     check_audio_reader(audio_reader)
     _check(split, manifest or subsets, max_bad_fraction, num_workers)
-    shards = shards or ShardConfig()
     packing = Packing(
         alphabet=alphabet or Alphabet(),
         features=features or FeatureConfig(),
-        shards=shards,
+        shards=shards or ShardConfig(),
         model=model or MODELS[ModelConfig().name](),
         audio_reader=audio_reader,
     )
     indexes = {}
     for name in _splits(split, corpus, corpus_dir, Path(shard_dir)):
-        selection = select(
-            read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets),
-            packing.alphabet,
-            output_frames=packing.output_frames,
-            max_duration_s=shards.max_duration_s or math.inf,
-        )
+        found = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
         with _Progress(name, progress) as bar:
             indexes[name] = pack_split(
-                selection,
+                found,
                 name,
                 Path(shard_dir),
                 packing,

@@ -4,7 +4,6 @@
 of all else in itself (``index_sha256``). Splits prepared by tfasr 0.1.0 have none of the three.
 """
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -20,7 +19,7 @@ INDEX_FILE = "index.json"
 MANIFEST_FILE = "manifest.jsonl"
 FORMAT = 1
 
-_AGAIN = "Run tfasr prepare again; it makes what is damaged anew."
+AGAIN = "Run tfasr prepare again; it makes what is damaged anew."
 _BLOCK_BYTES = 1 << 20
 _LISTED = 10
 _TYPES = {
@@ -93,7 +92,7 @@ def read_index(folder: Path) -> dict[str, Any]:
         UsageError: if it is cut, edited, of another format, or names files outside its folder.
     """
     path = folder / INDEX_FILE
-    index = read_object(path, _AGAIN, tuple(_TYPES))
+    index = read_object(path, AGAIN, tuple(_TYPES))
     if index["format"] != FORMAT:
         raise UsageError(
             f"Shards must be in format {FORMAT}. {path} says {index['format']!r}: another version "
@@ -110,7 +109,7 @@ def read_index(folder: Path) -> dict[str, Any]:
     if not wrong and not {"frames", "total", "squares"} <= index["feature_sums"].keys():
         wrong.append("feature_sums")
     if wrong:
-        raise UsageError(f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}")
+        raise UsageError(f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {AGAIN}")
     outside = [shard["file"] for shard in index["shards"] if not _is_plain_name(shard["file"])]
     if outside:
         raise UsageError(
@@ -123,7 +122,7 @@ def read_index(folder: Path) -> dict[str, Any]:
             folder,
         )
     elif index["index_sha256"] != _own_hash(index):
-        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+        raise UsageError(f"{path} must be as it was written: it does not match its hash. {AGAIN}")
     return index
 
 
@@ -135,48 +134,6 @@ def _is_shard(shard: Any) -> bool:
 
 def _is_plain_name(name: str) -> bool:
     return name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
-
-
-def read_manifest(folder: Path, index: dict[str, Any]) -> list[ShardedUtterance]:
-    """Returns a split's utterances, in the order of the records.
-
-    Raises:
-        UsageError: if the manifest is missing or is not the one that the index was made with.
-    """
-    path = folder / MANIFEST_FILE
-    if not path.is_file():
-        raise UsageError(
-            f"{folder} must hold {MANIFEST_FILE} beside its index. It is missing. "
-            "Run tfasr prepare again; it resumes."
-        )
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path} must be readable. Received: {error.strerror}.") from None
-    lines = [line for line in content.split(b"\n") if line]
-    if len(lines) != index["utterances"]:
-        raise UsageError(
-            f"{path} must list the index's {index['utterances']} utterances. "
-            f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
-        )
-    stated = index.get("manifest_sha256")
-    if stated is not None and hashlib.sha256(content).hexdigest() != stated:
-        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
-    return [_utterance(line, path, number) for number, line in enumerate(lines, start=1)]
-
-
-def _utterance(line: bytes, path: Path, number: int) -> ShardedUtterance:
-    try:
-        found = ShardedUtterance(**json.loads(line))
-        for field in dataclasses.fields(found):
-            kind = (int, float) if field.type is float else field.type
-            if not isinstance(getattr(found, field.name), kind):
-                raise ValueError(f"{field.name} is no {field.type.__name__}")
-    except (ValueError, TypeError, RecursionError) as error:
-        raise UsageError(
-            f"Every line of {path} must be an utterance. Line {number} is not: {error}. {_AGAIN}"
-        ) from None
-    return found
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
@@ -221,5 +178,5 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
     if other:
         raise UsageError(
             f"Shards must be as they were written. In {folder} these do not match their hash: "
-            f"{', '.join(other[:_LISTED])}. {_AGAIN}"
+            f"{', '.join(other[:_LISTED])}. {AGAIN}"
         )

@@ -8,8 +8,6 @@ content is the same, whoever comes last.
 import contextlib
 import errno
 import json
-import pickle
-import platform
 import socket
 import time
 import uuid
@@ -18,19 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import soundfile
-import soxr
 import tensorflow as tf
 
-from tfasr._version import __version__
 from tfasr.corpora.utterance import Utterance
+from tfasr.data.elsewhere import imported
 from tfasr.data.packing import Packing, write_part
 from tfasr.data.shard_index import file_sha256
 from tfasr.data.split_folder import plan_key, shard_name
 from tfasr.durable import PARTIAL_SUFFIX, write_whole
 from tfasr.errors import RunError
-from tfasr.plugins import load_plugin, loaded_plugins
 
 # Network file systems may show a new file or name a minute late.
 _PLAN_SEEN_WITHIN_S = 60.0
@@ -65,18 +59,11 @@ def finish_shard(plan: ShardPlan, number: int, part: Sequence[Utterance]) -> dic
     return _finish(plan, number, part, unique="")
 
 
-def exported_plan(plan: ShardPlan) -> bytes:
-    """Returns a plan with the plug-ins it needs, for `finish_shard_elsewhere`."""
-    return pickle.dumps((loaded_plugins(), software(), pickle.dumps(plan)))
-
-
-def finish_shard_elsewhere(
-    exported: bytes, number: int, part: Sequence[Utterance]
-) -> dict[str, Any]:
+def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
     """Does `finish_shard` in another process, perhaps on another host.
 
     Args:
-        exported: of `exported_plan`.
+        plan: the `ShardPlan`, of `tfasr.data.elsewhere.exported`.
         number: of the shard in the split.
         part: the shard's utterances.
 
@@ -85,26 +72,10 @@ def finish_shard_elsewhere(
             room, or works for a plan that was replaced.
         UsageError: if a plug-in is not here.
     """
-    plugins, wanted, pickled = pickle.loads(exported)
-    _check_software(wanted)
-    for plugin in plugins:
-        load_plugin(plugin)
-    plan: ShardPlan = pickle.loads(pickled)
-    _check_seen(plan, part)
-    with room_in(plan.folder):
-        return _finish(plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
-
-
-def software() -> dict[str, str]:
-    """Returns the versions of what decides a shard's bytes."""
-    return {
-        "tfasr": __version__,
-        "tensorflow": tf.__version__,
-        "numpy": np.__version__,
-        "soxr": soxr.__version__,
-        "libsndfile": soundfile.__libsndfile_version__,
-        "processor": platform.machine(),
-    }
+    shard_plan: ShardPlan = imported(plan)
+    _check_seen(shard_plan, part)
+    with room_in(shard_plan.folder):
+        return _finish(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
 
 
 def _finish(plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str) -> dict[str, Any]:
@@ -142,20 +113,6 @@ def room_in(folder: Path) -> Iterator[None]:
             f"{folder} must have room for the shards. The disk is full: {error}. Finished shards "
             "are kept: free some space and run tfasr prepare again; it resumes."
         ) from error
-
-
-def _check_software(wanted: dict[str, str]) -> None:
-    """Refuses a worker whose shards could differ in their last bits."""
-    here = software()
-    other = [
-        f"{name} {here[name]} for {wanted[name]}" for name in here if here[name] != wanted[name]
-    ]
-    if other:
-        raise RunError(
-            "Every worker must run the software of the process that prepares, or shards would "
-            f"depend on who made them. The worker on {socket.gethostname()} has "
-            f"{', '.join(other)}: install the same, and run tfasr prepare again; it resumes."
-        )
 
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:

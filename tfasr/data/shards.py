@@ -1,6 +1,7 @@
 """Shards: compressed TFRecord files of features and labels, and the index that describes them."""
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,13 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.config import config_class, require
-from tfasr.data.shard_index import (
-    INDEX_FILE,
-    ShardedUtterance,
-    check_shards,
-    read_index,
-    read_manifest,
-)
+from tfasr.data.manifest_file import read_manifest
+from tfasr.data.packed_utterances import PackedUtterances
+from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, check_shards, read_index
 from tfasr.durable import publish
 from tfasr.errors import RunError, UsageError
 
@@ -86,14 +83,18 @@ class FeatureSums:
             "squares": np.asarray(self.squares).tolist(),
         }
 
+    def add_json(self, part: dict[str, Any]) -> None:
+        """Adds what `to_json` returned of a shard."""
+        self.frames += part["frames"]
+        self.total = self.total + np.asarray(part["total"])
+        self.squares = self.squares + np.asarray(part["squares"])
+
     @classmethod
     def merged(cls, parts: list[dict[str, Any]]) -> "FeatureSums":
         """Adds up what `to_json` returned of several shards."""
         result = cls()
         for part in parts:
-            result.frames += part["frames"]
-            result.total = result.total + np.asarray(part["total"])
-            result.squares = result.squares + np.asarray(part["squares"])
+            result.add_json(part)
         return result
 
 
@@ -154,12 +155,13 @@ class ShardedSplit:
     Attributes:
         folder: where its files are.
         index: the content of ``index.json``.
-        utterances: in the order of the records.
+        utterances: in the order of the records; of a very large split read from its manifest
+            whenever they are iterated over.
     """
 
     folder: Path
     index: dict[str, Any]
-    utterances: list[ShardedUtterance] = field(repr=False)
+    utterances: Sequence[ShardedUtterance] = field(repr=False)
 
     @property
     def files(self) -> list[str]:
@@ -169,7 +171,16 @@ class ShardedSplit:
     @property
     def duration_s(self) -> float:
         """Seconds of audio."""
+        if isinstance(self.utterances, PackedUtterances):
+            return float(self.utterances.columns["duration_s"].sum())
         return sum(utterance.duration_s for utterance in self.utterances)
+
+    @property
+    def frames(self) -> np.ndarray:
+        """Feature frames of the utterances, in their order, int64 ``(utterances,)``."""
+        if isinstance(self.utterances, PackedUtterances):
+            return self.utterances.columns["frames"].astype(np.int64)
+        return np.array([utterance.frames for utterance in self.utterances], np.int64)
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""

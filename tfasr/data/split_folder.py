@@ -10,15 +10,18 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfasr.data.columns import COLUMNS_FILE
 from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE
 from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
 from tfasr.errors import UsageError
 
 PLAN_FILE = "plan.json"
 DROPPED_FILE = "dropped.json"
+LISTING_FILE = "prepare-listing.jsonl"
 _LOCK_FILE = "prepare.lock"
+_BEFORE_THE_PLAN = (_LOCK_FILE, LISTING_FILE, LISTING_FILE + PARTIAL_SUFFIX)
 _SUFFIXES = (".tfrecord", ".json", ".partial", ".partial-json", ".json" + PARTIAL_SUFFIX)
-_OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, DROPPED_FILE)
+_OF_A_SPLIT = (INDEX_FILE, MANIFEST_FILE, COLUMNS_FILE, DROPPED_FILE)
 _OLD_PLAN = re.compile(r"[0-9a-f]{64}\s*")
 _LISTED = 8
 
@@ -37,7 +40,7 @@ def check_split_folder(folder: Path) -> None:
         )
     if not folder.is_dir():
         return
-    names = sorted(path.name for path in folder.iterdir() if path.name != _LOCK_FILE)
+    names = sorted(p.name for p in folder.iterdir() if p.name not in _BEFORE_THE_PLAN)
     temporary = PLAN_FILE + PARTIAL_SUFFIX
     if names and _planned_shards(folder) is None and names != [temporary]:
         shown = ", ".join(names[:_LISTED]) + (", ..." if names[_LISTED:] else "")
@@ -81,11 +84,12 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     planned = _planned_shards(folder)
     if planned is not None:
         remove_unfinished(folder, split)
-    listed = set() if planned is None else _names(folder, split, planned)
-    needed = _names(folder, split, shards) | set(_OF_A_SPLIT)
-    if planned is not None:
-        needed -= listed | set(_OF_A_SPLIT)
-    foreign = sorted(name for name in needed if (folder / name).exists())
+    there = [path.name for path in folder.iterdir()]
+    listed = [name for name in there if planned is not None and _is_shards(name, split, planned)]
+    needed = {name for name in there if _is_shards(name, split, shards)}.difference(listed)
+    if planned is None:
+        needed.update(name for name in there if name in _OF_A_SPLIT)
+    foreign = sorted(needed)
     if foreign:
         raise UsageError(
             f"{folder} must not hold files of others that have a shard's name. Received: "
@@ -119,15 +123,19 @@ def plan_key(folder: Path) -> str | None:
     return None if _planned_shards(folder) is None else _key(folder)
 
 
-def _names(folder: Path, split: str, shards: int) -> set[str]:
-    """Returns every name that a plan of so many shards gives; -1: of 0.1.0, which noted no number.
+def _is_shards(name: str, split: str, shards: int) -> bool:
+    """Tells whether a name is one that a plan of so many shards gives.
 
-    Only those that are there of the latter.
+    Args:
+        name: of a file.
+        split: begins the shards' names.
+        shards: of the plan; -1 of one of 0.1.0, which noted no number.
     """
-    if shards < 0:
-        ours = re.compile(rf"{re.escape(split)}-\d{{5,}}\.(tfrecord|json|partial|partial-json)")
-        return {path.name for path in folder.iterdir() if ours.fullmatch(path.name)}
-    return {shard_name(split, number) + end for number in range(shards) for end in _SUFFIXES}
+    found = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
+    if found is None or found[2] not in _SUFFIXES:
+        return False
+    number = int(found[1])
+    return (shards < 0 or number < shards) and name.startswith(shard_name(split, number) + ".")
 
 
 def _planned_shards(folder: Path) -> int | None:

@@ -1,7 +1,10 @@
 """From what a corpus lists to a `CorpusSplit`: the checks that all corpora share."""
 
+import functools
+import itertools
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,15 +44,76 @@ class Entry:
     origin: str
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What became of an entry.
+
+    Attributes:
+        entry: as it was listed; None of a `Rejection` that the corpus's reader made itself.
+        found: an utterance, or why it is none.
+        bytes: size of the audio file; 0 if there is none.
+        changed_ns: when it was last changed, in nanoseconds since 1970.
+    """
+
+    entry: Entry | None
+    found: Utterance | Rejection
+    bytes: int = 0
+    changed_ns: int = 0
+
+
+class ListedSplit(CorpusSplit):
+    """A split whose audio headers are read when they are asked for.
+
+    `utterances` and `rejections` read all of them and hold the result; `tfasr prepare` reads
+    `items` as a stream instead.
+    """
+
+    def __init__(self, source: str, items: Iterator[Entry | Rejection]):
+        self.source = source
+        self._items = items
+
+    def items(self) -> Iterator[Entry | Rejection]:
+        """Yields what the corpus lists, in its order; once."""
+        return self._items
+
+    @property
+    def utterances(self) -> list[Utterance]:
+        """Sorted by id, with durations from the audio headers."""
+        return self._found[0]
+
+    @property
+    def rejections(self) -> list[Rejection]:
+        """Sorted by id and reason."""
+        return self._found[1]
+
+    @functools.cached_property
+    def _found(self) -> tuple[list[Utterance], list[Rejection]]:
+        listed: dict[str, Entry] = {}
+        rejected = []
+        for item in self._items:
+            if isinstance(item, Rejection):
+                rejected.append(item)
+                continue
+            first = listed.setdefault(item.id, item)
+            if first is not item:
+                rejected.append(duplicate(item, first.origin))
+        with ThreadPoolExecutor(header_readers()) as threads:
+            judged = [entry.found for entry in threads.map(judge, listed.values())]
+        utterances = [found for found in judged if isinstance(found, Utterance)]
+        rejected += [found for found in judged if isinstance(found, Rejection)]
+        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_order)
+
+
 def assemble(
-    source: str, entries: Iterable[Entry], rejections: Iterable[Rejection] = ()
+    source: str, entries: Iterable[Entry | Rejection], rejections: Iterable[Rejection] = ()
 ) -> CorpusSplit:
     """Returns a split in which every entry is either an utterance or a rejection.
 
     Args:
         source: what was read, for the message that it is empty.
         entries: in the corpus's order; of several with one id, all but the first are rejected.
-        rejections: what the corpus's reader itself had to leave out.
+            They are read once, as they are needed: a generator never holds more than a few.
+        rejections: what the corpus's reader itself had to leave out; may stand among the entries.
 
     Returns:
         Utterances sorted by id, with durations from the audio headers, and rejections sorted by
@@ -58,36 +122,59 @@ def assemble(
     Raises:
         UsageError: if there are neither entries nor rejections.
     """
-    rejected = list(rejections)
-    listed: dict[str, Entry] = {}
-    for entry in entries:
-        first = listed.setdefault(entry.id, entry)
-        if first is not entry:
-            detail = f"{entry.origin} ({entry.audio_path}); first in {first.origin}"
-            rejected.append(Rejection(entry.id, DUPLICATE_ID, detail))
-    if not listed and not rejected:
+    items = itertools.chain(rejections, entries)
+    first = next(items, None)
+    if first is None:
         raise UsageError(f"A split must hold at least one utterance. Found none in {source}.")
-    with ThreadPoolExecutor(max(_MIN_HEADER_READERS, os.cpu_count() or 1)) as threads:
-        judged = list(threads.map(_judge, listed.values()))
-    utterances = [found for found in judged if isinstance(found, Utterance)]
-    rejected += [found for found in judged if isinstance(found, Rejection)]
-    return CorpusSplit(
-        sorted(utterances, key=lambda utterance: utterance.id),
-        sorted(rejected, key=lambda rejection: (rejection.id, rejection.reason, rejection.detail)),
+    return ListedSplit(source, itertools.chain([first], items))
+
+
+def header_readers() -> int:
+    """Returns how many threads read audio headers: a read mostly waits for the disk."""
+    return max(_MIN_HEADER_READERS, os.cpu_count() or 1)
+
+
+def duplicate(entry: Entry, first: str) -> Rejection:
+    """Returns the rejection of an entry whose id another one has, first listed at ``first``."""
+    return Rejection(
+        entry.id, DUPLICATE_ID, f"{entry.origin} ({entry.audio_path}); first in {first}"
     )
 
 
-def _judge(entry: Entry) -> Utterance | Rejection:
+def rejection_order(rejection: Rejection) -> tuple[str, str, str]:
+    """Returns what rejections are sorted by."""
+    return rejection.id, rejection.reason, rejection.detail
+
+
+def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
+    """Returns an entry's utterance, or why it is none.
+
+    Args:
+        entry: what a corpus lists.
+        known: size, time of the last change and seconds of the audio file when its header was
+            last read; if the first two are the same still, it is not read again.
+    """
     text = normalise(entry.text)
     if not text:
-        return Rejection(entry.id, EMPTY_TRANSCRIPT, f"{entry.origin} ({entry.audio_path})")
-    if not os.path.isfile(entry.audio_path):  # noqa: PTH113 - Path.is_file raises on long names
-        detail = f"{entry.origin}: {entry.audio_path} does not exist"
-        return Rejection(entry.id, TRANSCRIPT_WITHOUT_AUDIO, detail)
+        detail = f"{entry.origin} ({entry.audio_path})"
+        return Judged(entry, Rejection(entry.id, EMPTY_TRANSCRIPT, detail))
     try:
-        duration_s = audio_duration_s(entry.audio_path)
-        if duration_s <= 0:
-            raise ValueError(f"An audio file must hold audio. {entry.audio_path} is empty.")
-    except ValueError as error:
-        return Rejection(entry.id, UNREADABLE_AUDIO, f"{entry.origin}: {error}")
-    return Utterance(entry.id, entry.audio_path, duration_s, text, entry.speaker)
+        status = os.stat(entry.audio_path)  # noqa: PTH116 - one call where Path has two
+        is_file = stat.S_ISREG(status.st_mode)
+    except (OSError, ValueError):  # or its name is none
+        is_file = False
+    if not is_file:
+        detail = f"{entry.origin}: {entry.audio_path} does not exist"
+        return Judged(entry, Rejection(entry.id, TRANSCRIPT_WITHOUT_AUDIO, detail))
+    if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
+        duration_s = known[2]
+    else:
+        try:
+            duration_s = audio_duration_s(entry.audio_path)
+            if duration_s <= 0:
+                raise ValueError(f"An audio file must hold audio. {entry.audio_path} is empty.")
+        except ValueError as error:
+            rejection = Rejection(entry.id, UNREADABLE_AUDIO, f"{entry.origin}: {error}")
+            return Judged(entry, rejection)
+    utterance = Utterance(entry.id, entry.audio_path, duration_s, text, entry.speaker)
+    return Judged(entry, utterance, status.st_size, status.st_mtime_ns)

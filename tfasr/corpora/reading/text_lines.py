@@ -7,6 +7,8 @@ from tfasr.corpora.reading.assembly import MALFORMED_LINE
 from tfasr.corpora.utterance import Rejection
 from tfasr.errors import UsageError
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 class MalformedLineError(ValueError):
     """A line that is not what its file's format says; the message is what is wrong with it."""
@@ -15,18 +17,20 @@ class MalformedLineError(ValueError):
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of a file that are not blank, with their numbers from 1.
 
-    Lines end at line feeds alone: the other separators of Unicode may stand in a transcript.
+    Lines end at line feeds alone: the other separators of Unicode may stand in a transcript. No
+    more of the file is held than a line.
 
     Raises:
         UsageError: if the file cannot be read.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+                if content.strip():
+                    yield number, content.rstrip(b"\n").rstrip(b"\r")
     except OSError as error:
         raise UsageError(f"A corpus's list must be a readable file. Received: {error}.") from error
-    for number, line in enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if line.strip():
-            yield number, line.rstrip(b"\r")
 
 
 def decode_line(line: bytes) -> str:

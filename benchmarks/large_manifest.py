@@ -1,0 +1,234 @@
+"""A manifest of millions: listed, planned, indexed and opened for training.
+
+Lines per second and peak memory, beside one plain process that reads the lines:
+
+    python benchmarks/large_manifest.py --entries 1000000 --folder /tmp/large [--format json]
+
+The entries have ids and transcripts of their own and share a thousand short recordings, whose
+headers are read once for each entry. Decoding and features are left out: the shards are empty
+files with sidecars such as packing writes. Every stage is a process of its own: "read" parses
+the lines; "list" lists, selects, sorts and plans, up to where packing would begin; "list_again"
+does so with what an interrupted call noted of the headers; "index" goes on to the index, and counts
+from the last shard; "open" is what training does with the index before its first batch.
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RECORDINGS = 1000
+SECONDS = 0.5
+WORDS = (
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "that",
+    "was",
+    "he",
+    "for",
+    "on",
+    "are",
+    "with",
+    "as",
+    "his",
+)
+STAGES = ("read", "list", "list_again", "index", "open")
+
+
+def make(folder: Path, entries: int) -> Path:
+    """Writes the recordings and the manifest, unless they are there."""
+    import numpy as np
+    import soundfile
+
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = folder / f"train-{entries}.json"
+    if manifest.exists():
+        return manifest
+    for number in range(RECORDINGS):
+        samples = np.random.default_rng(number).uniform(-0.3, 0.3, int(SECONDS * 16000))
+        soundfile.write(folder / f"{number:04d}.flac", samples, 16000)
+    draw = random.Random(0)
+    partial = manifest.with_suffix(".partial")
+    with partial.open("w") as file:
+        for number in range(entries):
+            entry = {
+                "audio_filepath": f"{number % RECORDINGS:04d}.flac",
+                "id": f"book-{draw.randrange(10**6):06d}/part-{number:08d}",
+                "text": " ".join(draw.choices(WORDS, k=4)),
+                "duration": SECONDS,
+                "speaker": f"reader-{number % 5000:04d}",
+            }
+            file.write(json.dumps(entry) + "\n")
+    partial.rename(manifest)
+    return manifest
+
+
+class StopError(Exception):
+    """Ends a preparation where it would begin to pack."""
+
+
+class Unpacked(concurrent.futures.Executor):
+    """Writes an empty shard and its sidecar where packing would read audio."""
+
+    def __init__(self, folder: Path, stop: bool):
+        self._folder = folder
+        self._stop = stop
+        self.began = None
+
+    def submit(self, work, number, part):
+        if self.began is None:
+            self.began = time.perf_counter()
+        if self._stop:
+            raise StopError
+        path = self._folder / f"train-{number:05d}.tfrecord"
+        sidecar = {
+            "file": path.name,
+            "bytes": 0,
+            "sha256": hashlib.sha256(b"").hexdigest(),
+            "records_sha256": hashlib.sha256(str(number).encode()).hexdigest(),
+            "feature_sums": {"frames": 47, "total": [0.5] * 93, "squares": [1.5] * 93},
+            "utterances": [
+                {
+                    "position": 64 * number + place,
+                    "id": u.id,
+                    "text": u.text,
+                    "speaker": u.speaker,
+                    "duration_s": u.duration_s,
+                    "frames": 47 + place,
+                    "frames_needed": 10,
+                    "content": hashlib.blake2b(u.id.encode(), digest_size=8).hexdigest(),
+                }
+                for place, u in enumerate(part)
+            ],
+            "bad": [],
+        }
+        path.write_bytes(b"")
+        path.with_suffix(".json").write_text(json.dumps(sidecar))
+        future = concurrent.futures.Future()
+        future.set_result(sidecar)
+        return future
+
+
+def read_lines(manifest: Path) -> dict[str, float]:
+    began = time.perf_counter()
+    with manifest.open("rb") as file:
+        count = sum(1 for line in file if json.loads(line)["text"])
+    return {"lines": count, "seconds": time.perf_counter() - began}
+
+
+def prepare_lines(manifest: Path, shard_dir: Path, stop: bool) -> dict[str, float]:
+    import tensorflow  # noqa: F401 - its import is no part of the time
+
+    from tfasr.alphabet import Alphabet
+    from tfasr.corpora.json_manifest import read_json_manifest
+    from tfasr.data.features import FeatureConfig
+    from tfasr.data.packing import Packing
+    from tfasr.data.prepare import pack_split
+    from tfasr.data.shards import ShardConfig
+    from tfasr.models.acoustic_model import AcousticModelConfig
+
+    executor = Unpacked(shard_dir / "train", stop)
+    packed = []
+    began = time.perf_counter()
+    try:
+        pack_split(
+            read_json_manifest(manifest),
+            "train",
+            shard_dir,
+            Packing(Alphabet(), FeatureConfig(), ShardConfig(), AcousticModelConfig()),
+            executor=executor,
+            on_progress=lambda done, total: packed.append((done, time.perf_counter())),
+        )
+    except StopError:
+        return {"seconds": executor.began - began}
+    done, finished = packed[-1]
+    return {
+        "packed": done,
+        "listed_s": executor.began - began,
+        "stub_s": finished - executor.began,
+        "seconds": time.perf_counter() - finished,
+    }
+
+
+def open_for_training(shard_dir: Path) -> dict[str, float]:
+    import tensorflow  # noqa: F401 - its import is no part of the time
+
+    from tfasr.data.features import FeatureConfig
+    from tfasr.data.overlap import overlap
+    from tfasr.data.pipeline import BatchSource, PipelineConfig
+    from tfasr.data.shards import open_split
+
+    began = time.perf_counter()
+    split = open_split(shard_dir, "train")
+    opened_s = time.perf_counter() - began
+    BatchSource(split, FeatureConfig(), PipelineConfig())
+    overlap(split.utterances, split.utterances[:2000])
+    ready_s = time.perf_counter() - began
+    longest = max(utterance.frames for utterance in split.utterances)  # a pass over all of them
+    return {
+        "opened_s": opened_s,
+        "ready_s": ready_s,
+        "seconds": time.perf_counter() - began,
+        "longest": longest,
+    }
+
+
+def run_stage(stage: str, manifest: Path, shard_dir: Path) -> dict[str, float]:
+    if stage == "read":
+        found = read_lines(manifest)
+    elif stage == "open":
+        found = open_for_training(shard_dir)
+    else:
+        found = prepare_lines(manifest, shard_dir, stop=stage != "index")
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {**found, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, default=1_000_000)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--stages", default=",".join(STAGES))
+    parser.add_argument("--format", choices=("table", "json"), default="table")
+    parser.add_argument("--stage", choices=STAGES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    manifest = make(arguments.folder, arguments.entries)
+    shard_dir = arguments.folder / f"shards-{arguments.entries}"
+    if arguments.stage:
+        print(json.dumps(run_stage(arguments.stage, manifest, shard_dir)))
+        return
+    results = {}
+    for stage in arguments.stages.split(","):
+        command = [sys.executable, __file__, "--stage", stage, "--entries", str(arguments.entries)]
+        command += ["--folder", str(arguments.folder)]
+        output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        results[stage] = json.loads(output.splitlines()[-1])
+        results[stage]["lines_per_s"] = arguments.entries / results[stage]["seconds"]
+        if arguments.format == "table":
+            show(stage, results)
+    if arguments.format == "json":
+        results["load_average"] = os.getloadavg()[0]
+        print(json.dumps({"entries": arguments.entries, **results}))
+
+
+def show(stage: str, results: dict[str, dict[str, float]]) -> None:
+    found = results[stage]
+    ratio = ""
+    if "read" in results and stage != "read":
+        ratio = f", {found['lines_per_s'] / results['read']['lines_per_s']:.3f} of reading"
+    rest = {name: round(value, 1) for name, value in found.items() if name != "lines_per_s"}
+    print(f"{stage:12} {found['lines_per_s']:12,.0f} lines/s{ratio}  {rest}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Rows that need not fit into memory: kept in order, sorted, and cut into parts.
+
+Beyond a few megabytes they go to files without a name, in a folder that the caller chooses, which
+the system removes when the process ends, however it ends.
+"""
+
+import heapq
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+Row = Sequence[Any]
+
+_IN_MEMORY_BYTES = 8 << 20
+# Of some 500 bytes: what is sorted in memory.
+_ROWS_AT_ONCE = 100_000
+
+
+class Rows:
+    """Rows of JSON values in the order in which they were appended; each becomes a list.
+
+    Args:
+        folder: where they go when they are many.
+    """
+
+    def __init__(self, folder: Path):
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
+        self._count = 0
+
+    def append(self, row: Row) -> None:
+        """Adds a row."""
+        self._file.write(encoded(row))
+        self._count += 1
+
+    def extend(self, rows: Iterable[Row]) -> "Rows":
+        """Adds rows; returns itself."""
+        for row in rows:
+            self.append(row)
+        return self
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Yields the rows; two iterations must not overlap."""
+        self._file.seek(0)
+        return map(decoded, self._file)
+
+    def close(self) -> None:
+        """Gives back what they take."""
+        self._file.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def encoded(row: Row) -> bytes:
+    """Returns a row as a line of JSON."""
+    try:
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # the bytes of a file's name that is no UTF-8 are half a surrogate pair
+        return json.dumps(row).encode() + b"\n"
+
+
+def decoded(line: bytes) -> Any:
+    """Returns the value of a line of JSON.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return json.loads(line)
+
+
+def in_order(
+    rows: Iterable[Row], key: Callable[[Row], Any], folder: Path, at_once: int = _ROWS_AT_ONCE
+) -> Iterator[Row]:
+    """Yields rows sorted, holding no more than some of them.
+
+    Args:
+        rows: read once.
+        key: what they are sorted by.
+        folder: where sorted runs of rows go when they are many.
+        at_once: rows sorted in memory.
+    """
+    rows = iter(rows)
+    runs: list[Rows] = []
+    while run := sorted(itertools.islice(rows, at_once), key=key):
+        if not runs and len(run) < at_once:
+            yield from run
+            return
+        runs.append(Rows(folder).extend(run))
+    yield from heapq.merge(*runs, key=key)
+    for run in runs:
+        run.close()
+
+
+def in_places(
+    rows: Iterable[Row],
+    places: Iterable[int],
+    count: int,
+    folder: Path,
+    at_once: int = _ROWS_AT_ONCE,
+) -> Iterator[Row]:
+    """Yields rows in the order of their places.
+
+    Args:
+        rows: ``count`` of them.
+        places: of each row, one of ``range(count)``, each once.
+        count: how many rows there are.
+        folder: where they go when they are many.
+        at_once: rows put into order in memory.
+    """
+    parts = [Rows(folder) for _ in range(-(-count // at_once))]
+    for row, place in zip(rows, places, strict=True):
+        parts[place // at_once].append((place, row))
+    for part in parts:
+        for _, row in sorted(part, key=lambda placed: placed[0]):
+            yield row
+        part.close()
