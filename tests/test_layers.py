@@ -18,7 +18,7 @@ LAYERS = [
     ["alphabet", "config", "ledger", "losses", "metrics", "registry"],
     ["plugins", "precision"],
     ["child"],
-    ["corpora", "display", "gin_files", "layers", "scoring"],
+    ["cluster", "corpora", "display", "gin_files", "layers", "scoring"],
     ["decoding", "models", "tta"],
     ["analysis", "data", "telemetry"],
     ["recording", "reports", "training"],

@@ -18,6 +18,7 @@ from tfasr.quiet import load_tensorflow
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",
     "train": "train a model and record the run",
+    "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
     "transcribe": "write down what recordings say: text, subtitles, word times",
     "serve": "a page to drop recordings on or to speak into",

@@ -202,22 +202,24 @@ class Ledger:
     Args:
         run_dir: the run's folder; it must exist.
         session: 0 for a new run, one more than the last session for a resumption.
+        file: the ledger's name in the folder; that of a worker is another than the run's.
 
     Raises:
         UsageError: if another process is writing this run.
     """
 
-    def __init__(self, run_dir: str | Path, session: int = 0):
+    def __init__(self, run_dir: str | Path, session: int = 0, *, file: str = EVENTS_FILE):
         self.run_dir = Path(run_dir)
         self.session = session
+        self._path = self.run_dir / file
         self._mutex = threading.Lock()
-        self._file = (self.run_dir / EVENTS_FILE).open("ab")
+        self._file = self._path.open("ab")
         refusal = (
             f"Only one process may write a run. {self.run_dir} is being written by another one: "
             "wait for it, stop it, or choose another --run_dir."
         )
         try:
-            take_lock(self._file.fileno(), self.run_dir / EVENTS_FILE, refusal)
+            take_lock(self._file.fileno(), self._path, refusal)
         except BaseException:
             self._file.close()
             raise
@@ -226,13 +228,14 @@ class Ledger:
         self._heartbeat = self.run_dir / HEARTBEAT_FILE
         self.alive_until_ms = self._last_heartbeat_ms()
         self._closed = threading.Event()
+        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
         # Begins with the first event: of a process that wrote none, a sign of life would be taken
         # for one of the session before it, and all the time between for that session's.
         self._beat: threading.Thread | None = None
 
     def _remove_cut_lines(self) -> None:
         """Removes what a crash left incomplete of the last lines; no event is appended to it."""
-        path = self.run_dir / EVENTS_FILE
+        path = self._path
         content = path.read_bytes()
         complete = _until_zeros(content).rfind(b"\n") + 1
         if complete < len(content):
@@ -280,14 +283,14 @@ class Ledger:
                 self._file.write(text)
                 self._file.flush()
             except OSError as error:
-                name_in_error(error, self.run_dir / EVENTS_FILE)
+                name_in_error(error, self._path)
                 raise
-            if self._beat is None:
+            if self._beat is None and self._beats:
                 self._begin_beating()
 
     def sync(self) -> None:
         """Waits until all events so far are on the disk and survive a power loss."""
-        with self._mutex, named_in_errors(self.run_dir / EVENTS_FILE):
+        with self._mutex, named_in_errors(self._path):
             os.fsync(self._file.fileno())
 
     def start(self, name: str, **metadata: Any) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 EVENTS_FILE = "events.jsonl"
 """The ledger: every event, append-only; see `tfasr.ledger`."""
+WORKER_EVENTS = "events-worker-*.jsonl"
+"""What each worker of a cluster notes of its steps; see `worker_events_file`."""
 HEARTBEAT_FILE = "heartbeat"
 """Touched while the run lives; tells how long a killed session lasted."""
 LOCK_FILE = "lock"
@@ -41,6 +43,11 @@ ENERGY_FILE = "energy.csv"
 """What energy counters showed, over time."""
 PROGRESS_FILE = "progress.json"
 """Where the run stands now, for whoever watches it."""
+
+
+def worker_events_file(rank: int) -> str:
+    """Returns the name of the file in which a worker of a cluster notes its steps."""
+    return WORKER_EVENTS.replace("*", str(rank))
 
 
 def hypotheses_file(run_dir: Path, epoch: int) -> Path:

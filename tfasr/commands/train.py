@@ -1,8 +1,10 @@
 """``tfasr train``: trains a model and records the run."""
 
 import argparse
+import os
 from pathlib import Path
 
+from tfasr.cluster.sources import named_cluster
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
 from tfasr.training.logs.registry import LOGS
 
@@ -43,6 +45,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry_run", action="store_true", help="build everything, estimate, write nothing"
     )
+    parser.add_argument(
+        "--cluster",
+        metavar="tf_config|slurm|HOST:PORT,...",
+        help="train together with the same command in other processes, see docs/cluster.md: what "
+        "TF_CONFIG or SLURM's variables describe, or the addresses of all, the chief's first",
+    )
+    parser.add_argument(
+        "--rank", type=int, help="which of the addresses in --cluster this process is, from 0"
+    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -50,10 +61,11 @@ def run(arguments: argparse.Namespace) -> None:
     from tfasr.plugins import require_plugins
     from tfasr.training.from_gin import load_config
 
+    cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
     if arguments.resume:  # without them the preset's own names may be unknown
         require_plugins(arguments.run_dir)
-    config = load_config(arguments.gin_file, arguments.gin_binding)
     if arguments.dry_run:
+        config = load_config(arguments.gin_file, arguments.gin_binding)
         from tfasr.training.dry_run import dry_run
 
         print(config.operative)
@@ -61,19 +73,24 @@ def run(arguments: argparse.Namespace) -> None:
         print(dry_run(config.experiment, shard_dir=arguments.shard_dir, memory_probe=probe))
         return
     from tfasr.training.train import train
+    from tfasr.training.workers.team import joined
 
-    history = train(
-        config.experiment,
-        shard_dir=arguments.shard_dir,
-        run_dir=arguments.run_dir,
-        resume=arguments.resume,
-        gin_texts={GIN_GIVEN_FILE: config.given, GIN_OPERATIVE_FILE: config.operative},
-        hardware=config.hardware,
-        memory_probe=not arguments.no_memory_probe,
-        log_to=arguments.log_to,
-        own_process=True,
-    )
-    if history:
+    with joined(cluster) as team:
+        # An optimizer of the configuration would already begin TensorFlow's work.
+        config = load_config(arguments.gin_file, arguments.gin_binding)
+        history = train(
+            config.experiment,
+            shard_dir=arguments.shard_dir,
+            run_dir=arguments.run_dir,
+            resume=arguments.resume,
+            gin_texts={GIN_GIVEN_FILE: config.given, GIN_OPERATIVE_FILE: config.operative},
+            hardware=config.hardware,
+            memory_probe=not arguments.no_memory_probe,
+            log_to=arguments.log_to,
+            own_process=True,
+            team=team,
+        )
+    if history and team.workers.rank == 0:
         last = history[-1]
         print(
             f"{Path(arguments.run_dir)}: {len(history)} epochs, validation CER "

@@ -13,6 +13,7 @@ from tfasr.data.augmentation import AugmentationConfig, augment
 from tfasr.data.buckets import bucket_boundaries
 from tfasr.data.features import FeatureConfig, normalise_features
 from tfasr.data.shards import RECORD, ShardedSplit
+from tfasr.data.shares import Share, share_of_batches, unread_records
 from tfasr.errors import UsageError
 
 Batch = dict[str, tf.Tensor]
@@ -99,7 +100,7 @@ class BatchSource:
     ):
         check_features(split, features)
         self.split = split
-        self._epochs: dict[int, Callable[..., tf.data.Dataset]] = {}
+        self._epochs: dict[tuple[int, Share | None], Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
         self._augmentation = augmentation or AugmentationConfig()
@@ -121,9 +122,16 @@ class BatchSource:
                 "max_duration_s, raise max_frames, or use padding 'bucketed'."
             )
 
-    def evaluation(self) -> tf.data.Dataset:
-        """Returns every utterance once, in the shards' order as far as bucketing allows."""
-        records = tf.data.TFRecordDataset(self.split.files, self._compression)
+    def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
+        """Returns every utterance once, in the shards' order as far as bucketing allows.
+
+        Args:
+            share: of one of several workers, which gets every ``share.count``-th shard.
+        """
+        files = self.split.files if share is None else self.split.files[share.rank :: share.count]
+        # An empty list would not say that it is one of names.
+        files = files if files else tf.zeros([0], tf.string)
+        records = tf.data.TFRecordDataset(files, self._compression)
         return (
             self._batches(records, lambda element: element)
             .prefetch(max(self._pipeline.prefetch, 1))
@@ -136,7 +144,14 @@ class BatchSource:
         batches = records.map(self._parse).padded_batch(count).with_options(_options())
         return next(iter(batches))
 
-    def training(self, seed: int, epoch: int, skip: int = 0, replicas: int = 1) -> tf.data.Dataset:
+    def training(
+        self,
+        seed: int,
+        epoch: int,
+        skip: int = 0,
+        replicas: int = 1,
+        share: Share | None = None,
+    ) -> tf.data.Dataset:
         """Returns one epoch's batches.
 
         The order depends on ``seed`` and ``epoch`` alone, so that a resumed epoch skips what it
@@ -148,25 +163,29 @@ class BatchSource:
             skip: global batches left out at the beginning.
             replicas: above 1, each global batch is cut into as many equal consecutive elements;
                 up to ``replicas - 1`` utterances of an uneven batch are left out.
+            share: of one of several workers, which gets its part of each global batch, see
+                `tfasr.data.shares.share_of_batches`; no utterance is left out.
         """
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
         # Traced once: anew, it would cost each epoch some 0.3 s, and memory that fragments.
-        if replicas not in self._epochs:
-            self._epochs[replicas] = self._traced(replicas)
-        batches = self._epochs[replicas](
+        if (replicas, share) not in self._epochs:
+            self._epochs[replicas, share] = self._traced(replicas, share)
+        batches = self._epochs[replicas, share](
             tf.constant(files), tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64)
         )
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
         return batches.with_options(_options(warm_start=True))
 
-    def _traced(self, replicas: int) -> Callable[..., tf.data.Dataset]:
+    def _traced(self, replicas: int, share: Share | None) -> Callable[..., tf.data.Dataset]:
         """Returns what makes any epoch's batches, of its files, order and batches to skip."""
 
         def epoch(*plan: tf.Tensor) -> tf.data.Dataset:
-            batches = tf.data.Dataset.from_tensors(plan).flat_map(self._epoch_batches)
+            batches = tf.data.Dataset.from_tensors(plan).flat_map(
+                lambda *plan: self._epoch_batches(*plan, share)
+            )
             return batches if replicas == 1 else _cut_for_replicas(batches, replicas)
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
@@ -174,7 +193,7 @@ class BatchSource:
         return tf.function(epoch, input_signature=[files, number, number])
 
     def _epoch_batches(
-        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor
+        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, share: Share | None
     ) -> tf.data.Dataset:
         # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
         tf.compat.v1.set_random_seed(None)
@@ -198,37 +217,60 @@ class BatchSource:
                 ),
             }
 
-        return self._batches(records, augmented).skip(skip)
+        if share is None:
+            return self._batches(records, augmented).skip(skip)
+        elements = unread_records(records, self.split)
+        size = self._pipeline.global_batch_size
+        batches = elements.group_by_window(
+            self._bucket, lambda _, window: window.batch(size), window_size=size
+        )
+
+        def padded(rows: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
+            parsed = self._parsed(rows, augmented)
+            batch = parsed.padded_batch(size, self._padded_shapes(parsed, self._bucket_of(longest)))
+            return batch.map(self._with_static_shapes)
+
+        return share_of_batches(batches.skip(skip), share, padded)
 
     @property
     def _compression(self) -> str:
         return self.split.index["packing"]["compression"]
 
     def _batches(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
-        elements = records.map(
+        elements = self._parsed(records, transform)
+
+        def pad(key: tf.Tensor, window: tf.data.Dataset) -> tf.data.Dataset:
+            shapes = self._padded_shapes(elements, key)
+            return window.padded_batch(self._pipeline.global_batch_size, shapes)
+
+        batches = elements.group_by_window(
+            self._bucket, pad, window_size=self._pipeline.global_batch_size
+        )
+        # Shapes given as tensors leave no static ones behind.
+        return batches.map(self._with_static_shapes)
+
+    def _parsed(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
+        return records.map(
             lambda record: transform(self._parse(record)),
             # Not AUTOTUNE: it does not reach into the functions of an epoch.
             num_parallel_calls=os.cpu_count(),
             deterministic=True,
         )
+
+    def _bucket(self, element: Batch) -> tf.Tensor:
+        return self._bucket_of(element["feature_lengths"])
+
+    def _bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
         boundaries = tf.constant(self.boundaries, tf.int64)
+        frames = tf.cast(frames, tf.int64)
+        return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
 
-        def bucket(element: Batch) -> tf.Tensor:
-            frames = tf.cast(element["feature_lengths"], tf.int64)
-            return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
-
-        def pad(key: tf.Tensor, window: tf.data.Dataset) -> tf.data.Dataset:
-            shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
-            shapes["labels"] = tf.constant([-1], tf.int64)
-            frames = tf.gather(boundaries, key)
-            shapes["features"] = tf.stack([frames, self._features.num_features])
-            return window.padded_batch(self._pipeline.global_batch_size, shapes)
-
-        batches = elements.group_by_window(
-            bucket, pad, window_size=self._pipeline.global_batch_size
-        )
-        # Shapes given as tensors leave no static ones behind.
-        return batches.map(self._with_static_shapes)
+    def _padded_shapes(self, elements: tf.data.Dataset, bucket: tf.Tensor) -> dict[str, tf.Tensor]:
+        shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
+        shapes["labels"] = tf.constant([-1], tf.int64)
+        frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
+        shapes["features"] = tf.stack([frames, self._features.num_features])
+        return shapes
 
     def _with_static_shapes(self, batch: Batch) -> Batch:
         frames = self._pipeline.max_frames if self._pipeline.padding == "fixed" else None

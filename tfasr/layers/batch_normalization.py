@@ -9,8 +9,11 @@ class BatchNormalization(keras.layers.BatchNormalization):
 
     Weights, config, results and gradients are those of Keras's layer, which leaves masked frames
     out of the statistics, too, but passes over the batch about twice as often. In inference,
-    without a mask, with ``synchronized`` or ``renorm``, for other inputs than
-    ``(batch, time, channels)`` and on Keras's JAX and PyTorch backends it is Keras's layer.
+    without a mask, with ``renorm``, for other inputs than ``(batch, time, channels)`` and on
+    Keras's JAX and PyTorch backends it is Keras's layer.
+
+    With ``synchronized`` the statistics are those of all replicas' frames that count; Keras's
+    layer, given a mask, would take its own replica's alone.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None):
@@ -29,12 +32,16 @@ class BatchNormalization(keras.layers.BatchNormalization):
         mask = mask if valid is None else valid
         if not self._is_masked_training(inputs, training, mask):
             return super().call(inputs, training=training, mask=mask)
-        from tfasr.layers.batch_normalization_kernel import normalise_masked
+        from tfasr.layers.batch_normalization_kernel import (
+            normalise_masked,
+            normalise_synchronised,
+        )
 
+        normalise = normalise_synchronised if self.synchronized else normalise_masked
         ones, zeros = (fill(inputs.shape[-1:]) for fill in (keras.ops.ones, keras.ops.zeros))
         gamma = keras.ops.convert_to_tensor(self.gamma) if self.scale else ones
         beta = keras.ops.convert_to_tensor(self.beta) if self.center else zeros
-        outputs, mean, variance = normalise_masked(inputs, gamma, beta, mask, self.epsilon)
+        outputs, mean, variance = normalise(inputs, gamma, beta, mask, self.epsilon)
         for moving, batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(moving * self.momentum + batch * (1.0 - self.momentum))
         return keras.ops.cast(outputs, self.compute_dtype)
@@ -48,7 +55,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and len(inputs.shape) == 3
             and len(mask.shape) == 2
             and self.axis in (-1, 2)
-            and not self.synchronized
             and not getattr(self, "renorm", False)  # older Keras has none
             and keras.backend.standardize_dtype(inputs.dtype) != "float64"
         )

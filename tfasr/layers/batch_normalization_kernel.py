@@ -1,6 +1,100 @@
 """Masked batch normalisation in TensorFlow with a gradient derived by hand."""
 
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
+
 import tensorflow as tf
+
+_COUNTED: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar(
+    "_COUNTED", default=None
+)
+
+
+@contextlib.contextmanager
+def counted(share: tf.Tensor) -> Iterator[None]:
+    """Says, while a model is called, whether its utterances count for synchronised statistics.
+
+    A replica that has no utterance of a batch takes a step on another's, for nothing.
+
+    Args:
+        share: float32 scalar, 1 or 0.
+    """
+    token = _COUNTED.set(share)
+    try:
+        yield
+    finally:
+        _COUNTED.reset(token)
+
+
+def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of all replicas' values, outside of a replica the values."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return values
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+
+def normalise_synchronised(
+    inputs: tf.Tensor,
+    gamma: tf.Tensor,
+    beta: tf.Tensor,
+    mask: tf.Tensor,
+    epsilon: float,
+    summed: Callable[[tf.Tensor], tf.Tensor] = summed_over_replicas,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Normalises like `normalise_masked`, with mean and variance over all replicas' frames.
+
+    The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
+    them up.
+
+    Args:
+        inputs: this replica's ``(batch, time, channels)``; computed with in float32.
+        gamma: ``(channels,)`` scales.
+        beta: ``(channels,)`` offsets.
+        mask: ``(batch, time)``: True for the frames that count.
+        epsilon: added to the variance.
+        summed: adds a tensor up over all replicas.
+
+    Returns:
+        As `normalise_masked`.
+
+    Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
+    """
+    shape, channels = tf.shape(inputs), inputs.shape[-1]
+    counts = tf.reshape(tf.cast(mask, tf.float32), (-1, 1))
+    if _COUNTED.get() is not None:
+        counts *= _COUNTED.get()
+
+    def rows(tensor):
+        return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
+
+    @tf.custom_gradient
+    def normalise(inputs, gamma, beta):
+        valid = tf.where(counts > 0, rows(inputs), 0.0)
+        local = tf.concat([tf.reduce_sum(valid, axis=0), tf.reduce_sum(counts)[None]], axis=0)
+        sums = summed(local)
+        weights = tf.transpose(counts / tf.maximum(sums[-1], 1.0))
+        mean = sums[:-1] / tf.maximum(sums[-1], 1.0)
+        centred = rows(inputs) - mean
+        # Of the deviations from the common mean: a difference of squares would lose digits.
+        variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
+        inverse = tf.math.rsqrt(variance + epsilon)
+        outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
+
+        def gradient(d_outputs, *_):
+            d_outputs = rows(d_outputs)
+            d_beta = tf.reduce_sum(d_outputs, axis=0)
+            along = tf.reduce_sum(d_outputs * centred, axis=0) * inverse
+            all_beta, all_along = tf.unstack(summed(tf.stack([d_beta, along])))
+            slope = gamma * inverse
+            through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
+            d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
+            return tf.cast(tf.reshape(d_inputs, shape), inputs.dtype), along, d_beta
+
+        return (outputs, mean, variance), gradient
+
+    return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
 def normalise_masked(

@@ -12,6 +12,8 @@ from typing import Any
 
 import keras
 
+from tfasr.errors import UsageError
+from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.models.recogniser import RecogniserConfig, keeps_momentum
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -70,6 +72,28 @@ def set_moving_momentum(
     return kept
 
 
+def synchronise(model: keras.Model) -> None:
+    """Makes the batch normalisations of a model take their statistics over all replicas.
+
+    Call it before the model's training step is traced.
+
+    Args:
+        model: built.
+
+    Raises:
+        UsageError: if one of them is not `tfasr.layers.batch_normalization.BatchNormalization`:
+            Keras's own, given a mask, would silently take its replica's statistics.
+    """
+    for layer in batch_normalisations(model):
+        if not isinstance(layer, BatchNormalization):
+            raise UsageError(
+                "TrainingConfig.batch_norm_synchronised must be False unless all batch "
+                "normalisations are tfasr.layers.batch_normalization.BatchNormalization. Received: "
+                f"{layer.name!r} of {type(layer).__module__}.{type(layer).__name__}."
+            )
+        layer.synchronized = True
+
+
 def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
     """Returns a model's batch normalisations, those within layers and lists of layers too."""
     found, seen = [], set()
@@ -108,7 +132,8 @@ def statistics_rule(training: TrainingConfig, kept: int = 0) -> str:
         training: names the window.
         kept: batch normalisations that keep a momentum of their own.
     """
+    over = "; synchronised over replicas" if training.batch_norm_synchronised else ""
     if not training.batch_norm_window_utterances:
-        return "the layers' own momentum a step"
+        return "the layers' own momentum a step" + over
     rule = f"over {training.batch_norm_window_utterances} utterances, half the split at most"
-    return f"{rule}; {kept} layers by their own momentum" if kept else rule
+    return (f"{rule}; {kept} layers by their own momentum" if kept else rule) + over

@@ -49,31 +49,42 @@ class CtcModel(keras.Model):
         losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
         return losses, logits
 
-    def loss_gradients(self, batch: Batch) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def loss_gradients(
+        self, batch: Batch, part: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Returns a share's losses ``(batch,)`` and its part of the gradients of their mean.
 
-        The gradients are scaled as the optimizer wants them and divided by the replicas: shares
-        are equal, so the mean of the replicas' means is the batch's.
+        The gradients are scaled as the optimizer wants them, and their sum over the replicas is
+        that of the whole batch.
+
+        Args:
+            batch: this replica's share.
+            part: float32 scalar: the share's part of the batch's utterances. By default shares are
+                equal, so that the mean of the replicas' means is the batch's.
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
+
+        def weighted(rows: Batch, weight: tf.Tensor) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            share = weight / replicas if part is None else weight * part
+            return self._weighted_gradients(rows, share)
+
         if self.accumulation_steps == 1:
             weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
-            return self._weighted_gradients(batch, weight)
+            return weighted(batch, weight)
         shapes = [variable.shape for variable in self.trainable_variables]
         return accumulate(
             batch,
             self.accumulation_steps,
-            self._weighted_gradients,
+            weighted,
             shapes,
             unroll=replicas > 1,
         )
 
     def _weighted_gradients(
-        self, batch: Batch, weight: tf.Tensor
+        self, batch: Batch, share: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             losses, _ = self.utterance_losses(batch, training=True)
-            share = weight / self.distribute_strategy.num_replicas_in_sync
             loss = self.optimizer.scale_loss(tf.reduce_sum(losses) * share)
         return losses, tape.gradient(loss, self.trainable_variables)
 

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfasr.data.pipeline import Batch, BatchSource
+from tfasr.data.shares import Share
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook
@@ -21,14 +22,20 @@ class EpochBatches(Hook):
         source: of the training split.
         training: tells the seed, the replicas and the last epoch.
         strategy: what the batches are distributed by where there are replicas.
+        share: this worker's, where several train together.
     """
 
     def __init__(
-        self, source: BatchSource, training: TrainingConfig, strategy: tf.distribute.Strategy
+        self,
+        source: BatchSource,
+        training: TrainingConfig,
+        strategy: tf.distribute.Strategy,
+        share: Share | None = None,
     ):
         self._source = source
         self._training = training
         self._strategy = strategy
+        self._share = share
         self._prefetched: tuple[tuple[int, int], Iterator[Batch]] | None = None
 
     def on_epoch_trained(self, epoch: int) -> None:
@@ -46,8 +53,10 @@ class EpochBatches(Hook):
 
     def dataset(self, state: TrainingState) -> Any:
         """Returns what remains of a state's epoch, over all replicas; nothing is read yet."""
-        replicas = self._training.num_replicas
-        batches = self._source.training(self._training.seed, *_position(state), replicas)
+        replicas, seed = self._training.num_replicas, self._training.seed
+        if self._share is not None:
+            return self._source.training(seed, *_position(state), share=self._share)
+        batches = self._source.training(seed, *_position(state), replicas)
         if replicas == 1:
             return batches
         return self._strategy.distribute_datasets_from_function(lambda _: batches)

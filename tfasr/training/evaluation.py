@@ -1,5 +1,6 @@
 """Evaluation: forward passes, decoding and error counts over a whole split."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedUtterance
+from tfasr.data.shares import Share
 from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, Hypothesis
 from tfasr.durable import make_folder, whole_file
@@ -20,6 +22,7 @@ from tfasr.errors import RunError
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
+from tfasr.training.workers.exchange import Alone, Workers
 
 
 @dataclass(frozen=True)
@@ -107,18 +110,19 @@ class PendingEvaluation:
     Args:
         batches: per batch, its utterances' positions and the decoding under way.
         losses: CTC losses of all utterances ``(utterances,)``.
-        score: makes the result of the batches' positions and what was decoded, and the mean loss.
+        score: makes the result of the batches' positions and what was decoded, and the losses.
     """
 
     def __init__(
         self,
         batches: list[tuple[list[int], Future]],
         losses: np.ndarray,
-        score: Callable[[list[tuple[list[int], _Decoded]], float], EvaluationResult],
+        score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult],
     ):
         self._batches = batches
         self._losses = losses
         self._score = score
+        self._result: tuple[EvaluationResult, float] | None = None
 
     def done(self) -> bool:
         """Says whether `result` would return at once."""
@@ -130,9 +134,11 @@ class PendingEvaluation:
         Raises:
             RunError: unless exactly the split's utterances were scored, each once.
         """
-        batches = [(positions, future.result()) for positions, future in self._batches]
-        worked_s = sum(decoded.worked_s for _, decoded in batches)
-        return self._score(batches, float(np.mean(self._losses))), worked_s
+        if self._result is None:
+            batches = [(positions, future.result()) for positions, future in self._batches]
+            worked_s = sum(decoded.worked_s for _, decoded in batches)
+            self._result = self._score(batches, self._losses), worked_s
+        return self._result
 
 
 class Evaluator:
@@ -146,6 +152,8 @@ class Evaluator:
         source: batches of the split.
         decoder: writes the hypotheses.
         second: another decoder's name and itself, whose hypotheses are scored beside.
+        workers: all that evaluate together, each on shards of its own; what they decoded is
+            brought together, so that each has the whole result.
     """
 
     def __init__(
@@ -154,11 +162,14 @@ class Evaluator:
         source: BatchSource,
         decoder: Decoder,
         second: tuple[str, Decoder] | None = None,
+        workers: Workers | None = None,
     ):
+        self._workers = workers or Alone()
+        share = Share(self._workers.rank, self._workers.count) if workers else None
         self._source = source
         self._decoder = decoder
         self._second = second
-        self._batches = source.evaluation()
+        self._batches = source.evaluation(share)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="decoder")
 
         @tf.function(input_signature=[self._batches.element_spec])
@@ -181,7 +192,8 @@ class Evaluator:
             decoding = self._thread.submit(self._decode, log_probs, lengths)
             batches.append((positions.tolist(), decoding))
             losses.append(loss)
-        return PendingEvaluation(batches, np.concatenate(losses), self._score)
+        none = np.zeros(0, np.float32)  # of a worker that has no shard
+        return PendingEvaluation(batches, np.concatenate(losses or [none]), self._score)
 
     def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """Yields what the model answers to each batch of the split.
@@ -213,7 +225,12 @@ class Evaluator:
         second = self._second[1].decode(log_probs, lengths) if self._second else []
         return _Decoded(hypotheses, decoded - began, second, time.perf_counter() - decoded)
 
-    def _score(self, batches: list[tuple[list[int], _Decoded]], loss: float) -> EvaluationResult:
+    def _score(
+        self, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
+    ) -> EvaluationResult:
+        if self._workers.count > 1:
+            batches, losses = _brought_together(self._workers, batches, losses)
+        loss = float(np.mean(losses))
         utterances = self._source.split.utterances
         expected = {utterance.position for utterance in utterances}
         where = [position for positions, _ in batches for position in positions]
@@ -239,12 +256,33 @@ class Evaluator:
         return EvaluationResult(counts, loss, utterances, ordered, second)
 
 
+def _brought_together(
+    workers: Workers, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
+) -> tuple[list[tuple[list[int], _Decoded]], np.ndarray]:
+    """Returns all workers' batches and losses, in the order of their ranks."""
+    own = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
+    answers = workers.gather({"batches": own, "losses": losses.tolist()})
+
+    def decoded(values: dict) -> _Decoded:
+        heard = {name: [Hypothesis(**h) for h in values[name]] for name in ("hypotheses", "second")}
+        return _Decoded(**{**values, **heard})
+
+    together = [
+        (positions, decoded(values))
+        for answer in answers
+        for positions, values in answer["batches"]
+    ]
+    of_all = [loss for answer in answers for loss in answer["losses"]]
+    return together, np.asarray(of_all, np.float32)
+
+
 def make_evaluator(
     experiment: Experiment,
     model: CtcModel,
     source: BatchSource,
     alphabet: Alphabet,
     lexicon: Sequence[str],
+    workers: Workers | None = None,
 ) -> Evaluator:
     """Returns what evaluates a model as an experiment wants it at every epoch.
 
@@ -254,6 +292,7 @@ def make_evaluator(
         source: of the validation split.
         alphabet: of the transcripts.
         lexicon: the words of the training transcripts.
+        workers: all that evaluate together; None for this process alone.
     """
     second = experiment.second_decoder
     return Evaluator(
@@ -261,4 +300,5 @@ def make_evaluator(
         source,
         make_decoder(experiment.decoder, alphabet, lexicon),
         None if second is None else (second.name, make_decoder(second, alphabet, lexicon)),
+        workers,
     )

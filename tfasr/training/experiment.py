@@ -53,7 +53,8 @@ class TrainingConfig:
     Attributes:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
-        num_replicas: devices that share each batch.
+        num_replicas: devices of this process that share each batch; 1 in a cluster, where each
+            device has a process of its own.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, of `tfasr.precision.trained`;
             "mixed_float16" scales the loss.
@@ -66,6 +67,9 @@ class TrainingConfig:
             of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras;
             layers that were made with another keep it always, unless the model's config says
             otherwise, see `tfasr.models.recogniser.keeps_momentum`.
+        batch_norm_synchronised: whether batch normalisation takes its statistics over all replicas
+            and workers, as one device would of the whole batch; otherwise each takes those of its
+            share.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
@@ -99,6 +103,7 @@ class TrainingConfig:
     precision: str = "float32"
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
+    batch_norm_synchronised: bool = False
     sentences_every_steps: int = 50
     num_sentences: int = 3
     checkpoint_every_steps: int = 250

@@ -9,30 +9,16 @@ from typing import Any
 
 import keras
 
-from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
-from tfasr.data.pipeline import BatchSource
 from tfasr.data.shard_index import check_shards
-from tfasr.data.shards import ShardedSplit, content_hashes, open_split
+from tfasr.data.shards import content_hashes
 from tfasr.decoding.choice import DecoderConfig, make_decoder, save_lexicon
-from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.durable import write_whole
 from tfasr.ledger import Ledger, read_events
 from tfasr.plugins import record_plugins, require_plugins
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.utilisation import UtilisationSampler
-from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum
-from tfasr.training.build import (
-    build_model,
-    check_batch_size,
-    check_decoder,
-    check_model,
-    check_splits,
-    make_strategy,
-)
-from tfasr.training.checkpoint import TrainingState, restore
-from tfasr.training.ctc_model import CtcModel
-from tfasr.training.epoch_batches import EpochBatches
+from tfasr.training.build import build_model, check_model
 from tfasr.training.evaluation import make_evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.hooks.checkpoints import SaveCheckpoints
@@ -51,12 +37,17 @@ from tfasr.training.logs.registry import check_logs, open_logs
 from tfasr.training.logs.scalar import ScalarLog
 from tfasr.training.loop import Hook, RunProgress, train_epochs
 from tfasr.training.memory.probe import check_memory
+from tfasr.training.parts import Parts, build_parts
 from tfasr.training.placement.devices import leave_to_evaluation
 from tfasr.training.placement.make import make_placement
 from tfasr.training.run_clock import RunClock
+from tfasr.training.run_data import RunData, open_data
 from tfasr.training.run_folder import own_run_folder, record_run_stop, record_sources
 from tfasr.training.session import begin_session, book_facts
-from tfasr.training.step import TimedStep
+from tfasr.training.workers.follow import follow
+from tfasr.training.workers.meetings import meetings_of, open_worker_ledger
+from tfasr.training.workers.offer import check_offers, offered
+from tfasr.training.workers.team import Team, check_clustered
 from tfasr.tta.costs.hardware import HardwareConfig
 
 log = logging.getLogger("tfasr")
@@ -77,6 +68,7 @@ def train(
     log_to: Sequence[str] = (),
     callbacks: Sequence[keras.callbacks.Callback] = (),
     own_process: bool = False,
+    team: Team | None = None,
 ) -> list[dict[str, float]]:
     """Trains a model and records the run.
 
@@ -102,6 +94,9 @@ def train(
             and for what a resumed run restores.
         own_process: whether this process was started for this training alone, as the command line
             does. Its age, which includes the imports, is then written into the ledger.
+        team: of `tfasr.training.workers.team.joined`, where several workers train together. Each
+            calls this function with the same configuration and data; the chief alone writes the
+            run, the others ``events-worker-<rank>.jsonl`` beside it or in a folder of their own.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
@@ -110,56 +105,79 @@ def train(
         UsageError: if shards, folder or configuration do not fit together, or what a log needs
             is not installed.
         RunError: if the longest batch does not fit into memory, the loss is not finite or the disk
-            is full; checkpoints are kept.
+            is full, or another worker fails; checkpoints are kept.
         RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
     """
-    run_dir = Path(run_dir)
-    if resume:
-        require_plugins(run_dir)
-        experiment = experiment.continued(run_dir)
-    check_logs(log_to)
-    leave_to_evaluation(experiment.training.evaluation_devices)
-    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
-    alphabet = check_splits(splits, experiment)
-    check_batch_size(experiment)
-    check_decoder(experiment, splits["validation"], alphabet)
-    check_model(experiment, alphabet)
-    sources = _sources(experiment, splits)
-    with own_run_folder(run_dir, experiment, content_hashes(splits), resume=resume) as claim:
+    given = _Given(
+        Path(shard_dir),
+        Path(run_dir),
+        resume,
+        gin_texts or {},
+        {} if hardware is None else {"hardware": to_json(hardware)},
+        memory_probe,
+        log_to,
+        callbacks,
+        own_process,
+    )
+    team = team or Team()
+    if team.share is not None:
+        check_clustered(experiment, callbacks)
+    if team.workers.rank:
+        return follow(experiment, given.shard_dir, given.run_dir, team, resume=resume)
+    return _lead(experiment, given, team)
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What `train` was given beside the experiment and the cluster."""
+
+    shard_dir: Path
+    run_dir: Path
+    resume: bool
+    gin_texts: dict[str, str]
+    facts: dict[str, Any]
+    memory_probe: bool
+    log_to: Sequence[str]
+    callbacks: Sequence[keras.callbacks.Callback]
+    own_process: bool
+
+
+def _lead(experiment: Experiment, given: _Given, team: Team) -> list[dict[str, float]]:
+    """Trains as the chief, or as the one process that there is; see `train`."""
+    run_dir = given.run_dir
+    with contextlib.ExitStack() as held:
+        if given.resume:
+            require_plugins(run_dir)
+            experiment = experiment.continued(run_dir)
+        check_logs(given.log_to)
+        leave_to_evaluation(experiment.training.evaluation_devices)
+        data = open_data(experiment, given.shard_dir)
+        if team.share is None:  # in a cluster nothing may be built before the workers have met
+            check_model(experiment, data.alphabet)
+        hashes = content_hashes(data.splits)
+        claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=given.resume))
+        offer = offered(experiment, hashes, claim)
+        check_offers(team.workers, team.gate.passed(offer))
         if claim.history is not None:
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
             return claim.history
-        with contextlib.closing(Ledger(run_dir, claim.session)) as ledger:
-            # Only now, because the ledger is what marks a folder as a run's.
-            if not claim.session:
-                experiment.save(run_dir, alphabet)
-            for name, text in (gin_texts or {}).items():
-                write_whole(run_dir / name, text)
-            lexicon = lexicon_from_transcripts(u.text for u in splits["train"].utterances)
-            save_lexicon(run_dir, lexicon)
-            record_plugins(run_dir)
-            record_sources(run_dir, Path(shard_dir), splits["train"].feature_statistics())
-            run = _Run(experiment, run_dir, ledger, splits, sources, alphabet, lexicon)
-            facts = {} if hardware is None else {"hardware": to_json(hardware)}
-            with (
-                Interruption() as interruption,
-                UtilisationSampler(run_dir),
-                EnergySampler(run_dir, claim.session),
-                record_run_stop(ledger),
-            ):
-                checkpoint = begin_session(run_dir, ledger, splits, own_process=own_process)
-                requests = _Requests(callbacks, log_to, interruption)
-                return _train(run, checkpoint, requests, facts, memory_probe=memory_probe)
-
-
-def _sources(experiment: Experiment, splits: dict[str, ShardedSplit]) -> dict[str, BatchSource]:
-    statistics = splits["train"].feature_statistics()
-    return {
-        name: BatchSource(
-            split, experiment.features, experiment.pipeline, experiment.augmentation, statistics
-        )
-        for name, split in splits.items()
-    }
+        ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
+        # Only now, because the ledger is what marks a folder as a run's.
+        if not claim.session:
+            experiment.save(run_dir, data.alphabet)
+        for name, text in given.gin_texts.items():
+            write_whole(run_dir / name, text)
+        lexicon = data.lexicon()
+        save_lexicon(run_dir, lexicon)
+        record_plugins(run_dir)
+        record_sources(run_dir, given.shard_dir, data.splits["train"].feature_statistics())
+        interruption = held.enter_context(Interruption())
+        held.enter_context(UtilisationSampler(run_dir))
+        held.enter_context(EnergySampler(run_dir, claim.session))
+        held.enter_context(record_run_stop(ledger))
+        checkpoint = begin_session(run_dir, ledger, data.splits, own_process=given.own_process)
+        run = _Run(experiment, given, ledger, data, lexicon, team, interruption)
+        return _train(run, checkpoint)
 
 
 @dataclass(frozen=True)
@@ -167,50 +185,24 @@ class _Run:
     """What a run is given before its model is built."""
 
     experiment: Experiment
-    run_dir: Path
+    given: _Given
     ledger: Ledger
-    splits: dict[str, ShardedSplit]
-    sources: dict[str, BatchSource]
-    alphabet: Alphabet
+    data: RunData
     lexicon: list[str]
-
-
-@dataclass(frozen=True)
-class _Requests:
-    """What the caller, or a signal, asks of the hooks."""
-
-    callbacks: Sequence[keras.callbacks.Callback]
-    log_to: Sequence[str]
+    team: Team
     interruption: Interruption
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """What a session builds in its own process; ``own_momentum``: how many layers keep theirs."""
-
-    model: CtcModel
-    progress: RunProgress
-    batches: EpochBatches
-    step: TimedStep
-    own_momentum: int
-
-
-def _train(
-    run: _Run,
-    checkpoint: Path | None,
-    requests: _Requests,
-    facts: dict[str, Any],
-    *,
-    memory_probe: bool,
-) -> list[dict[str, float]]:
-    ledger, experiment = run.ledger, run.experiment
+def _train(run: _Run, checkpoint: Path | None) -> list[dict[str, float]]:
+    ledger, experiment, data = run.ledger, run.experiment, run.data
     with contextlib.ExitStack() as open_hooks:
         with ledger.interval("init"):
-            parts = _build(run, checkpoint)
-            hooks = _hooks(run, parts, checkpoint, requests)
+            parts = build_parts(experiment, data, run.team, ledger, checkpoint, run.interruption)
+            hooks = _hooks(run, parts, checkpoint)
             for hook in hooks:
                 open_hooks.callback(hook.close)
-            if memory_probe:
+            # A trial step would need all workers, and one that fails would leave them waiting.
+            if run.given.memory_probe and run.team.share is None:
                 _check_memory(run, parts)
         # MLPerf's rules: no data may be read before run_start. So far only the indices were.
         ledger.event("run_start", event_type="INTERVAL_START")
@@ -218,58 +210,36 @@ def _train(
             ledger,
             experiment,
             parts.model,
-            run.splits,
-            run.alphabet,
+            data.splits,
+            data.alphabet,
             run.lexicon,
-            facts,
+            {**run.given.facts, **run.team.facts()},
             parts.own_momentum,
         )
-        validation = run.splits["validation"]
+        validation = data.splits["validation"]
         check_shards(validation.folder, validation.index, content=True)
         epochs = experiment.training.epochs
         train_epochs(parts.step, parts.batches.iterator, parts.progress, hooks, ledger, epochs)
+        run.team.workers.gather("done")  # nobody leaves while others may still wait for its part
     return parts.progress.state.history
 
 
-def _build(run: _Run, checkpoint: Path | None) -> _Parts:
-    training = run.experiment.training
-    strategy = make_strategy(training.num_replicas)
-    with strategy.scope():
-        run.ledger.event("model_creation")
-        model = build_model(run.experiment, run.alphabet, compiled=True)
-        utterances = len(run.splits["train"].utterances)
-        momentum = moving_momentum(run.experiment, utterances)
-        own_momentum = set_moving_momentum(model.recogniser, momentum, run.experiment.model)
-        state = restore(checkpoint, model) if checkpoint else TrainingState()
-    batches = EpochBatches(run.sources["train"], training, strategy)
-    return _Parts(model, RunProgress(state), batches, TimedStep(model), own_momentum)
-
-
-def _check_memory(run: _Run, parts: _Parts) -> None:
+def _check_memory(run: _Run, parts: Parts) -> None:
     check_memory(
         run.experiment,
         parts.model,
-        run.sources["train"],
-        run.alphabet,
+        run.data.sources["train"],
+        run.data.alphabet,
         lambda: parts.batches.dataset(parts.progress.state).element_spec,
     )
 
 
-def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Requests) -> list[Hook]:
+def _hooks(run: _Run, parts: Parts, checkpoint: Path | None) -> list[Hook]:
     """Returns the run's hooks, in the order in which the loop calls them."""
-    training, ledger, run_dir = run.experiment.training, run.ledger, run.run_dir
-    model, progress = parts.model, parts.progress
+    training, ledger, run_dir = run.experiment.training, run.ledger, run.given.run_dir
+    model, progress, data = parts.model, parts.progress, run.data
     events = read_events(run_dir)
     clock = RunClock(events)
-    sentences = PrintSentences(
-        model,
-        run.sources["train"],
-        make_decoder(_SENTENCE_DECODER, run.alphabet),
-        count=training.num_sentences,
-        every_steps=training.sentences_every_steps,
-        ledger=ledger,
-        progress=progress,
-    )
     checkpoints = SaveCheckpoints(
         model,
         run_dir,
@@ -283,9 +253,14 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
         training,
         run_dir=run_dir,
         model=model,
-        build=lambda: build_model(run.experiment, run.alphabet, compiled=False),
+        build=lambda: build_model(run.experiment, data.alphabet, compiled=False),
         evaluator=lambda model: make_evaluator(
-            run.experiment, model, run.sources["validation"], run.alphabet, run.lexicon
+            run.experiment,
+            model,
+            data.sources["validation"],
+            data.alphabet,
+            run.lexicon,
+            run.team.workers if run.team.share else None,
         ),
         ledger=ledger,
     )
@@ -293,22 +268,28 @@ def _hooks(run: _Run, parts: _Parts, checkpoint: Path | None, requests: _Request
     targets = AnnounceTargets(training, progress, clock, run_dir)
     forecasts = ForecastTargets(training, progress, clock, ledger, run_dir)
     keras_callbacks = KerasCallbacks(
-        requests.callbacks, model, progress, evaluation, training.epochs
+        run.given.callbacks, model, progress, evaluation, training.epochs
     )
+    meetings = None
+    if run.team.share is not None:
+        own = open_worker_ledger(run_dir, ledger.session, run.team)
+        meetings = meetings_of(run.team, parts, training, own)
     return [
-        BookSteps(model, ledger, progress, run.splits["train"]),
+        BookSteps(model, ledger, progress, data.splits["train"]),
+        *([meetings.steps, meetings.statistics] if meetings else []),
         _shown(run, progress),
-        sentences,
+        _sentences(run, parts),
         # Before the checkpoint, so that it holds what they change of model and optimizer.
-        *([keras_callbacks] if requests.callbacks else []),
+        *([keras_callbacks] if run.given.callbacks else []),
         checkpoints,
         parts.batches,  # before the evaluation, so that the next epoch's are read during it
         evaluation,
         targets,
         forecasts,
-        ScalarLog(open_logs(requests.log_to, run_dir, events), model, ledger, progress, clock),
+        ScalarLog(open_logs(run.given.log_to, run_dir, events), model, ledger, progress, clock),
         WriteProgress(run_dir, training.epochs, progress, targets, clock, forecasts),
-        StopOnSignal(requests.interruption, checkpoints, progress),
+        *([meetings.agreement] if meetings else []),
+        StopOnSignal(parts.interruption, checkpoints, progress, run.team.workers),
         BookTraces(ledger, parts.step, placement),
     ]
 
@@ -317,8 +298,21 @@ def _shown(run: _Run, progress: RunProgress) -> ShowProgress:
     training = run.experiment.training
     return ShowProgress(
         epochs=training.epochs,
-        utterances=len(run.splits["train"].utterances),
+        utterances=len(run.data.splits["train"].utterances),
         batch=run.experiment.pipeline.global_batch_size,
         progress=progress,
         stops_at_targets=training.stop_at_targets,
+    )
+
+
+def _sentences(run: _Run, parts: Parts) -> PrintSentences:
+    training = run.experiment.training
+    return PrintSentences(
+        parts.model,
+        run.data.sources["train"],
+        make_decoder(_SENTENCE_DECODER, run.data.alphabet),
+        count=training.num_sentences,
+        every_steps=training.sentences_every_steps,
+        ledger=run.ledger,
+        progress=parts.progress,
     )

@@ -4,6 +4,8 @@ from tfasr.training.hooks.checkpoints import SaveCheckpoints
 from tfasr.training.interruption import Interruption, RunInterruptedError
 from tfasr.training.loop import Hook, RunProgress
 from tfasr.training.step import StepResult
+from tfasr.training.workers.exchange import Alone, Workers
+from tfasr.training.workers.interruption import AgreedInterruption
 
 
 class StopOnSignal(Hook):
@@ -11,13 +13,19 @@ class StopOnSignal(Hook):
 
     Args:
         interruption: tells of the signal.
-        checkpoints: saves.
+        checkpoints: saves; None of a worker that is not the chief.
         progress: says where the run stands.
+        workers: all that train together; none leaves before the chief has saved.
     """
 
     def __init__(
-        self, interruption: Interruption, checkpoints: SaveCheckpoints, progress: RunProgress
+        self,
+        interruption: Interruption | AgreedInterruption,
+        checkpoints: SaveCheckpoints | None,
+        progress: RunProgress,
+        workers: Workers | None = None,
     ):
+        self._workers = workers or Alone()
         self._interruption = interruption
         self._checkpoints = checkpoints
         self._progress = progress
@@ -34,8 +42,9 @@ class StopOnSignal(Hook):
 
     def _end(self) -> None:
         step = self._progress.state.step
-        if step:
+        if step and self._checkpoints is not None:
             self._checkpoints.save()
+        self._workers.gather("saved")
         received = self._interruption.received
         where = f"after step {step}, whose checkpoint is saved" if step else "before its first step"
         raise RunInterruptedError(

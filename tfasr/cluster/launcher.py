@@ -1,0 +1,154 @@
+"""Starts workers on this machine, shows what they say, and ends all when one fails."""
+
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import IO
+
+from tfasr.child import child_environment, module_command
+from tfasr.cluster.sources import TF_CONFIG
+
+log = logging.getLogger("tfasr")
+
+# A worker notices by itself that another is gone, and says which; only then it is asked to end.
+NOTICE_S = 20.0
+END_S = 15.0
+_LOOK_S = 0.1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns ports of the loopback address that nothing listened on a moment ago."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
+    """Returns what a local worker's environment says of the cluster."""
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    task = {"type": "worker", "index": rank}
+    config = {"cluster": {"worker": addresses}, "task": task}
+    return {TF_CONFIG: json.dumps(config), "PYTHONUNBUFFERED": "1"}
+
+
+def launch(count: int, arguments: Sequence[str]) -> int:
+    """Runs a command of tfasr in several processes, and returns when all have ended.
+
+    Each process gets `worker_variables`. What it says comes out with its rank before each line.
+    When one fails, the others have `NOTICE_S` to notice, then get SIGTERM, and `END_S` later
+    SIGKILL. SIGTERM and SIGINT are passed on to all.
+
+    Args:
+        count: of processes.
+        arguments: of the command, its name first.
+
+    Returns:
+        0 if all ended with 0; else the exit code of the first that failed, for one that a signal
+        ended 128 and the signal's number.
+    """
+    ports = free_ports(count)
+    workers = _Workers([_start(arguments, worker_variables(ports, k)) for k in range(count)])
+    before = {number: signal.signal(number, workers.pass_on) for number in _SIGNALS}
+    pumps = [
+        threading.Thread(target=_prefixed, args=(source, target, rank), daemon=True)
+        for rank, process in enumerate(workers.processes)
+        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+    ]
+    try:
+        for pump in pumps:
+            pump.start()
+        return workers.wait()
+    finally:
+        workers.kill()
+        for pump in pumps:
+            pump.join(timeout=5)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Workers:
+    """The processes of a launch, by their ranks."""
+
+    def __init__(self, processes: list[subprocess.Popen]):
+        self.processes = processes
+        self._passed_on = False
+
+    def pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Sends all workers a signal that this process got."""
+        self._passed_on = True
+        self._send(signal.Signals(number))
+
+    def wait(self) -> int:
+        """Waits until all have ended; see `launch`."""
+        failed: int | None = None
+        due_s: list[tuple[float, signal.Signals]] = []
+        while (codes := [process.poll() for process in self.processes]).count(None):
+            bad = [rank for rank, code in enumerate(codes) if code]
+            if bad and failed is None:
+                failed = bad[0]
+                self._say(failed)
+                now_s = time.monotonic()
+                due_s = [(now_s + NOTICE_S + END_S, signal.SIGKILL)]
+                if not self._passed_on:  # a second signal would end them before they have saved
+                    due_s.insert(0, (now_s + NOTICE_S, signal.SIGTERM))
+            while due_s and time.monotonic() >= due_s[0][0]:
+                self._send(due_s.pop(0)[1])
+            time.sleep(_LOOK_S)
+        bad = [rank for rank, code in enumerate(codes) if code]
+        if failed is None and not bad:
+            return 0
+        return _exit_code(self.processes[bad[0] if failed is None else failed].returncode)
+
+    def kill(self) -> None:
+        """Ends what is left."""
+        self._send(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+
+    def _send(self, number: signal.Signals) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def _say(self, rank: int) -> None:
+        code = self.processes[rank].returncode
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        log.warning("worker %d ended with %s: ending the others", rank, how)
+
+
+def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
+    return subprocess.Popen(
+        module_command("tfasr.cli", *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=child_environment(variables),
+        # Of its own, so that a terminal's Ctrl-C comes once: to this process, which passes it on.
+        start_new_session=hasattr(os, "setsid"),
+    )
+
+
+def _exit_code(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
+    """Copies lines, each with its worker before it; a line that never ends comes at the end."""
+    for line in source:
+        text = line.decode(errors="replace").rstrip("\r\n")
+        target.write(f"[{rank}] {text}\n")
+        target.flush()

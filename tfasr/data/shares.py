@@ -1,0 +1,92 @@
+"""A worker's share of each global batch: the same batches, of which it decodes its rows alone."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.data.shards import RECORD, ShardedSplit
+
+Element = dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which part of each global batch a worker trains on.
+
+    Of a batch of n utterances it is rows ``rank * n // count`` to ``(rank + 1) * n // count``.
+
+    Attributes:
+        rank: of the worker.
+        count: of all workers.
+    """
+
+    rank: int
+    count: int
+
+
+def unread_records(records: tf.data.Dataset, split: ShardedSplit) -> tf.data.Dataset:
+    """Returns serialised records with what ordering them into batches needs to know.
+
+    An element holds ``record``, ``positions``, ``duration_s`` and ``feature_lengths``; features
+    stay in the record, unread.
+    """
+    frames = np.zeros(1 + max(u.position for u in split.utterances), np.int32)
+    for utterance in split.utterances:
+        frames[utterance.position] = utterance.frames
+    by_position = tf.constant(frames)
+    names = ("position", "duration_s")
+
+    def known(record: tf.Tensor) -> Element:
+        parsed = tf.io.parse_single_example(record, {name: RECORD[name] for name in names})
+        return {
+            "record": record,
+            "positions": parsed["position"],
+            "duration_s": parsed["duration_s"],
+            "feature_lengths": by_position[parsed["position"]],
+        }
+
+    return records.map(known)
+
+
+def share_of_batches(
+    batches: tf.data.Dataset,
+    share: Share,
+    padded: Callable[[tf.data.Dataset, tf.Tensor], tf.data.Dataset],
+) -> tf.data.Dataset:
+    """Returns a worker's share of each batch, and what it knows of the others' shares.
+
+    Args:
+        batches: of `unread_records`' elements.
+        share: the worker's.
+        padded: makes one padded batch of a dataset of serialised records, given the frames of the
+            longest.
+
+    Returns:
+        What ``padded`` made of the worker's rows, and of the whole batch ``all_positions`` int64
+        ``(utterances,)``, ``all_duration_s`` float32 ``(utterances,)``, ``all_lengths`` int32
+        ``(utterances,)``, in the single process's order; ``first_row`` int32, where the share
+        begins; ``counted`` float32, 1, or 0 where a batch has fewer utterances than workers and
+        this one holds another's first.
+    """
+
+    def own(batch: Element) -> tf.data.Dataset:
+        utterances = tf.shape(batch["positions"])[0]
+        begin = share.rank * utterances // share.count
+        end = (share.rank + 1) * utterances // share.count
+        empty = tf.equal(begin, end)
+        first = tf.minimum(begin, utterances - 1)
+        rows = batch["record"][first : tf.where(empty, first + 1, end)]
+        records = tf.data.Dataset.from_tensor_slices(rows)
+        of_all = {
+            "all_positions": batch["positions"],
+            "all_duration_s": batch["duration_s"],
+            "all_lengths": batch["feature_lengths"],
+            "first_row": first,
+            "counted": tf.where(empty, 0.0, 1.0),
+        }
+        longest = tf.reduce_max(batch["feature_lengths"])
+        return padded(records, longest).map(lambda part: {**part, **of_all})
+
+    return batches.flat_map(own)

@@ -1,0 +1,145 @@
+"""A training step of several workers on one global batch, each on its share, timed."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.data.pipeline import Batch
+from tfasr.layers.batch_normalization_kernel import counted
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.optimizer.make import summed_gradients
+from tfasr.training.step import StepResult
+from tfasr.training.traces import StepTraces
+from tfasr.training.workers.interruption import AgreedInterruption
+
+_OWN = ("features", "feature_lengths", "labels", "label_lengths")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTimes:
+    """What a worker notes of its own part of a step.
+
+    Attributes:
+        utterances: of its share.
+        input_wait_s: seconds until its share was there.
+        step_s: seconds from then until all workers' gradients were applied.
+        ready_s: seconds of them until its own gradients were there; with synchronised batch
+            normalisation it has then waited for the others' statistics already.
+        compiled: whether anything was traced or compiled in the step.
+    """
+
+    utterances: int
+    input_wait_s: float
+    step_s: float
+    ready_s: float
+    compiled: bool
+
+
+class SharedStep:
+    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch.
+
+    Args:
+        model: compiled, in the scope of a strategy over all workers.
+        interruption: signals travel to all workers with the step.
+
+    Attributes:
+        traces: counts what was traced and compiled.
+        times: of the last step.
+    """
+
+    def __init__(self, model: CtcModel, interruption: AgreedInterruption):
+        self.traces = StepTraces()
+        self.times: WorkerTimes | None = None
+        self._model = model
+        self._interruption = interruption
+        self._step: Callable | None = None
+
+    def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
+        """Trains on the next batch; returns what one process would of all of it, None at the end.
+
+        Args:
+            iterator: of `tfasr.data.pipeline.BatchSource.training` with this worker's share.
+        """
+        step = self._traced(iterator.element_spec)
+        began = time.perf_counter()
+        batch = next(iterator, None)
+        if batch is None:
+            return None
+        fetched = time.perf_counter()
+        fetched_epoch_s = time.time()
+        traced = step.experimental_get_tracing_count()
+        asked = tf.constant(self._interruption.asked, tf.float32)
+        losses, asked, ready = (value.numpy() for value in step(batch, asked))
+        traces = step.experimental_get_tracing_count()
+        step_s = time.perf_counter() - fetched
+        self._interruption.agree(int(asked))
+        utterances = len(losses)
+        padded_frames = utterances * int(batch["features"].shape[1])
+        compiled = traces > traced
+        compile_s = step_s if compiled else 0.0
+        self.traces.record(utterances, padded_frames // utterances, traces, compile_s)
+        self.times = WorkerTimes(
+            utterances=int(batch["counted"]) * int(batch["features"].shape[0]),
+            input_wait_s=fetched - began,
+            step_s=step_s,
+            # By the wall clock, which may be set meanwhile: never outside of the step.
+            ready_s=float(np.clip(ready - fetched_epoch_s, 0.0, step_s)),
+            compiled=compiled,
+        )
+        return StepResult(
+            loss=float(np.mean(losses, dtype=np.float64)),
+            utterance_loss=losses,
+            positions=batch["all_positions"].numpy(),
+            utterances=utterances,
+            audio_s=float(batch["all_duration_s"].numpy().sum(dtype=np.float64)),
+            frames=int(batch["all_lengths"].numpy().sum()),
+            padded_frames=padded_frames,
+            input_wait_s=fetched - began,
+            compile_s=compile_s,
+            train_s=step_s - compile_s,
+        )
+
+    def _traced(self, element_spec: Any) -> Callable:
+        if self._step is None:
+            strategy = self._model.distribute_strategy
+            # One signature with open dimensions: no shape of a batch is ever traced again.
+            self._step = tf.function(
+                lambda batch, asked: strategy.run(self._share, args=(batch, asked)),
+                input_signature=[element_spec, tf.TensorSpec([], tf.float32)],
+                autograph=False,
+            )
+        return self._step
+
+    def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns the whole batch's losses, what signal was asked for, and when it was ready."""
+        model = self._model
+        own = {name: batch[name] for name in _OWN}
+        of_own = tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
+        utterances = tf.shape(batch["all_positions"])[0]
+        part = batch["counted"] * of_own / tf.cast(utterances, tf.float32)
+        with counted(batch["counted"]):
+            losses, gradients = model.loss_gradients(own, part)
+        with tf.control_dependencies([g for g in gradients if g is not None]):
+            ready = tf.timestamp()
+        with tf.control_dependencies([ready]):
+            gradients = [None if g is None else tf.identity(g) for g in gradients]
+        gradients = summed_gradients(model.optimizer, gradients)
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        rows = batch["first_row"] + tf.range(tf.shape(losses)[0])
+        all_losses = tf.scatter_nd(rows[:, None], losses * batch["counted"], utterances[None])
+        context = tf.distribute.get_replica_context()
+        sums = [
+            all_losses,
+            tf.one_hot(context.replica_id_in_sync_group, _replicas(context)) * asked,
+        ]
+        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(sums, axis=0))
+        return totals[:utterances], tf.reduce_max(totals[utterances:]), ready
+
+
+def _replicas(context: tf.distribute.ReplicaContext) -> int:
+    return context.num_replicas_in_sync

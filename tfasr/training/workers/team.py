@@ -1,0 +1,140 @@
+"""Joins the workers of a cluster under TensorFlow's MultiWorkerMirroredStrategy."""
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tfasr.cluster.description import Cluster
+from tfasr.cluster.peers import await_peers, unreachable
+from tfasr.data.shares import Share
+from tfasr.errors import RunError, UsageError
+from tfasr.training.experiment import Experiment
+from tfasr.training.workers.exchange import Alone, Gate, Together, Workers
+
+log = logging.getLogger("tfasr")
+
+# What collectives raise when one of their workers is gone.
+_GONE = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.InternalError,
+)
+# A worker that has noticed stays so long, so that the others do not take it for the lost one.
+_LINGER_S = 4.0
+
+
+@dataclass(frozen=True)
+class Team:
+    """The workers of a run and what places its model; by default this process alone.
+
+    Attributes:
+        workers: through which they exchange.
+        strategy: over all of them; None for this process's own.
+        gate: what all pass together before the run begins.
+    """
+
+    workers: Workers = field(default_factory=Alone)
+    strategy: tf.distribute.Strategy | None = None
+    gate: Gate = field(default_factory=lambda: Gate(Alone()))
+
+    @property
+    def share(self) -> Share | None:
+        """Which part of each batch is this worker's; None where there is one process."""
+        several = self.workers.count > 1
+        return Share(self.workers.rank, self.workers.count) if several else None
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what the ledger says of a cluster; nothing of one process."""
+        if self.share is None:
+            return {}
+        count = self.workers.count
+        return {"num_replicas": count, "cluster": {"workers": count}}
+
+
+def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
+    """Raises UsageError for what several workers cannot do together."""
+    training = experiment.training
+    wanted = {
+        "TrainingConfig.num_replicas": (training.num_replicas, 1, "Start a worker for each device"),
+        "TrainingConfig.evaluation_placement": (training.evaluation_placement, "shared", ""),
+        "TrainingConfig.overlap_evaluation": (training.overlap_evaluation, False, ""),
+        "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
+    }
+    if training.batch_norm_synchronised:
+        parts = training.gradient_accumulation_steps
+        wanted["TrainingConfig.gradient_accumulation_steps"] = (
+            *(parts, 1),
+            "Or bind TrainingConfig.batch_norm_synchronised = False",
+        )
+    for name, (value, must, remedy) in wanted.items():
+        if value != must:
+            raise UsageError(
+                f"In a cluster {name} must be {must!r}. Received: {value!r}."
+                + (f" {remedy}." if remedy else "")
+            )
+
+
+@contextlib.contextmanager
+def joined(cluster: Cluster | None) -> Iterator[Team]:
+    """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
+
+    Do it first of all: even an optimizer that is made before begins TensorFlow's work.
+
+    Args:
+        cluster: the workers; None, or one alone, for this process.
+
+    Raises:
+        UsageError: if TensorFlow has begun to work in this process already.
+        RunError: if a worker does not come, or is lost: it is named.
+    """
+    if cluster is None or cluster.size == 1:
+        yield Team()
+        return
+    await_peers(cluster)
+    log.info("%s of %d is ready", cluster.name(cluster.rank), cluster.size)
+    tf.get_logger().setLevel(logging.WARNING)  # else it tells of every exchange
+    try:
+        strategy = _strategy(cluster)
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise UsageError(
+            "A cluster must be joined before TensorFlow does anything else in a process, and once "
+            f"in it. Received: {error} Train in a process of its own, as tfasr train does."
+        ) from error
+    workers = Together(cluster, strategy)
+    gate = Gate(workers)
+    try:
+        with gate.telling():
+            yield Team(workers, strategy, gate)
+    except _GONE as error:
+        lost = unreachable(cluster)
+        time.sleep(_LINGER_S)
+        if not lost:
+            raise
+        names = ", ".join(map(cluster.name, lost))
+        raise RunError(
+            f"All workers must live until the run ends. Lost: {names}. Look at its last messages; "
+            "then start all workers again with --resume, which goes on from the last checkpoint."
+        ) from error
+
+
+def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) > 1:
+        tf.config.set_visible_devices(gpus[cluster.local_rank % len(gpus)], "GPU")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec({"worker": list(cluster.addresses)}),
+        task_type="worker",
+        task_id=cluster.rank,
+        rpc_layer="grpc",
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=resolver)
