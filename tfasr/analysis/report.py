@@ -13,6 +13,7 @@ from tfasr.analysis.comparable import Differences, difference_text, differences
 from tfasr.analysis.facts import RunFacts, facts_of
 from tfasr.analysis.question import Question
 from tfasr.analysis.series import RunSeries, run_series
+from tfasr.analysis.stragglers import WorkerPart, worker_parts
 from tfasr.tta.brackets import Bracket, bracket
 from tfasr.tta.decomposition import Parts, parts_until
 from tfasr.tta.intervals import EVALUATION
@@ -67,6 +68,7 @@ class RunAnalysis:
         notes: sentences that a reader of its results must know.
         facts: the machine, what was trained, how long an epoch takes.
         charges: cost and energy; None unless asked for.
+        workers: the parts of a cluster's workers, by rank; none of one process.
     """
 
     name: str
@@ -84,6 +86,7 @@ class RunAnalysis:
     notes: list[str]
     facts: RunFacts
     charges: RunCharges | None = None
+    workers: tuple[WorkerPart, ...] = ()
 
     @property
     def wall_s(self) -> float:
@@ -184,6 +187,7 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
         facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
+        workers=tuple(worker_parts(run.path)),
     )
 
 

@@ -22,6 +22,7 @@ from tfasr.reports.tables.groups import factor_tables, group_tables, policy_tabl
 from tfasr.reports.tables.paper import paper_tables
 from tfasr.reports.tables.profile import profile_tables
 from tfasr.reports.tables.runs import tables
+from tfasr.reports.tables.workers import worker_tables
 from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
@@ -124,6 +125,7 @@ def _tables(
     more += group_tables(analysed, results, power=power)
     more += factor_tables(analysed, results)
     more += cost_tables(analysed)
+    more += worker_tables(analysed)
     more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
     last = [] if beside is None else beside_tables(analysed, beside)
     return [first, *more, *others, *last]

@@ -1,0 +1,64 @@
+"""The table of a cluster's workers: who waited for whom."""
+
+import json
+
+import pytest
+
+from tfasr.analysis.stragglers import worker_parts
+from tfasr.commands.report import report
+
+
+def note(run_dir, rank, steps, session=0):
+    """Writes what a worker noted: ``(begin, ready, end)`` of each step on a clock of its own."""
+    lines = []
+    for number, (begin_s, ready_s, end_s, more) in enumerate(steps, start=1):
+        value = {"utterances": 2, "input_wait_s": 0.25, "compiled": False}
+        value |= {"step_s": end_s - begin_s, "ready_s": ready_s - begin_s, **more}
+        metadata = {"session": session, "step": number, "mono_s": 1000.0 * rank}
+        lines.append({"key": "worker_step", "time_ms": 1, "value": value, "metadata": metadata})
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    with (run_dir / f"events-worker-{rank}.jsonl").open("a") as file:
+        file.write(text)
+
+
+def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
+    # Worker 1 computes longer in the first step and begins later in the second.
+    note(tmp_path, 0, [(0, 1, 3.5, {}), (4, 5, 7.5, {}), (8, 9, 9.5, {})])
+    note(tmp_path, 1, [(0, 3, 3.5, {}), (6, 7, 7.5, {}), (8, 9, 9.5, {"compiled": True})])
+    chief, other = worker_parts(tmp_path)
+    assert (chief.rank, chief.steps, chief.utterances, chief.input_wait_s) == (0, 2, 4, 0.5)
+    assert (chief.step_s, chief.waited_s, chief.held_up_s) == (7, 4, 0)
+    assert (other.step_s, other.waited_s, other.held_up_s) == (5, 0, 4)
+    assert chief.waited_share == pytest.approx(4 / 7)
+
+
+def test_each_session_has_its_own_workers(tmp_path):
+    for rank in (0, 1, 2):
+        note(tmp_path, rank, [(0, 1 + rank, 4, {})])
+    for rank in (0, 1):
+        note(tmp_path, rank, [(0, 2 - rank, 4, {})] * 2, session=1)
+    parts = worker_parts(tmp_path)
+    assert [part.steps for part in parts] == [3, 3, 1]
+    # The first waited 2 s for worker 2, then worker 1 twice 1 s for the first.
+    assert [part.waited_s for part in parts] == [2, 1 + 2, 0]
+    assert [part.held_up_s for part in parts] == [2, 0, 2]
+
+
+def test_what_is_damaged_or_alone_says_nothing(tmp_path):
+    assert worker_parts(tmp_path / "missing") == []
+    note(tmp_path, 0, [(0, 1, 2, {})])
+    assert worker_parts(tmp_path) == []
+    note(tmp_path, 1, [(0, 1, 2, {"step_s": "long"})])
+    assert worker_parts(tmp_path) == []
+    (tmp_path / "events-worker-1.jsonl").write_text("nothing\nnothing\nnothing\n")
+    assert worker_parts(tmp_path) == []
+
+
+def test_a_report_has_the_table_where_there_was_a_cluster(small):
+    assert "who waited for whom" not in report([small])
+    note(small, 0, [(0, 1, 3.5, {})])
+    note(small, 1, [(0, 3, 3.5, {})])
+    text = " ".join(report([small]).split())
+    assert "Workers: who waited for whom" in text
+    assert f"{small.name}, 0 (chief) 1 2 0.25 3.5 2.00 57.1 0.00" in text
+    assert f"{small.name}, 1 1 2 0.25 3.5 0.00 0.0 2.00" in text

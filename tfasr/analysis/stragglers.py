@@ -1,0 +1,139 @@
+"""Which worker of a cluster waited for which: from what each noted of its own steps.
+
+Workers' clocks are not compared. A step ends for all at the same moment, when the gradients are
+added up: who was ready a longer time before that end waited for who was ready last.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.ledger import read_events
+from tfasr.run_files import WORKER_EVENTS
+
+_SECONDS = ("input_wait_s", "step_s", "ready_s")
+Steps = dict[tuple[int, int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class WorkerPart:
+    """A worker's part of a run, over the steps that all workers noted and none compiled in.
+
+    Attributes:
+        rank: of the worker; 0 is the chief.
+        steps: how many.
+        utterances: of its shares.
+        input_wait_s: seconds until its shares were there.
+        step_s: seconds from then until all workers' gradients were applied.
+        waited_s: of them, those for the worker that was last; a lower bound, since what keeps all
+            of them waiting, such as the network, is nobody's.
+        held_up_s: seconds that the first of the others waited for this one, where it was last.
+    """
+
+    rank: int
+    steps: int
+    utterances: int
+    input_wait_s: float
+    step_s: float
+    waited_s: float
+    held_up_s: float
+
+    @property
+    def waited_share(self) -> float:
+        """The part of its steps that it waited for others, a fraction."""
+        return self.waited_s / self.step_s if self.step_s else 0.0
+
+
+def worker_parts(run_dir: Path) -> list[WorkerPart]:
+    """Returns the parts of a run's workers by rank; [] where fewer than two noted their steps.
+
+    Args:
+        run_dir: the run's folder. A worker that wrote elsewhere is left out until its file is
+            copied there.
+    """
+    if not run_dir.is_dir():
+        return []
+    noted = {}
+    for path in run_dir.glob(WORKER_EVENTS):
+        rank = path.stem.rpartition("-")[2]
+        if rank.isdecimal():
+            noted[int(rank)] = _steps(path)
+    together = _noted_by_all(noted)
+    ranks = sorted({rank for parts in together for rank in parts})
+    return [_part(rank, together) for rank in ranks] if len(ranks) > 1 else []
+
+
+def _steps(path: Path) -> Steps:
+    """Returns what a worker noted, by session and step; of a step noted twice the last."""
+    try:
+        events = read_events(path)
+    except UsageError:  # damaged: what it says cannot be trusted
+        return {}
+    steps = {}
+    for event in events:
+        value, metadata = event.get("value"), event.get("metadata")
+        if event["key"] != "worker_step" or not isinstance(metadata, dict) or not _whole(value):
+            continue
+        place = metadata.get("session"), metadata.get("step")
+        if all(isinstance(number, int) for number in place):
+            steps[place] = value
+    return steps
+
+
+def _whole(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("utterances"), int)
+        and all(
+            isinstance(value.get(name), int | float) and 0 <= value[name] < math.inf
+            for name in _SECONDS
+        )
+    )
+
+
+def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any]]]:
+    """Returns, for each step that all workers of its session noted, what each noted."""
+    sessions: dict[int, set[int]] = {}
+    for rank, steps in noted.items():
+        for session, _ in steps:
+            sessions.setdefault(session, set()).add(rank)
+    found = []
+    for place in sorted({place for steps in noted.values() for place in steps}):
+        ranks = sessions[place[0]]
+        parts = {rank: noted[rank][place] for rank in ranks if place in noted[rank]}
+        if len(parts) == len(ranks) > 1 and not any(p.get("compiled") for p in parts.values()):
+            found.append(parts)
+    return found
+
+
+def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart:
+    steps = [parts for parts in together if rank in parts]
+    waits = [_waits(parts) for parts in steps]
+    own = [parts[rank] for parts in steps]
+    return WorkerPart(
+        rank,
+        len(own),
+        sum(one["utterances"] for one in own),
+        math.fsum(one["input_wait_s"] for one in own),
+        math.fsum(one["step_s"] for one in own),
+        math.fsum(wait[rank] for wait in waits),
+        math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
+    )
+
+
+def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    """Returns how long each worker waited in a step for the last one.
+
+    The last to begin has the shortest step, the last to have its gradients the shortest time from
+    them to the end. With synchronised batch normalisation workers already wait in the model, and
+    only the first tells.
+    """
+    from_ready = {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
+    shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
+    return {
+        rank: max(p["step_s"] - shortest_s, from_ready[rank] - soonest_s)
+        for rank, p in parts.items()
+    }
