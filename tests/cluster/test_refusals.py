@@ -1,0 +1,61 @@
+"""What several workers cannot do together is refused before they begin."""
+
+import socket
+
+import keras
+import pytest
+
+from tests.tones import tones_experiment
+from tfasr.cluster.description import Cluster
+from tfasr.cluster.launcher import free_ports
+from tfasr.cluster.peers import await_peers, unreachable
+from tfasr.errors import RunError, UsageError
+from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.training.batch_statistics import synchronise
+from tfasr.training.workers.team import check_clustered
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"num_replicas": 2},
+        {"evaluation_placement": "beside"},
+        {"overlap_evaluation": True},
+        {"gradient_accumulation_steps": 2, "batch_norm_synchronised": True},
+    ],
+)
+def test_what_needs_one_process_is_refused(training):
+    with pytest.raises(UsageError, match=f"In a cluster TrainingConfig.{next(iter(training))}"):
+        check_clustered(tones_experiment(**training), [])
+    check_clustered(tones_experiment(gradient_accumulation_steps=2), [])
+    with pytest.raises(UsageError, match="In a cluster callbacks must be 0"):
+        check_clustered(tones_experiment(), [keras.callbacks.Callback()])
+
+
+def test_only_tfasrs_own_batch_normalisation_can_be_synchronised():
+    model = keras.Sequential([BatchNormalization(), keras.layers.BatchNormalization(name="theirs")])
+    with pytest.raises(UsageError, match=r"Received: 'theirs' of keras.*BatchNormalization"):
+        synchronise(model)
+    own = keras.Sequential([BatchNormalization()])
+    synchronise(own)
+    assert own.layers[0].synchronized
+
+
+def test_a_worker_that_does_not_come_is_named():
+    here, there = free_ports(2)
+    cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
+    with pytest.raises(RunError, match=rf"Missing: worker 1 \(127.0.0.1:{there}\)\."):
+        await_peers(cluster, timeout_s=0)
+    with socket.create_server(("127.0.0.1", there)):
+        await_peers(cluster, timeout_s=0)
+        assert unreachable(cluster) == []
+
+
+def test_a_port_that_is_taken_is_refused():
+    here, there = free_ports(2)
+    cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
+    with (
+        socket.create_server(("0.0.0.0", here)),
+        pytest.raises(UsageError, match=rf"port must be free .* 127.0.0.1:{here} of worker 0"),
+    ):
+        await_peers(cluster, timeout_s=0)
