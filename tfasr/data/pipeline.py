@@ -219,7 +219,8 @@ class BatchSource:
 
         if share is None:
             return self._batches(records, augmented).skip(skip)
-        elements = unread_records(records, self.split)
+        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
+        elements = unread_records(records, dtype.size * self._features.num_features)
         size = self._pipeline.global_batch_size
         batches = elements.group_by_window(
             self._bucket, lambda _, window: window.batch(size), window_size=size

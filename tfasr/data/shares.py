@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
 import tensorflow as tf
 
-from tfasr.data.shards import RECORD, ShardedSplit
+from tfasr.data.shards import RECORD
 
 Element = dict[str, tf.Tensor]
 
@@ -26,25 +25,24 @@ class Share:
     count: int
 
 
-def unread_records(records: tf.data.Dataset, split: ShardedSplit) -> tf.data.Dataset:
+def unread_records(records: tf.data.Dataset, frame_bytes: int) -> tf.data.Dataset:
     """Returns serialised records with what ordering them into batches needs to know.
 
     An element holds ``record``, ``positions``, ``duration_s`` and ``feature_lengths``; features
-    stay in the record, unread.
+    stay in the record, undecoded.
+
+    Args:
+        records: serialised.
+        frame_bytes: of a stored frame.
     """
-    frames = np.zeros(1 + max(u.position for u in split.utterances), np.int32)
-    for utterance in split.utterances:
-        frames[utterance.position] = utterance.frames
-    by_position = tf.constant(frames)
-    names = ("position", "duration_s")
 
     def known(record: tf.Tensor) -> Element:
-        parsed = tf.io.parse_single_example(record, {name: RECORD[name] for name in names})
+        parsed = tf.io.parse_single_example(record, RECORD)
         return {
             "record": record,
             "positions": parsed["position"],
             "duration_s": parsed["duration_s"],
-            "feature_lengths": by_position[parsed["position"]],
+            "feature_lengths": tf.strings.length(parsed["features"]) // frame_bytes,
         }
 
     return records.map(known)
