@@ -28,7 +28,8 @@ class WorkerTimes:
         input_wait_s: seconds until its share was there.
         step_s: seconds from then until all workers' gradients were applied.
         ready_s: seconds of them until its own gradients were there; with synchronised batch
-            normalisation it has then waited for the others' statistics already.
+            normalisation it has then waited for the others' statistics already. On a GPU, until
+            they were asked for.
         compiled: whether anything was traced or compiled in the step.
     """
 
@@ -105,14 +106,13 @@ class SharedStep:
 
     def _traced(self, element_spec: Any) -> Callable:
         if self._step is None:
-            strategy = self._model.distribute_strategy
             # One signature with open dimensions: no shape of a batch is ever traced again.
-            self._step = tf.function(
-                lambda batch, asked: strategy.run(self._share, args=(batch, asked)),
-                input_signature=[element_spec, tf.TensorSpec([], tf.float32)],
-                autograph=False,
-            )
+            signature = [element_spec, tf.TensorSpec([], tf.float32)]
+            self._step = tf.function(self._global_step, input_signature=signature)
         return self._step
+
+    def _global_step(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return self._model.distribute_strategy.run(self._share, args=(batch, asked))
 
     def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns the whole batch's losses, what signal was asked for, and when it was ready."""
@@ -135,11 +135,7 @@ class SharedStep:
         context = tf.distribute.get_replica_context()
         sums = [
             all_losses,
-            tf.one_hot(context.replica_id_in_sync_group, _replicas(context)) * asked,
+            tf.one_hot(context.replica_id_in_sync_group, context.num_replicas_in_sync) * asked,
         ]
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(sums, axis=0))
         return totals[:utterances], tf.reduce_max(totals[utterances:]), ready
-
-
-def _replicas(context: tf.distribute.ReplicaContext) -> int:
-    return context.num_replicas_in_sync
