@@ -1,6 +1,7 @@
 """What several workers cannot do together is refused before they begin."""
 
 import socket
+import threading
 
 import keras
 import pytest
@@ -9,10 +10,11 @@ from tests.tones import tones_experiment
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
 from tfasr.cluster.peers import await_peers, unreachable
+from tfasr.cluster.watch import PeerWatch
 from tfasr.errors import RunError, UsageError
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.training.batch_statistics import synchronise
-from tfasr.training.workers.team import check_clustered
+from tfasr.training.workers.team import accused, check_clustered
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,37 @@ def test_a_port_that_is_taken_is_refused():
         pytest.raises(UsageError, match=rf"port must be free .* 127.0.0.1:{here} of worker 0"),
     ):
         await_peers(cluster, timeout_s=0)
+
+
+def test_who_was_gone_first_is_remembered():
+    ports = free_ports(3)
+    cluster = Cluster(tuple(f"127.0.0.1:{port}" for port in ports), 0)
+    told = threading.Event()
+    seen = []
+    with socket.create_server(("127.0.0.1", ports[1])) as first:
+        with socket.create_server(("127.0.0.1", ports[2])):
+            watch = PeerWatch(cluster, lambda lost: (seen.append(lost), told.set()), every_s=0.05)
+            assert not told.wait(0.3)
+        assert told.wait(60)
+        first.close()
+    assert seen == [[2]]
+    assert watch.look() == [2]
+    watch.stop()
+
+
+def test_heartbeats_name_who_is_silent():
+    cluster = Cluster(("a:1", "b:1", "c:1"), 0)
+    message = "Error reported from /job:worker/task:1: unhealthy:\n/job:worker/replica:0/task:1\n"
+    assert accused(message, cluster) == [1]
+    assert accused("remote target /job:worker/replica:0/task:0", cluster) == []
+    assert accused("task:7 of /job:worker/replica:0/task:7", cluster) == []
+
+
+def test_workers_may_leave_once_the_watch_has_ended():
+    here, there = free_ports(2)
+    seen = []
+    with socket.create_server(("127.0.0.1", there)):
+        cluster = Cluster((f"127.0.0.1:{here}", f"127.0.0.1:{there}"), 0)
+        watch = PeerWatch(cluster, seen.append, every_s=0.05)
+        watch.stop()
+    assert seen == []

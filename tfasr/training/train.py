@@ -220,7 +220,7 @@ def _train(run: _Run, checkpoint: Path | None) -> list[dict[str, float]]:
         check_shards(validation.folder, validation.index, content=True)
         epochs = experiment.training.epochs
         train_epochs(parts.step, parts.batches.iterator, parts.progress, hooks, ledger, epochs)
-        run.team.workers.gather("done")  # nobody leaves while others may still wait for its part
+        run.team.part()
     return parts.progress.state.history
 
 

@@ -80,7 +80,7 @@ def follow(
                 held.callback(hook.close)
         epochs = experiment.training.epochs
         train_epochs(parts.step, parts.batches.iterator, parts.progress, hooks, ledger, epochs)
-        workers.gather("done")
+        team.part()
         return parts.progress.state.history
 
 

@@ -2,15 +2,18 @@
 
 import contextlib
 import logging
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
 
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.peers import await_peers, unreachable
+from tfasr.cluster.peers import await_peers
+from tfasr.cluster.watch import PeerWatch
 from tfasr.data.shares import Share
 from tfasr.errors import RunError, UsageError
 from tfasr.training.experiment import Experiment
@@ -39,17 +42,24 @@ class Team:
         workers: through which they exchange.
         strategy: over all of them; None for this process's own.
         gate: what all pass together before the run begins.
+        unwatched: called before workers may leave.
     """
 
     workers: Workers = field(default_factory=Alone)
     strategy: tf.distribute.Strategy | None = None
     gate: Gate = field(default_factory=lambda: Gate(Alone()))
+    unwatched: Callable[[], None] = lambda: None  # noqa: E731 - a field's default
 
     @property
     def share(self) -> Share | None:
         """Which part of each batch is this worker's; None where there is one process."""
         several = self.workers.count > 1
         return Share(self.workers.rank, self.workers.count) if several else None
+
+    def part(self) -> None:
+        """Waits until all workers are at the end; nobody leaves while others need its answers."""
+        self.unwatched()
+        self.workers.gather("done")
 
     def facts(self) -> dict[str, Any]:
         """Returns what the ledger says of a cluster; nothing of one process."""
@@ -112,19 +122,38 @@ def joined(cluster: Cluster | None) -> Iterator[Team]:
         ) from error
     workers = Together(cluster, strategy)
     gate = Gate(workers)
+    watch = PeerWatch(cluster, lambda lost: _abort(", ".join(map(cluster.name, lost))))
     try:
         with gate.telling():
-            yield Team(workers, strategy, gate)
+            yield Team(workers, strategy, gate, watch.stop)
     except _GONE as error:
-        lost = unreachable(cluster)
-        time.sleep(_LINGER_S)
+        lost = watch.look() or accused(str(error), cluster)
         if not lost:
             raise
+        time.sleep(_LINGER_S)
         names = ", ".join(map(cluster.name, lost))
         raise RunError(
             f"All workers must live until the run ends. Lost: {names}. Look at its last messages; "
             "then start all workers again with --resume, which goes on from the last checkpoint."
         ) from error
+    finally:
+        watch.stop()
+
+
+def accused(message: str, cluster: Cluster) -> list[int]:
+    """Returns the ranks that a message of TensorFlow's heartbeats names: of hosts that are silent.
+
+    Args:
+        message: of an error that ended a collective.
+        cluster: all workers; this one is never named.
+    """
+    named = {int(rank) for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)}
+    return sorted(rank for rank in named - {cluster.rank} if rank < cluster.size)
+
+
+def _abort(names: str) -> None:
+    """Ends what waits for a lost worker, as the strategy's own health check does."""
+    eager_context.context().abort_collective_ops(tf.errors.UNAVAILABLE, f"lost {names}")
 
 
 def _strategy(cluster: Cluster) -> tf.distribute.MultiWorkerMirroredStrategy:
