@@ -12,24 +12,22 @@ from pathlib import Path
 import pytest
 
 from tests.tones import TRAIN_UTTERANCES
+from tfasr.analysis.stragglers import worker_parts
 from tfasr.cluster.launcher import free_ports
 from tfasr.ledger import read_events
 from tfasr.run_files import worker_events_file
 from tfasr.tta.load import load_run
 
-EPOCHS, BATCH = 8, 4
-STEPS = TRAIN_UTTERANCES // BATCH
-SYNCHRONISED = {
-    "training": {"epochs": EPOCHS, "batch_norm_synchronised": True},
+# 24 utterances in buckets of 8 and 16: batches of 6, 2 and 6, 6, 4. Two workers can share each of
+# them equally, as replicas must; three cannot, and of two utterances one worker gets none.
+SIZES = [2, 4, 6, 6, 6]
+STEPS, EPOCHS = len(SIZES), 12
+SETTINGS = {
+    "training": {"epochs": EPOCHS, "checkpoint_every_steps": 3, "batch_norm_synchronised": True},
+    "pipeline": {"global_batch_size": 6, "num_buckets": 2},
     "model": {"dropout": 0.0},
 }
-# 24 utterances in two buckets, by fives: every bucket ends with a rest, and three workers never
-# have the same number of utterances.
-UNEVEN = {
-    "training": {"epochs": 3, "checkpoint_every_steps": 2, "batch_norm_synchronised": True},
-    "pipeline": {"global_batch_size": 5, "num_buckets": 2},
-    "model": {"dropout": 0.0},
-}
+STOPPED, KILLED, CHIEF_KILLED = 43, 53, 54
 
 
 @dataclass(frozen=True)
@@ -53,22 +51,20 @@ def together(count: int, folder: Path, *, run: str = "run", **more) -> list[dict
 
 
 def scenarios(tmp: Path) -> dict[str, list[dict]]:
-    mirrored = {**SYNCHRONISED["training"], "num_replicas": 2}
-    # One run in three sessions, with other workers each: the second steps on the rests too.
-    uneven = {"run": "uneven", **UNEVEN}
-    stopped = {1: {"die": [3, signal.SIGTERM]}}
-    killed = {2: {"die": [9, signal.SIGKILL]}}
-    chief_killed = {0: {"die": [11, signal.SIGKILL]}}
+    mirrored = {**SETTINGS["training"], "num_replicas": 2}
+    # One run in three sessions, each of other workers.
+    run = {"run": "together", **SETTINGS}
+    stopped = {1: {"die": [STOPPED, signal.SIGTERM]}}
+    killed = {2: {"die": [KILLED, signal.SIGKILL]}}
+    chief_killed = {0: {"die": [CHIEF_KILLED, signal.SIGKILL]}}
     return {
-        "one": [{"run_dir": str(tmp / "one"), **SYNCHRONISED}],
+        "one": [{"run_dir": str(tmp / "one"), **SETTINGS}],
         "mirrored": [
-            {"run_dir": str(tmp / "mirrored"), "devices": 2, **SYNCHRONISED, "training": mirrored}
+            {"run_dir": str(tmp / "mirrored"), "devices": 2, **SETTINGS, "training": mirrored}
         ],
-        "two": together(2, tmp, run="two", **SYNCHRONISED),
-        "uneven_one": [{"run_dir": str(tmp / "uneven_one"), **UNEVEN}],
-        "stopped": together(2, tmp, **uneven, own=stopped),
-        "killed": together(3, tmp, **uneven, resume=True, own=killed),
-        "chief_killed": together(2, tmp, **uneven, resume=True, own=chief_killed),
+        "two": together(2, tmp, **run, own=stopped),
+        "three": together(3, tmp, **run, resume=True, own=killed),
+        "two_again": together(2, tmp, **run, resume=True, own=chief_killed),
         "unlike": together(2, tmp, run="unlike", own={1: {"training": {"seed": 2}}}),
     }
 
@@ -102,59 +98,72 @@ def values(run_dir: Path, key: str, file: str = "events.jsonl") -> list:
     return [e["value"] for e in read_events(run_dir / file) if e["key"] == key]
 
 
-def losses(run_dir: Path) -> list[float]:
-    return [step["loss"] for step in values(run_dir, "train_step")]
+def of_session(run_dir: Path, key: str, session: int, file: str = "events.jsonl") -> dict:
+    """The values of a session's events of that key, by their step."""
+    return {
+        event["metadata"]["step"]: event["value"]
+        for event in read_events(run_dir / file)
+        if event["key"] == key and event["metadata"]["session"] == session
+    }
 
 
-def well(one: Ended) -> Ended:
+def well(one: Ended) -> Path:
     assert set(one.codes) == {0}, "\n".join(one.logs)
-    return one
+    return one.run_dir
 
 
 @pytest.mark.parametrize("reference", ["one", "mirrored"])
 def test_two_workers_train_as_one_process_does(ended, reference):
-    two, other = well(ended["two"]).run_dir, well(ended[reference]).run_dir
-    assert len(losses(two)) == EPOCHS * STEPS == 48
-    assert losses(two) == pytest.approx(losses(other), rel=1e-5)
-    assert losses(two)[-1] < 0.2 * losses(two)[0]
-    mine, theirs = values(two, "tracked_stats"), values(other, "tracked_stats")
-    assert [s["cer"] for s in mine] == [s["cer"] for s in theirs]
-    assert [s["loss"] for s in mine] == pytest.approx([s["loss"] for s in theirs], rel=1e-4)
-    assert (two / "hypotheses/validation-epoch-0008.jsonl").is_file()
-
-
-def test_the_ledger_says_what_one_process_would_say_of_each_batch(ended):
-    steps = [values(well(ended[name]).run_dir, "train_step") for name in ("one", "two")]
-    for one, two in zip(*steps, strict=True):
+    other = of_session(well(ended[reference]), "train_step", 0)
+    two = of_session(ended["two"].run_dir, "train_step", 0)
+    assert list(two) == list(range(1, STOPPED + 2))
+    for step, value in two.items():
+        assert value["loss"] == pytest.approx(other[step]["loss"], rel=1e-5), step
         for fact in ("utterances", "audio_s", "frames", "padded_frames"):
-            assert two[fact] == one[fact]
+            assert value[fact] == other[step][fact]
+    assert sum(v["loss"] for v in two.values()) < 0.5 * len(two) * two[1]["loss"]
+
+
+def test_error_rates_are_those_of_one_process(ended):
+    theirs = values(well(ended["one"]), "tracked_stats")
+    mine = values(ended["two"].run_dir, "tracked_stats")
+    assert len(mine) == (CHIEF_KILLED - 1) // STEPS
+    for own, other in zip(mine, theirs, strict=False):
+        assert own["cer"] == other["cer"]
+        assert own["loss"] == pytest.approx(other["loss"], rel=1e-4)
+    assert (ended["two"].run_dir / "hypotheses/validation-epoch-0008.jsonl").is_file()
+
+
+def test_the_ledger_says_who_trained(ended):
     run_dir = ended["two"].run_dir
-    assert values(run_dir, "num_replicas") == [2]
-    assert values(run_dir, "cluster") == [{"workers": 2}]
+    assert values(run_dir, "num_replicas") == [2, 3, 2]
+    assert values(run_dir, "cluster") == [{"workers": n} for n in (2, 3, 2)]
     facts = values(run_dir, "comparability") + values(ended["one"].run_dir, "comparability")
-    assert facts[0] == facts[1]
+    assert all(one == facts[0] for one in facts)
     assert "synchronised over replicas" in facts[0]["batch_statistics"]
 
 
 def test_every_worker_notes_its_own_part(ended):
     for rank in (0, 1):
-        noted = values(ended["two"].run_dir, "worker_step", worker_events_file(rank))
-        assert len(noted) == EPOCHS * STEPS
-        assert all(one["utterances"] == BATCH // 2 for one in noted)
-        assert all(0 <= one["ready_s"] <= one["step_s"] for one in noted)
-    assert load_run(ended["two"].run_dir).status == "success"
+        file = worker_events_file(rank)
+        noted = of_session(ended["two"].run_dir, "worker_step", 0, file)
+        assert set(noted) >= set(range(1, STOPPED + 1))
+        assert all(0 <= one["ready_s"] <= one["step_s"] for one in noted.values())
+        assert (
+            sum(noted[step]["utterances"] for step in range(1, STEPS + 1)) == TRAIN_UTTERANCES / 2
+        )
+    assert [part.rank for part in worker_parts(ended["two"].run_dir)] == [0, 1, 2]
 
 
 def test_a_signal_to_any_worker_saves_a_checkpoint_at_the_same_step(ended):
-    stopped = ended["stopped"]
-    assert stopped.codes == [143, 143], "\n".join(stopped.logs)
-    # The signal came after step 3 and travelled with the next.
-    assert "SIGTERM ended the run after step 4" in stopped.logs[0]
-    assert "SIGTERM ended the run after step 4" in stopped.logs[1]
+    # The signal came after one step and travelled with the next.
+    said = f"SIGTERM ended the run after step {STOPPED + 1}, whose checkpoint is saved"
+    assert ended["two"].codes == [143, 143], "\n".join(ended["two"].logs)
+    assert all(said in log for log in ended["two"].logs)
 
 
 def test_a_killed_worker_ends_all_and_is_named(ended):
-    killed = ended["killed"]
+    killed = ended["three"]
     assert killed.codes == [1, 1, -signal.SIGKILL], "\n".join(killed.logs)
     for log in killed.logs[:2]:
         assert re.search(r"Lost: worker 2 \(127.0.0.1:\d+\)\.", log), log
@@ -162,45 +171,35 @@ def test_a_killed_worker_ends_all_and_is_named(ended):
 
 
 def test_a_killed_chief_ends_all_and_is_named(ended):
-    killed = ended["chief_killed"]
+    killed = ended["two_again"]
     assert killed.codes == [-signal.SIGKILL, 1], "\n".join(killed.logs)
     assert "Lost: worker 0, the chief" in killed.logs[1], killed.logs[1]
 
 
 def test_other_numbers_of_workers_go_on_with_the_losses_of_one_process(ended):
-    run_dir, whole = ended["stopped"].run_dir, losses(well(ended["uneven_one"]).run_dir)
-    events = read_events(run_dir)
-    sessions = [e["value"] for e in events if e["key"] == "session_start"]
-    # What came after the last checkpoint was lost with worker 2.
-    assert [s["resumed_from_step"] for s in sessions] == [None, 4, 8]
-    assert values(run_dir, "cluster") == [{"workers": n} for n in (2, 3, 2)]
-    found = [
-        (e["metadata"]["step"], e["value"]["loss"]) for e in events if e["key"] == "train_step"
-    ]
-    assert {step for step, _ in found} >= set(range(1, 11))
-    for step, loss in found:
-        assert loss == pytest.approx(whole[step - 1], rel=1e-5)
-    # Worker 2 was killed after step 9, which the chief may have booked already.
-    if [step for step, _ in found].count(9) == 2:
-        assert load_run(run_dir).intervals["lost_work"] > 0
+    run_dir, whole = ended["two"].run_dir, of_session(well(ended["one"]), "train_step", 0)
+    sessions = values(run_dir, "session_start")
+    # Checkpoints: at the signal, every third step, and at the end of an epoch.
+    assert [s["resumed_from_step"] for s in sessions] == [None, STOPPED + 1, 51]
+    for session, first, last in ((1, STOPPED + 2, KILLED), (2, 52, CHIEF_KILLED)):
+        found = of_session(run_dir, "train_step", session)
+        # The step after which a worker was killed may not have been booked.
+        assert list(found)[: last - first] == list(range(first, last))
+        for step, value in found.items():
+            assert value["loss"] == pytest.approx(whole[step]["loss"], rel=1e-5), step
+    assert load_run(run_dir).intervals["lost_work"] > 0
 
 
 def test_uneven_batches_are_shared_and_no_utterance_is_left_out(ended):
-    whole = [s["utterances"] for s in values(well(ended["uneven_one"]).run_dir, "train_step")]
-    assert sum(whole) == 3 * TRAIN_UTTERANCES
     shares = [
-        {
-            event["metadata"]["step"]: event["value"]["utterances"]
-            for event in read_events(ended["killed"].run_dir / worker_events_file(rank))
-            if event["key"] == "worker_step" and event["metadata"]["session"] == 1
-        }
+        of_session(ended["three"].run_dir, "worker_step", 1, worker_events_file(rank))
         for rank in range(3)
     ]
-    steps = set.intersection(*map(set, shares))
-    assert steps >= set(range(5, 9))
-    sizes = {step: sum(share[step] for share in shares) for step in steps}
-    assert sizes == {step: whole[step - 1] for step in steps}
-    assert min(sizes.values()) < 3, "a batch must have fewer utterances than there are workers"
+    epoch = range(46, 46 + STEPS)
+    sizes = [[share[step]["utterances"] for share in shares] for step in epoch]
+    assert sorted(map(sum, sizes)) == SIZES
+    assert all(max(parts) - min(parts) <= 1 for parts in sizes)
+    assert any(0 in parts for parts in sizes)
 
 
 def test_workers_of_another_configuration_are_refused_by_all(ended):
