@@ -27,6 +27,9 @@ from tfasr.errors import UsageError
 from tfasr.registry import entries_of_plugins
 from tfasr.run_files import PLUGINS_FILE
 
+# Begins the name of the module that a plug-in's file becomes; the file's own name follows.
+FILE_MODULE = "tfasr_plugin_"
+
 _loaded: dict[str, ModuleType] = {}
 # Runs and their plug-ins that were said not to be needed, so that it is said once.
 _mentioned: set[tuple[str | Path, str]] = set()
@@ -180,7 +183,7 @@ def _file(path: Path, asked_at: str) -> ModuleType:
             return module  # already imported under another name
     # A name that no other module has. It must be the same in every process and for every place of
     # the file, because experiment.json holds it.
-    name = f"tfasr_plugin_{path.stem}"
+    name = f"{FILE_MODULE}{path.stem}"
     if name in sys.modules:
         raise UsageError(
             f"{asked_at}: the files of plug-ins must have different names. Received: {path} and "

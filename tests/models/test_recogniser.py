@@ -146,6 +146,8 @@ def test_a_model_whose_module_is_not_imported_is_named_with_the_remedy():
         model_from_json(source, {})
     with pytest.raises(UsageError, match="script or notebook"):
         model_from_json({"name": "theirs", "module": "__main__"}, {})
+    with pytest.raises(UsageError, match=r"the file my_lab\.py, .* Add --import with that file's"):
+        model_from_json({"name": "theirs", "module": "tfasr_plugin_my_lab"}, {})
 
 
 def test_fields_that_the_model_no_longer_has_are_named():

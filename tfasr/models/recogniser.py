@@ -12,6 +12,7 @@ import numpy as np
 
 from tfasr.config import config_class
 from tfasr.errors import UsageError
+from tfasr.plugins import FILE_MODULE
 from tfasr.registry import Registry
 
 DEFAULT_MODEL = "acoustic_model"
@@ -166,11 +167,15 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
     name = (source or {}).get("name", DEFAULT_MODEL)
     if name not in MODELS:
         module = source["module"]
+        origin = f"the module {module}"
         remedy = f"Add --import {module}, or import {module} first."
         if module == "__main__":
             remedy = "It was defined in a script or notebook: put it into a module and import that."
+        elif module.startswith(FILE_MODULE):
+            origin = f"the file {module.removeprefix(FILE_MODULE)}.py"
+            remedy = "Add --import with that file's path, if you trust its code."
         raise UsageError(
-            f"The model {name!r} must be registered. It was registered by the module {module}, "
+            f"The model {name!r} must be registered. It was registered by {origin}, "
             f"which has not been imported. {remedy} Known models: {MODELS.listed()}."
         )
     cls = MODELS[name]
