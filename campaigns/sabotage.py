@@ -56,7 +56,8 @@ SABOTAGES = (
     Sabotage(
         "files are written in their place",
         "tfasr/durable.py",
-        "    partial = path.with_name(path.name + PARTIAL_SUFFIX)\n    try:\n",
+        "    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else "
+        "Path(partial)\n    try:\n",
         "    partial = path\n    try:\n",
     ),
     Sabotage(
