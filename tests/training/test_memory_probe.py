@@ -202,6 +202,22 @@ def test_a_run_that_cannot_hold_its_longest_batch_ends_before_its_first_step(
     assert read_events(tmp_path / "run")[-1]["metadata"]["status"] == "success"
 
 
+def test_steps_of_another_process_are_no_part_of_a_time_to_accuracy(
+    monkeypatch, shard_dir, tmp_path
+):
+    run_dir, booked = tmp_path / "run", []
+    doubt_estimates(monkeypatch)
+
+    def measure(*_):
+        booked.extend(event["key"] for event in read_events(run_dir))
+
+    monkeypatch.setattr(memory_probe, "measured_step_bytes", measure)
+    train(experiment(), shard_dir=shard_dir, run_dir=run_dir)
+    assert booked[-1] == "init_start"
+    keys = [event["key"] for event in read_events(run_dir)]
+    assert keys.index("model_creation") >= len(booked)
+
+
 @pytest.mark.parametrize(
     ("preset", "batches", "utterances"),
     [("paper_sys1.gin", 40, 96), ("paper_sys2.gin", 100, 240), ("paper_sys10.gin", 100, 300)],

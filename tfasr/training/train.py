@@ -36,7 +36,7 @@ from tfasr.training.interruption import Interruption
 from tfasr.training.logs.registry import check_logs, open_logs
 from tfasr.training.logs.scalar import ScalarLog
 from tfasr.training.loop import Hook, RunProgress, train_epochs
-from tfasr.training.memory.probe import check_memory
+from tfasr.training.memory.probe import check_host_memory, check_memory, on_gpu
 from tfasr.training.parts import Parts, build_parts
 from tfasr.training.placement.devices import leave_to_evaluation
 from tfasr.training.placement.make import make_placement
@@ -197,12 +197,17 @@ def _train(run: _Run, checkpoint: Path | None) -> list[dict[str, float]]:
     ledger, experiment, data = run.ledger, run.experiment, run.data
     with contextlib.ExitStack() as open_hooks:
         with ledger.interval("init"):
+            # A trial step would need all workers, and one that fails would leave them waiting.
+            probed = run.given.memory_probe and run.team.share is None
+            if probed and not on_gpu():
+                # Another process may take steps for it, which are no part of a time to accuracy:
+                # its clock starts when the model is created.
+                check_host_memory(experiment, data.sources["train"], data.alphabet)
             parts = build_parts(experiment, data, run.team, ledger, checkpoint, run.interruption)
             hooks = _hooks(run, parts, checkpoint)
             for hook in hooks:
                 open_hooks.callback(hook.close)
-            # A trial step would need all workers, and one that fails would leave them waiting.
-            if run.given.memory_probe and run.team.share is None:
+            if probed and on_gpu():
                 _check_memory(run, parts)
         # MLPerf's rules: no data may be read before run_start. So far only the indices were.
         ledger.event("run_start", event_type="INTERVAL_START")

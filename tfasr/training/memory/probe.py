@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.errors import RunError
-from tfasr.models.recogniser import estimated_step_bytes
+from tfasr.models.recogniser import estimated_step_bytes, least_parameters
 from tfasr.telemetry.memory import available_bytes
 from tfasr.training.checkpoint import plain_array, state_variables
 from tfasr.training.ctc_model import CtcModel
@@ -84,6 +84,11 @@ def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabe
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
+def on_gpu() -> bool:
+    """Returns whether a model is trained on a GPU, where the longest batch is tried itself."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
 def check_memory(
     experiment: Experiment,
     model: CtcModel,
@@ -115,13 +120,45 @@ def check_memory(
         RunError: if the batch does not fit, and names the batch that does; or the buffer of
             batches does not, and names the one that does.
     """
+    if not on_gpu():
+        parameters = model.count_params()
+        return check_host_memory(
+            experiment, source, alphabet, parameters=parameters, available=available
+        )
     batch = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
-    if tf.config.list_logical_devices("GPU"):
-        check_buffer(buffer, available_bytes() if available is None else available)
-        try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
-        return MemoryNeed(batch, None, None, measured=True)
-    need = _need_on_host(experiment, model.count_params(), batch, alphabet, available, buffer)
+    check_buffer(buffer, available_bytes() if available is None else available)
+    try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
+    return MemoryNeed(batch, None, None, measured=True)
+
+
+def check_host_memory(
+    experiment: Experiment,
+    source: BatchSource,
+    alphabet: Alphabet,
+    *,
+    parameters: int | None = None,
+    available: int | None = None,
+) -> MemoryNeed:
+    """Makes sure that the longest batch fits where no GPU is; it needs no model in this process.
+
+    Args:
+        experiment: what is trained.
+        source: training batches.
+        alphabet: of the transcripts.
+        parameters: of the model; by default the close lower bound that its config tells.
+        available: bytes that this process may take more; by default what the system says.
+
+    Raises:
+        RunError: as `check_memory` does.
+    """
+    batch = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    buffer = buffer_need(experiment, batch.utterances, batch.frames)
+    if parameters is None:
+        features, classes = experiment.features.num_features, alphabet.num_classes
+        # Whose config does not tell them mostly gives no estimate either, and is tried.
+        parameters = least_parameters(experiment.model, features, classes) or 0
+    need = _need_on_host(experiment, parameters, batch, alphabet, available, buffer)
     log.info("memory: %s", need)
     return need
 
