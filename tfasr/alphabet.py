@@ -1,6 +1,7 @@
 """The characters a recogniser writes, their order, and how a transcript is spelled in them."""
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from tfasr.checked_files import read_object
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 
+_BEFORE_ITS_EQUAL = re.compile(r"(.)(?=\1)", re.DOTALL)
 ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"
 
 
@@ -68,23 +70,24 @@ class Alphabet:
     def _ids(self) -> dict[str, int]:
         return {character: index for index, character in enumerate(self.characters)}
 
+    @cached_property
+    def _writable(self) -> frozenset[str]:
+        return frozenset(self._ids) - {self.separator}
+
     def foreign_characters(self, text: str) -> list[str]:
         """Returns the characters of ``text`` that cannot be written, sorted, each once.
 
         The separator may not occur in a transcript: it only stands between equal neighbours.
         """
-        return sorted({c for c in text if c not in self._ids or c == self.separator})
+        if self._writable.issuperset(text):
+            return []
+        return sorted(set(text) - self._writable)
 
     def spell(self, text: str) -> str:
         """Returns ``text`` with the separator between equal neighbours: "cool" -> "co_ol"."""
         if self.separator is None:
             return text
-        spelled = list(text[:1])
-        for previous, character in zip(text, text[1:], strict=False):
-            if previous == character:
-                spelled.append(self.separator)
-            spelled.append(character)
-        return "".join(spelled)
+        return _BEFORE_ITS_EQUAL.sub(lambda found: found[0] + self.separator, text)
 
     def encode(self, text: str) -> list[int]:
         """Returns the labels of a normalised transcript.

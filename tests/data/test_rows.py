@@ -23,7 +23,7 @@ TEXT = st.text(st.characters(exclude_categories=()), max_size=5)
 @settings(deadline=None)
 def test_rows_come_back_sorted_and_placed_however_few_are_held(tmp_path_factory, rows, at_once):
     folder = tmp_path_factory.getbasetemp()
-    kept = Rows(folder).extend(rows)
+    kept = Rows(folder, 20).extend(rows)
     assert (len(kept), list(kept)) == (len(rows), [list(row) for row in rows])
     found = in_order(rows, lambda row: row[0], folder, at_once)
     assert list(map(tuple, found)) == sorted(rows, key=lambda row: row[0]), "stable"
@@ -32,14 +32,23 @@ def test_rows_come_back_sorted_and_placed_however_few_are_held(tmp_path_factory,
     assert [placed[place] for place in places] == rows
 
 
+def test_few_files_are_open_however_many_rows_there_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_module, "_MOST_FILES", 3)
+    rows = [(number * 7 % 20, "") for number in range(20)]
+    expected = [[number, ""] for number in range(20)]
+    assert list(map(list, in_order(rows, lambda row: row[0], tmp_path, 1))) == expected
+    placed = in_places(rows, [row[0] for row in rows], 20, tmp_path, 1)
+    assert list(map(list, placed)) == expected
+
+
 def test_a_name_that_is_no_utf_8_survives():
     assert decoded(encoded(["a\udcffb"])) == ["a\udcffb"]
 
 
 def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
     """Shuffled as a list in memory was, whatever goes to files meanwhile."""
-    monkeypatch.setattr(rows_module, "_IN_MEMORY_BYTES", 100)
-    rows = Rows(tmp_path).extend([f"u{n}", "", 1.0, "", "", 0, 0] for n in range(50))
+    monkeypatch.setattr(rows_module, "IN_MEMORY_BYTES", 100)
+    rows = Rows(tmp_path, 100).extend([f"u{n}", "", 1.0, "", "", 0, 0] for n in range(50))
     expected = [f"u{n}" for n in range(50)]
     random.Random("train").shuffle(expected)
     order = packing_order(rows, "train", packing(), tmp_path)

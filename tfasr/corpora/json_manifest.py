@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import Entry, assemble
 from tfasr.corpora.reading.folders import require_folder
@@ -46,7 +48,7 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     if corpus_dir is not None:
         folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
     _refuse_array(manifest)
-    return assemble(str(manifest), _entries(manifest, folders))
+    return assemble(str(manifest), _entries(manifest, list(dict.fromkeys(folders))))
 
 
 def _entries(manifest: Path, folders: list[Path]) -> Iterator[Entry | Rejection]:
@@ -73,11 +75,7 @@ def _refuse_array(manifest: Path) -> None:
 
 
 def _parse(line: str, folders: list[Path], origin: str) -> Entry:
-    try:
-        content = json.loads(line)
-        json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
-    except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"it is no JSON: {error}") from error
+    content = _content(line)
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
     path = _field(content, "audio_filepath", str)
@@ -91,8 +89,26 @@ def _parse(line: str, folders: list[Path], origin: str) -> Entry:
     elif os.path.isabs(path):  # noqa: PTH117 - a str, and stays one
         utterance_id = _relative(utterance_id, folders)
     candidates = [folder / path for folder in folders]
-    there = [found for found in candidates if os.path.isfile(found)]  # noqa: PTH113 - long names
-    return Entry(utterance_id, (there or candidates)[0], text, speaker, origin)
+    if len(candidates) > 1:
+        is_file = os.path.isfile  # Path.is_file raises on an overlong name
+        candidates = [found for found in candidates if is_file(found)] or candidates
+    return Entry(utterance_id, candidates[0], text, speaker, origin)
+
+
+def _content(line: str) -> Any:
+    try:
+        content = orjson.loads(line)
+        numbers = (content.get("id"), content.get("speaker")) if isinstance(content, dict) else ()
+        if float not in map(type, numbers):  # what has more digits than a float holds
+            return content
+    except orjson.JSONDecodeError:
+        pass  # Python's is more liberal, and says what is wrong
+    try:
+        content = json.loads(line)
+        json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise MalformedLineError(f"it is no JSON: {error}") from error
+    return content
 
 
 def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -> Any:

@@ -1,6 +1,7 @@
 """Which of a corpus's utterances are kept, and the reason for each that is not."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 
 from tfasr.alphabet import Alphabet
@@ -11,7 +12,7 @@ TOO_LONG = "longer than max_duration_s"
 
 def ctc_frames_needed(labels: Sequence[int]) -> int:
     """Returns the fewest frames on which CTC has a path: a blank stands between equal labels."""
-    return len(labels) + sum(a == b for a, b in zip(labels, labels[1:], strict=False))
+    return len(labels) + sum(map(operator.eq, labels, labels[1:]))
 
 
 def fault(
@@ -51,10 +52,10 @@ def text_fault(utterance: Utterance, alphabet: Alphabet) -> Rejection | None:
 
 def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejection | None:
     """Returns why so many output frames cannot hold the transcript, or None."""
+    needed = ctc_frames_needed(alphabet.encode(utterance.text)) if frames > 0 else 1
+    if frames >= needed:
+        return None
     where = f"{utterance.duration_s:.3f} s leave {max(frames, 0)} frames: {utterance.audio_path}"
     if frames < 1:
         return Rejection(utterance.id, "too short for the model's convolution", where)
-    needed = ctc_frames_needed(alphabet.encode(utterance.text))
-    if frames < needed:
-        return Rejection(utterance.id, "no CTC path", f"{where}, {needed} needed")
-    return None
+    return Rejection(utterance.id, "no CTC path", f"{where}, {needed} needed")

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import Entry, assemble
@@ -67,10 +67,12 @@ def id_of(path: str) -> str:
     Raises:
         MalformedLineError: if the path names no file.
     """
-    plain = PurePath(os.path.normpath(path)) if path.strip() else PurePath()
-    if plain.name in ("", "..") or "\0" in path:
+    plain = os.path.normpath(path) if path.strip() else ""
+    name = plain.rpartition("/")[2]
+    if name in ("", ".", "..") or "\0" in path:
         raise MalformedLineError(f"its path must name a file; received {path!r}")
-    return plain.with_suffix("").as_posix()
+    dot = name.rfind(".")
+    return plain[: dot - len(name)] if 0 < dot < len(name) - 1 else plain
 
 
 def _columns(manifest: Path, header: bytes) -> list[str]:

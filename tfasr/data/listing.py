@@ -7,6 +7,7 @@ header twice whose file has not changed.
 
 import itertools
 import math
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
@@ -31,6 +32,8 @@ from tfasr.durable import PARTIAL_SUFFIX
 
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
+# Of the time that a chunk takes, below which it was waiting.
+_LEAST_COMPUTED = 0.2
 
 
 @dataclass(frozen=True)
@@ -186,20 +189,27 @@ def _judged(
 def _chunks(
     items: Iterator[Entry | Rejection], rules: Rules, headers: "_Headers", threads: Executor
 ) -> Iterator[tuple[list[list[Any]], list[Row]]]:
-    """Yields what `_judge_chunk` returns of the items, while threads work ahead."""
+    """Yields what `_judge_chunk` returns of the items.
+
+    As soon as a chunk has mostly waited, for a file server or a slow disk, threads judge the others
+    ahead. Where headers come at once, threads would only wait for each other.
+    """
     waiting: deque[Future] = deque()
-    first = 0
-    while True:
-        while len(waiting) < _CHUNKS_AT_ONCE:
-            chunk = list(itertools.islice(items, _CHUNK))
-            if not chunk:
-                break
-            known = [headers.known(item) for item in chunk]
+    ahead = False
+    for first in itertools.count(step=_CHUNK):
+        chunk = list(itertools.islice(items, _CHUNK))
+        known = [headers.known(item) for item in chunk]
+        if chunk and ahead:
             waiting.append(threads.submit(_judge_chunk, first, chunk, known, rules))
-            first += len(chunk)
-        if not waiting:
+        elif chunk:
+            began_s, computed_s = time.perf_counter(), time.thread_time()
+            yield _judge_chunk(first, chunk, known, rules)
+            computed_s = time.thread_time() - computed_s
+            ahead = computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s)
+        while waiting and (not chunk or len(waiting) > _CHUNKS_AT_ONCE):
+            yield waiting.popleft().result()
+        if not chunk:
             return
-        yield waiting.popleft().result()
 
 
 def _judge_chunk(

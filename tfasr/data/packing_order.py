@@ -15,9 +15,8 @@ import numpy as np
 from tfasr.corpora.utterance import Utterance
 from tfasr.data.listing import utterance_of
 from tfasr.data.packing import Packing
-from tfasr.data.rows import Rows, in_places
+from tfasr.data.rows import IN_MEMORY_BYTES, Rows, in_places
 
-_IN_MEMORY_BYTES = 8 << 20
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
 
@@ -56,7 +55,7 @@ def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> Pac
     """
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     mixed = Rows(folder)
-    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=folder) as also:
+    with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
         for row in in_places(kept, _places(len(kept), split), len(kept), folder):
             id_, _, _, text, speaker, size, changed_ns = row
             mixed.append(row)
@@ -71,10 +70,10 @@ def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> Pac
 
 def _places(count: int, split: str) -> Iterator[int]:
     """Yields where the first, second, ... utterance by id is packed."""
-    order = array("L", range(count))
+    order = array("I", range(count))
     random.Random(split).shuffle(order)
-    places = np.empty(count, np.int64)
-    places[np.frombuffer(order, np.dtype(f"u{order.itemsize}"))] = np.arange(count)
+    places = np.empty(count, np.uint32)
+    places[np.frombuffer(order, np.dtype(f"u{order.itemsize}"))] = np.arange(count, dtype=np.uint32)
     del order
     for begin in range(0, count, _PLACES_AT_ONCE):
         yield from places[begin : begin + _PLACES_AT_ONCE].tolist()

@@ -16,9 +16,11 @@ import orjson
 
 Row = Sequence[Any]
 
-_IN_MEMORY_BYTES = 8 << 20
+IN_MEMORY_BYTES = 8 << 20
 # Of some 500 bytes: what is sorted in memory.
 _ROWS_AT_ONCE = 100_000
+# Far below what a process may usually open, 1024.
+_MOST_FILES = 256
 
 
 class Rows:
@@ -26,10 +28,11 @@ class Rows:
 
     Args:
         folder: where they go when they are many.
+        in_memory_bytes: what they may take before.
     """
 
-    def __init__(self, folder: Path):
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
+    def __init__(self, folder: Path, in_memory_bytes: int = IN_MEMORY_BYTES):
+        self._file = tempfile.SpooledTemporaryFile(in_memory_bytes, dir=folder)  # noqa: SIM115
         self._count = 0
 
     def append(self, row: Row) -> None:
@@ -97,9 +100,10 @@ def in_order(
             yield from run
             return
         runs.append(Rows(folder).extend(run))
+        del run
+        if len(runs) == _MOST_FILES:
+            runs = [Rows(folder).extend(heapq.merge(*runs, key=key))]
     yield from heapq.merge(*runs, key=key)
-    for run in runs:
-        run.close()
 
 
 def in_places(
@@ -118,7 +122,9 @@ def in_places(
         folder: where they go when they are many.
         at_once: rows put into order in memory.
     """
-    parts = [Rows(folder) for _ in range(-(-count // at_once))]
+    at_once = max(at_once, -(-count // _MOST_FILES))
+    files = -(-count // at_once)
+    parts = [Rows(folder, IN_MEMORY_BYTES // files) for _ in range(files)]
     for row, place in zip(rows, places, strict=True):
         parts[place // at_once].append((place, row))
     for part in parts:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import soundfile
 
+from tfasr.corpora.reading.quick_header import stated_duration_s
+
 AUDIO_SUFFIXES = frozenset({".flac", ".wav", ".ogg", ".opus", ".mp3"})
 
 # Writers that cannot seek back (a pipe) leave a size near 2**31 or 2**32 in the header of a
@@ -62,6 +64,9 @@ def audio_duration_s(path: str | Path) -> float:
         ValueError: if the file is missing, unreadable or cut short; it names path and cause.
             A cut inside a FLAC or MP3 file shows only when it is decoded.
     """
+    stated_s = stated_duration_s(path)
+    if stated_s is not None:
+        return stated_s
     with opened_audio(path) as file:
         return file.frames / file.samplerate
 
