@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,13 @@ def rejection_row(rejection: Rejection) -> list[str]:
     return [rejection.id, rejection.reason, rejection.detail]
 
 
-def select(corpus: CorpusSplit, rules: Rules, folder: Path, threads: Executor) -> Selection:
+def select(
+    corpus: CorpusSplit,
+    rules: Rules,
+    folder: Path,
+    threads: Executor,
+    on_listed: Callable[[int], None] = lambda entries: None,
+) -> Selection:
     """Sorts a corpus split into what is kept, too long, and bad.
 
     Args:
@@ -108,10 +114,11 @@ def select(corpus: CorpusSplit, rules: Rules, folder: Path, threads: Executor) -
         rules: what is kept.
         folder: the split's, where the work is noted and rows go that do not fit into memory.
         threads: read the audio headers.
+        on_listed: called with how many entries were judged, now and then.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
-        judged = _judged(corpus.items(), rules, folder / LISTING_FILE, threads)
+        judged = _judged(corpus.items(), rules, folder / LISTING_FILE, threads, on_listed)
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
             _file_group(list(group), selection)
@@ -177,13 +184,20 @@ def _file_group(group: list[Row], selection: Selection) -> None:
 
 
 def _judged(
-    items: Iterator[Entry | Rejection], rules: Rules, log_path: Path, threads: Executor
+    items: Iterator[Entry | Rejection],
+    rules: Rules,
+    log_path: Path,
+    threads: Executor,
+    on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
     """Yields a row for each item, in the corpus's order."""
+    count = 0
     with _Headers(log_path) as headers:
         for notes, rows in _chunks(items, rules, headers, threads):
             headers.note(notes)
             yield from rows
+            count += len(rows)
+            on_listed(count)
 
 
 def _chunks(

@@ -86,9 +86,9 @@ def write_part(
         if isinstance(packed, Rejection):
             bad.append(vars(packed))
             continue
-        features, labels, listed = packed
+        features, labels, sums_of_one, listed = packed
         records.append(encode_record(features, labels, position, listed.duration_s))
-        sums.add(features)
+        sums.merge(sums_of_one)
         utterances.append(dataclasses.asdict(listed))
     write_shard(shard_path, records, packing.shards.compression, partial)
     return {
@@ -104,7 +104,7 @@ def write_part(
 
 def _pack_utterance(
     packing: Packing, utterance: Utterance, position: int
-) -> Rejection | tuple[np.ndarray, list[int], ShardedUtterance]:
+) -> Rejection | tuple[np.ndarray, list[int], FeatureSums, ShardedUtterance]:
     rate_hz = packing.features.sample_rate_hz
     try:
         samples = read_audio(utterance.audio_path, rate_hz, packing.audio_reader)
@@ -115,10 +115,11 @@ def _pack_utterance(
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
-    computed = _feature_function(packing.features)(samples).numpy()
-    with np.errstate(over="ignore"):  # what a float16 cannot hold is found below
-        features = computed.astype(packing.shards.dtype)
-    if not np.isfinite(features).all():
+    # What a float16 cannot hold becomes infinite.
+    features = _feature_function(packing.features, packing.shards.dtype)(samples).numpy()
+    sums = FeatureSums()
+    sums.add(features)
+    if not sums.finite:
         loudest = float(np.abs(samples).max())
         detail = f"{utterance.audio_path}: samples up to {loudest:g}, where full scale is 1"
         return Rejection(utterance.id, "features that are not finite numbers", detail)
@@ -133,13 +134,13 @@ def _pack_utterance(
         frames_needed=ctc_frames_needed(labels),
         content=hashlib.sha256(features.tobytes()).hexdigest()[:16],
     )
-    return features, labels, listed
+    return features, labels, sums, listed
 
 
 @functools.cache
-def _feature_function(config: FeatureConfig) -> Callable[[np.ndarray], tf.Tensor]:
+def _feature_function(config: FeatureConfig, dtype: str) -> Callable[[np.ndarray], tf.Tensor]:
     """One traced function for all lengths and threads."""
     return tf.function(
-        lambda samples: compute_features(samples, config),
+        lambda samples: tf.cast(compute_features(samples, config), dtype),
         input_signature=[tf.TensorSpec([None], tf.float32)],
     )

@@ -15,7 +15,7 @@ from tfasr.corpora.utterance import CorpusSplit, Utterance
 from tfasr.data.dropped import Dropped
 from tfasr.data.elsewhere import exported
 from tfasr.data.executors import AT_ONCE, completed
-from tfasr.data.listing import Rules, select
+from tfasr.data.listing import Rules, Selection, select
 from tfasr.data.packed_index import PackedIndex
 from tfasr.data.packing import Packing
 from tfasr.data.packing_order import packing_order
@@ -28,6 +28,7 @@ from tfasr.data.split_folder import (
     remove_unfinished,
     shard_name,
 )
+from tfasr.errors import UsageError
 
 
 def pack_split(
@@ -40,6 +41,7 @@ def pack_split(
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
     executor: Executor | None = None,
+    on_listed: Callable[[int], None] = lambda entries: None,
     on_progress: Callable[[int, int], None] = lambda utterances, total: None,
 ) -> dict[str, Any]:
     """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
@@ -59,6 +61,7 @@ def pack_split(
         num_workers: threads; all cores by default.
         executor: does the work instead of threads of this process; its workers must see the
             corpus and ``shard_dir`` under the same paths.
+        on_listed: called with how many of the corpus's entries were judged, now and then.
         on_progress: called with (utterances done, utterances in all) after every shard.
 
     Returns:
@@ -73,7 +76,9 @@ def pack_split(
     folder = (shard_dir / split).absolute()
     rules = Rules(packing, max_duration_s or packing.shards.max_duration_s or float("inf"))
     with room_in(folder), own_split_folder(folder):
-        pack = functools.partial(_pack, corpus, split, folder, rules, max_bad_fraction)
+        with _threads(header_readers()) as threads:
+            selection = select(corpus, rules, folder, threads, on_listed)
+        pack = functools.partial(_pack, selection, split, folder, rules.packing, max_bad_fraction)
         if executor is not None:
             return pack(executor, on_progress)
         with _threads(num_workers or usable_cores()) as pool:
@@ -92,23 +97,24 @@ def _threads(count: int) -> Iterator[Executor]:
 
 
 def _pack(
-    corpus: CorpusSplit,
+    selection: Selection,
     split: str,
     folder: Path,
-    rules: Rules,
+    packing: Packing,
     max_bad_fraction: float,
     executor: Executor,
     on_progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    packing = rules.packing
-    with _threads(header_readers()) as threads:
-        selection = select(corpus, rules, folder, threads)
     kept = len(selection.kept)
     order = packing_order(selection.kept, split, packing, folder)
     size = packing.shards.utterances_per_shard
     shards = -(-kept // size)
     plan = ShardPlan(folder, split, packing, order.resume_key)
-    keep_only_plan(folder, split, plan.key, shards)
+    try:
+        keep_only_plan(folder, split, plan.key, shards)
+    except UsageError:  # a folder that is refused is left as it was
+        (folder / LISTING_FILE).unlink(missing_ok=True)
+        raise
     done = 0
     for sidecar in _finished(executor, plan, order.parts(size)):
         done += len(sidecar["utterances"]) + len(sidecar["bad"])

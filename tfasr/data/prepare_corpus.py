@@ -95,7 +95,8 @@ def prepare(
                 max_bad_fraction=max_bad_fraction,
                 num_workers=num_workers,
                 executor=executor,
-                on_progress=bar.update,
+                on_listed=bar.listed,
+                on_progress=bar.packed,
             )
     warn_of_overlaps(Path(shard_dir))
     return indexes
@@ -153,7 +154,8 @@ class _Progress:
             console=Console(stderr=True),
             disable=not shown,
         )
-        self._task = self._bar.add_task(f"prepare {split}", total=None)
+        self._split = split
+        self._task = self._bar.add_task(f"list {split}", total=None)
 
     def __enter__(self) -> "_Progress":
         self._bar.start()
@@ -162,6 +164,11 @@ class _Progress:
     def __exit__(self, *_) -> None:
         self._bar.stop()
 
-    def update(self, done: int, total: int) -> None:
+    def listed(self, entries: int) -> None:
+        """Counts while nobody knows how many there will be."""
+        self._bar.update(self._task, completed=entries)
+
+    def packed(self, done: int, total: int) -> None:
         """Moves the bar."""
-        self._bar.update(self._task, completed=done, total=total)
+        name = f"prepare {self._split}"
+        self._bar.update(self._task, description=name, completed=done, total=total)
