@@ -8,13 +8,16 @@ The entries have ids and transcripts of their own and share a thousand short rec
 headers are read once for each entry. Decoding and features are left out: the shards are empty
 files with sidecars such as packing writes. Every stage is a process of its own: "read" parses
 the lines; "list" lists, selects, sorts and plans, up to where packing would begin; "list_again"
-does so with what an interrupted call noted of the headers; "index" goes on to the index, and counts
-from the last shard; "open" is what training does with the index before its first batch.
+does so with what an interrupted call noted of the headers; "index" makes the index of sidecars that
+were written before; "open" is what training does with the index before its first batch. Beside
+other work, trust the CPU seconds, which count a process from its start.
 """
 
 import argparse
 import concurrent.futures
+import contextlib
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -24,8 +27,11 @@ import sys
 import time
 from pathlib import Path
 
+import orjson
+
 RECORDINGS = 1000
 SECONDS = 0.5
+PER_SHARD = 64
 WORDS = (
     "the",
     "of",
@@ -77,46 +83,52 @@ class StopError(Exception):
     """Ends a preparation where it would begin to pack."""
 
 
-class Unpacked(concurrent.futures.Executor):
-    """Writes an empty shard and its sidecar where packing would read audio."""
+class Stopping(concurrent.futures.Executor):
+    """Ends a preparation at its first shard, and knows when that was."""
 
-    def __init__(self, folder: Path, stop: bool):
-        self._folder = folder
-        self._stop = stop
-        self.began = None
+    began_s: float
 
     def submit(self, work, number, part):
-        if self.began is None:
-            self.began = time.perf_counter()
-        if self._stop:
-            raise StopError
-        path = self._folder / f"train-{number:05d}.tfrecord"
-        sidecar = {
-            "file": path.name,
-            "bytes": 0,
-            "sha256": hashlib.sha256(b"").hexdigest(),
-            "records_sha256": hashlib.sha256(str(number).encode()).hexdigest(),
-            "feature_sums": {"frames": 47, "total": [0.5] * 93, "squares": [1.5] * 93},
-            "utterances": [
-                {
-                    "position": 64 * number + place,
-                    "id": u.id,
-                    "text": u.text,
-                    "speaker": u.speaker,
-                    "duration_s": u.duration_s,
-                    "frames": 47 + place,
-                    "frames_needed": 10,
-                    "content": hashlib.blake2b(u.id.encode(), digest_size=8).hexdigest(),
-                }
-                for place, u in enumerate(part)
-            ],
-            "bad": [],
-        }
-        path.write_bytes(b"")
-        path.with_suffix(".json").write_text(json.dumps(sidecar))
-        future = concurrent.futures.Future()
-        future.set_result(sidecar)
-        return future
+        self.began_s = time.perf_counter()
+        raise StopError
+
+
+def sidecar(number: int, entries: list[dict]) -> dict:
+    """What packing would write beside a shard of these entries."""
+    return {
+        "file": f"train-{number:05d}.tfrecord",
+        "bytes": 0,
+        "sha256": hashlib.sha256(b"").hexdigest(),
+        "records_sha256": hashlib.sha256(str(number).encode()).hexdigest(),
+        "feature_sums": {"frames": 47, "total": [0.5] * 93, "squares": [1.5] * 93},
+        "utterances": [
+            {
+                "position": PER_SHARD * number + place,
+                "id": entry["id"],
+                "text": entry["text"],
+                "speaker": entry["speaker"],
+                "duration_s": entry["duration"],
+                "frames": 47 + place,
+                "frames_needed": 10,
+                "content": hashlib.blake2b(entry["id"].encode(), digest_size=8).hexdigest(),
+            }
+            for place, entry in enumerate(entries)
+        ],
+        "bad": [],
+    }
+
+
+def make_sidecars(manifest: Path, folder: Path) -> int:
+    """Writes an empty shard and its sidecar for every 64 entries; returns how many."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with manifest.open("rb") as file:
+        number = 0
+        while entries := [json.loads(line) for line in itertools.islice(file, PER_SHARD)]:
+            path = folder / f"train-{number:05d}.tfrecord"
+            path.write_bytes(b"")
+            path.with_suffix(".json").write_text(json.dumps(sidecar(number, entries)))
+            number += 1
+    return number
 
 
 def read_lines(manifest: Path) -> dict[str, float]:
@@ -126,38 +138,54 @@ def read_lines(manifest: Path) -> dict[str, float]:
     return {"lines": count, "seconds": time.perf_counter() - began}
 
 
-def prepare_lines(manifest: Path, shard_dir: Path, stop: bool) -> dict[str, float]:
-    import tensorflow  # noqa: F401 - its import is no part of the time
-
+def made_packing():
     from tfasr.alphabet import Alphabet
-    from tfasr.corpora.json_manifest import read_json_manifest
     from tfasr.data.features import FeatureConfig
     from tfasr.data.packing import Packing
-    from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
     from tfasr.models.acoustic_model import AcousticModelConfig
 
-    executor = Unpacked(shard_dir / "train", stop)
-    packed = []
-    began = time.perf_counter()
-    try:
-        pack_split(
-            read_json_manifest(manifest),
-            "train",
-            shard_dir,
-            Packing(Alphabet(), FeatureConfig(), ShardConfig(), AcousticModelConfig()),
-            executor=executor,
-            on_progress=lambda done, total: packed.append((done, time.perf_counter())),
-        )
-    except StopError:
-        return {"seconds": executor.began - began}
-    done, finished = packed[-1]
-    return {
-        "packed": done,
-        "listed_s": executor.began - began,
-        "stub_s": finished - executor.began,
-        "seconds": time.perf_counter() - finished,
-    }
+    return Packing(
+        Alphabet(),
+        FeatureConfig(),
+        ShardConfig(utterances_per_shard=PER_SHARD),
+        AcousticModelConfig(),
+    )
+
+
+def list_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
+    import tensorflow  # noqa: F401 - its import is no part of the time
+
+    from tfasr.corpora.json_manifest import read_json_manifest
+    from tfasr.data.prepare import pack_split
+
+    packing, executor = made_packing(), Stopping()
+    began_s = time.perf_counter()
+    with contextlib.suppress(StopError):
+        corpus = read_json_manifest(manifest)
+        pack_split(corpus, "train", shard_dir, packing, executor=executor)
+    return {"seconds": executor.began_s - began_s}
+
+
+def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
+    import tensorflow  # noqa: F401 - its import is no part of the time
+
+    from tfasr.data.dropped import Dropped
+    from tfasr.data.listing import Selection
+    from tfasr.data.packed_index import PackedIndex
+    from tfasr.data.rows import Rows
+
+    folder, packing = shard_dir / "train", made_packing()
+    count = make_sidecars(manifest, folder)
+    began_s, began_cpu_s = time.perf_counter(), time.process_time()
+    sidecars = (orjson.loads((folder / f"train-{n:05d}.json").read_bytes()) for n in range(count))
+    packed = PackedIndex(folder, sidecars)
+    dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
+    manifest_sha256 = packed.write_manifest()
+    dropped.write(folder / "dropped.json")
+    packed.write_index("train", packing, "planned", dropped, manifest_sha256)
+    seconds = time.perf_counter() - began_s
+    return {"shards": count, "seconds": seconds, "index_cpu_s": time.process_time() - began_cpu_s}
 
 
 def open_for_training(shard_dir: Path) -> dict[str, float]:
@@ -186,10 +214,12 @@ def open_for_training(shard_dir: Path) -> dict[str, float]:
 def run_stage(stage: str, manifest: Path, shard_dir: Path) -> dict[str, float]:
     if stage == "read":
         found = read_lines(manifest)
+    elif stage == "index":
+        found = index_lines(manifest, shard_dir)
     elif stage == "open":
         found = open_for_training(shard_dir)
     else:
-        found = prepare_lines(manifest, shard_dir, stop=stage != "index")
+        found = list_lines(manifest, shard_dir)
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {**found, "peak_mib": peak_kib / 1024, "cpu_s": time.process_time()}
 
