@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
 from tfasr.corpora.reading import assembly
 from tfasr.corpora.tsv import read_tsv
+from tfasr.data import listing
 from tfasr.data import rows as rows_module
 from tfasr.data.packing_order import packing_order
 from tfasr.data.prepare import pack_split
@@ -55,7 +56,11 @@ def test_the_order_of_a_split_is_that_of_older_versions(tmp_path, monkeypatch):
     assert [u.id for part in order.parts(7) for u in part] == expected
 
 
-def test_headers_are_read_once_unless_a_file_changes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("least_computed", [0.0, 1e9], ids=["here", "threads"])
+def test_headers_are_read_once_unless_a_file_changes(tmp_path, monkeypatch, least_computed):
+    monkeypatch.setattr(listing, "_LEAST_COMPUTED", least_computed)
+    monkeypatch.setattr(listing, "_CHUNK", 1)
+    monkeypatch.setattr(listing, "_AHEAD", 3)
     utterances = make_utterances(tmp_path / "audio", 6)
     listed = write_tsv(tmp_path / "audio", utterances)
     utterances[2].audio_path.write_bytes(b"damaged")

@@ -34,6 +34,8 @@ _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
 # Of the time that a chunk takes, below which it was waiting.
 _LEAST_COMPUTED = 0.2
+# Chunks until another one tells whether that still is so.
+_AHEAD = 256
 
 
 @dataclass(frozen=True)
@@ -205,22 +207,25 @@ def _chunks(
 ) -> Iterator[tuple[list[list[Any]], list[Row]]]:
     """Yields what `_judge_chunk` returns of the items.
 
-    As soon as a chunk has mostly waited, for a file server or a slow disk, threads judge the others
+    When a chunk has mostly waited, for a file server or a slow disk, threads judge the next ones
     ahead. Where headers come at once, threads would only wait for each other.
     """
     waiting: deque[Future] = deque()
-    ahead = False
+    ahead = 0
     for first in itertools.count(step=_CHUNK):
         chunk = list(itertools.islice(items, _CHUNK))
         known = [headers.known(item) for item in chunk]
         if chunk and ahead:
             waiting.append(threads.submit(_judge_chunk, first, chunk, known, rules))
+            ahead -= 1
         elif chunk:
             began_s, computed_s = time.perf_counter(), time.thread_time()
-            yield _judge_chunk(first, chunk, known, rules)
+            waiting.append(Future())
+            waiting[-1].set_result(_judge_chunk(first, chunk, known, rules))
             computed_s = time.thread_time() - computed_s
-            ahead = computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s)
-        while waiting and (not chunk or len(waiting) > _CHUNKS_AT_ONCE):
+            if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
+                ahead = _AHEAD
+        while waiting and (not chunk or not ahead or len(waiting) > _CHUNKS_AT_ONCE):
             yield waiting.popleft().result()
         if not chunk:
             return
