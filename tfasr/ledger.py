@@ -50,9 +50,10 @@ seconds that end at the event, ``compile_s`` being 0 unless this step traced a n
 holding the whole step. Steps, evaluations and checkpoints that a killed process did after the
 checkpoint a later session resumed from are lost work.
 
-Where several workers train together, ``cluster`` (a fact) is ``{"workers"}`` and ``num_replicas``
-counts them all. Each worker, the chief too, writes ``events-worker-<rank>.jsonl`` beside it:
-``worker_start`` (value ``{"rank", "workers"}``) and a ``worker_step`` per step with the values of
+Where several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
+``{"workers", "gradient_bytes"}``: what each has and all sum up in a step. Each worker, the chief
+too, writes ``events-worker-<rank>.jsonl`` beside it: ``worker_start`` (value ``{"rank",
+"workers"}``) and a ``worker_step`` per step with the values of
 `tfasr.training.workers.step.WorkerTimes`; those of the others hold their own ``init``, ``epoch``,
 ``eval_forward`` and ``decode`` intervals too.
 

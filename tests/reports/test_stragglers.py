@@ -29,6 +29,7 @@ def test_who_is_ready_last_is_waited_for_whatever_the_clocks_say(tmp_path):
     assert (chief.rank, chief.steps, chief.utterances, chief.input_wait_s) == (0, 2, 4, 0.5)
     assert (chief.step_s, chief.waited_s, chief.held_up_s) == (7, 4, 0)
     assert (other.step_s, other.waited_s, other.held_up_s) == (5, 0, 4)
+    assert (chief.exchange_s, other.exchange_s) == (1, 1)
     assert chief.waited_share == pytest.approx(4 / 7)
 
 
@@ -60,5 +61,5 @@ def test_a_report_has_the_table_where_there_was_a_cluster(small):
     note(small, 1, [(0, 3, 3.5, {})])
     text = " ".join(report([small]).split())
     assert "Workers: who waited for whom" in text
-    assert f"{small.name}, 0 (chief) 1 2 0.25 3.5 2.00 57.1 0.00" in text
-    assert f"{small.name}, 1 1 2 0.25 3.5 0.00 0.0 2.00" in text
+    assert f"{small.name}, 0 (chief) 1 2 0.25 3.5 2.00 57.1 0.00 0.50" in text
+    assert f"{small.name}, 1 1 2 0.25 3.5 0.00 0.0 2.00 0.50" in text

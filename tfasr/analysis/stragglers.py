@@ -31,6 +31,9 @@ class WorkerPart:
         waited_s: of them, those for the worker that was last; a lower bound, since what keeps all
             of them waiting, such as the network, is nobody's.
         held_up_s: seconds that the first of the others waited for this one, where it was last.
+        exchange_s: seconds from when the last worker had its gradients until all were applied: the
+            exchange and the update. With synchronised batch normalisation, the exchange of
+            statistics is not in it.
     """
 
     rank: int
@@ -40,6 +43,7 @@ class WorkerPart:
     step_s: float
     waited_s: float
     held_up_s: float
+    exchange_s: float
 
     @property
     def waited_share(self) -> float:
@@ -121,6 +125,7 @@ def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart
         math.fsum(one["step_s"] for one in own),
         math.fsum(wait[rank] for wait in waits),
         math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
+        math.fsum(min(_from_ready(parts).values()) for parts in steps),
     )
 
 
@@ -131,9 +136,14 @@ def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     them to the end. With synchronised batch normalisation workers already wait in the model, and
     only the first tells.
     """
-    from_ready = {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
+    from_ready = _from_ready(parts)
     shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
     return {
         rank: max(p["step_s"] - shortest_s, from_ready[rank] - soonest_s)
         for rank, p in parts.items()
     }
+
+
+def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    """Returns each worker's seconds from its own gradients to the step's end."""
+    return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}

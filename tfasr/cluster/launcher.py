@@ -100,10 +100,10 @@ class _Workers:
             bad = [rank for rank, code in enumerate(codes) if code]
             if bad and failed is None:
                 failed = bad[0]
-                self._say(failed)
                 now_s = time.monotonic()
                 due_s = [(now_s + NOTICE_S + END_S, signal.SIGKILL)]
                 if not self._passed_on:  # a second signal would end them before they have saved
+                    self._say(failed)
                     due_s.insert(0, (now_s + NOTICE_S, signal.SIGTERM))
             while due_s and time.monotonic() >= due_s[0][0]:
                 self._send(due_s.pop(0)[1])

@@ -218,7 +218,7 @@ def _train(run: _Run, checkpoint: Path | None) -> list[dict[str, float]]:
             data.splits,
             data.alphabet,
             run.lexicon,
-            {**run.given.facts, **run.team.facts()},
+            {**run.given.facts, **run.team.facts(parts.model)},
             parts.own_momentum,
         )
         validation = data.splits["validation"]

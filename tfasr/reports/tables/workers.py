@@ -6,7 +6,8 @@ from tfasr.display.table import Records, Table
 _NOTES = [
     "Over the steps that all workers noted and none compiled in. waited: for the worker that was "
     "last, a lower bound; held up: what the first of the others waited for this one, where it was "
-    "last. No clock is compared with another's: a step ends for all workers at once."
+    "last; exchange: from then until all gradients were summed and applied. No clock is compared "
+    "with another's: a step ends for all workers at once."
 ]
 
 
@@ -18,7 +19,7 @@ def worker_tables(report: Report) -> list[Table]:
     if not listed:
         return []
     columns = ["Worker", "steps", "utterances", "input wait\ns", "steps\ns"]
-    columns += ["waited\ns", "waited\n% of steps", "held up\ns"]
+    columns += ["waited\ns", "waited\n% of steps", "held up\ns", "exchange\ns"]
     rows = [
         [
             f"{name}, {part.rank}{' (chief)' if part.rank == 0 else ''}",
@@ -29,11 +30,22 @@ def worker_tables(report: Report) -> list[Table]:
             f"{part.waited_s:.2f}",
             f"{100 * part.waited_share:.1f}",
             f"{part.held_up_s:.2f}",
+            f"{part.exchange_s:.2f}",
         ]
         for _, name, part in listed
     ]
     records = Records(
-        ["run", "rank", "steps", "utterances", "input_wait_s", "step_s", "waited_s", "held_up_s"],
+        [
+            "run",
+            "rank",
+            "steps",
+            "utterances",
+            "input_wait_s",
+            "step_s",
+            "waited_s",
+            "held_up_s",
+            "exchange_s",
+        ],
         [
             [
                 name,
@@ -44,6 +56,7 @@ def worker_tables(report: Report) -> list[Table]:
                 part.step_s,
                 part.waited_s,
                 part.held_up_s,
+                part.exchange_s,
             ]
             for _, name, part in listed
         ],

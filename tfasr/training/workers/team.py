@@ -2,12 +2,14 @@
 
 import contextlib
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
@@ -61,12 +63,16 @@ class Team:
         self.unwatched()
         self.workers.gather("done")
 
-    def facts(self) -> dict[str, Any]:
-        """Returns what the ledger says of a cluster; nothing of one process."""
+    def facts(self, model: keras.Model) -> dict[str, Any]:
+        """Returns what the ledger says of a cluster that trains a model; nothing of one process."""
         if self.share is None:
             return {}
         count = self.workers.count
-        return {"num_replicas": count, "cluster": {"workers": count}}
+        gradient_bytes = sum(
+            math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.trainable_variables
+        )
+        cluster = {"workers": count, "gradient_bytes": gradient_bytes}
+        return {"num_replicas": count, "cluster": cluster}
 
 
 def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
