@@ -50,7 +50,7 @@ class Team:
     workers: Workers = field(default_factory=Alone)
     strategy: tf.distribute.Strategy | None = None
     gate: Gate = field(default_factory=lambda: Gate(Alone()))
-    unwatched: Callable[[], None] = lambda: None  # noqa: E731 - a field's default
+    unwatched: Callable[[], None] = lambda: None
 
     @property
     def share(self) -> Share | None:
