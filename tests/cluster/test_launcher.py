@@ -8,6 +8,9 @@ import time
 
 import pytest
 
+from tfasr.cluster import launcher
+from tfasr.cluster.launcher import thread_variables
+
 # Stands for a training: a plug-in runs while the command line is parsed, before TensorFlow loads.
 WORKER = """
 import json, os, signal, sys, time
@@ -49,6 +52,13 @@ def start(tmp_path):
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+def test_workers_share_the_processors_unless_the_user_says_how(monkeypatch):
+    monkeypatch.setattr(launcher, "usable_cores", lambda: 8)
+    both = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
+    assert thread_variables(3, {}) == dict.fromkeys(both, "2")
+    assert thread_variables(9, {"OMP_NUM_THREADS": "4"}) == {"TF_NUM_INTRAOP_THREADS": "1"}
 
 
 def test_output_comes_with_the_workers_number(start):

@@ -7,6 +7,7 @@ import keras
 import pytest
 
 from tests.tones import tones_experiment
+from tfasr import cli
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
 from tfasr.cluster.peers import await_peers, unreachable
@@ -32,6 +33,14 @@ def test_what_needs_one_process_is_refused(training):
     check_clustered(tones_experiment(gradient_accumulation_steps=2), [])
     with pytest.raises(UsageError, match="In a cluster callbacks must be 0"):
         check_clustered(tones_experiment(), [keras.callbacks.Callback()])
+
+
+def test_the_command_refuses_a_wrong_cluster_in_one_line(capsys, tmp_path):
+    words = ["--shard_dir", str(tmp_path), "--run_dir", str(tmp_path / "run"), "--cluster", "here"]
+    assert cli.run(cli.parse(["tfasr", "train", *words])) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("tfasr train: --cluster must be tf_config, slurm or addresses")
+    assert said.count("\n") == 1
 
 
 def test_only_tfasrs_own_batch_normalisation_can_be_synchronised():

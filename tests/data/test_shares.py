@@ -21,7 +21,7 @@ def split(tmp_path_factory):
     return open_split(folder / "shards", "train")
 
 
-@pytest.mark.parametrize(("count", "more"), [(2, FIXED), (5, {})])
+@pytest.mark.parametrize(("count", "more"), [(3, FIXED), (5, {})])
 def test_the_shares_together_are_each_batch_in_the_same_order(split, count, more):
     # Of 22 utterances by fours there are rests, and five workers always have one without a row.
     source = make_source(split, augmentation=AugmentationConfig(time_masks=1), **more)

@@ -15,6 +15,7 @@ from typing import IO
 
 from tfasr.child import child_environment, module_command
 from tfasr.cluster.sources import TF_CONFIG
+from tfasr.cores import usable_cores
 
 log = logging.getLogger("tfasr")
 
@@ -45,12 +46,24 @@ def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
     return {TF_CONFIG: json.dumps(config), "PYTHONUNBUFFERED": "1"}
 
 
+def thread_variables(count: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns what keeps workers to their part of the processors, unless the user says how many.
+
+    Args:
+        count: of workers.
+        environment: of this process.
+    """
+    threads = str(max(usable_cores() // count, 1))
+    names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
+    return {name: threads for name in names if name not in environment}
+
+
 def launch(count: int, arguments: Sequence[str]) -> int:
     """Runs a command of tfasr in several processes, and returns when all have ended.
 
-    Each process gets `worker_variables`. What it says comes out with its rank before each line.
-    When one fails, the others have `NOTICE_S` to notice, then get SIGTERM, and `END_S` later
-    SIGKILL. SIGTERM and SIGINT are passed on to all.
+    Each process gets `worker_variables` and `thread_variables`. What it says comes out with its
+    rank before each line. When one fails, the others have `NOTICE_S` to notice, then get SIGTERM,
+    and `END_S` later SIGKILL. SIGTERM and SIGINT are passed on to all.
 
     Args:
         count: of processes.
@@ -61,7 +74,10 @@ def launch(count: int, arguments: Sequence[str]) -> int:
         ended 128 and the signal's number.
     """
     ports = free_ports(count)
-    workers = _Workers([_start(arguments, worker_variables(ports, k)) for k in range(count)])
+    threads = thread_variables(count, os.environ)
+    workers = _Workers(
+        [_start(arguments, {**threads, **worker_variables(ports, k)}) for k in range(count)]
+    )
     before = {number: signal.signal(number, workers.pass_on) for number in _SIGNALS}
     pumps = [
         threading.Thread(target=_prefixed, args=(source, target, rank), daemon=True)

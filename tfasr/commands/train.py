@@ -58,10 +58,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Runs the command."""
+    cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
     from tfasr.plugins import require_plugins
     from tfasr.training.from_gin import load_config
 
-    cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
     if arguments.resume:  # without them the preset's own names may be unknown
         require_plugins(arguments.run_dir)
     if arguments.dry_run:
