@@ -72,16 +72,19 @@ def test_output_comes_with_the_workers_number(start):
 def test_one_failure_ends_all_with_its_exit_code_and_politely_first(start, tmp_path):
     file = tmp_path / "told"
     what = f"""
-if rank == 1:
-    time.sleep(1.5)
-    os._exit(7)
+folder = Path({str(tmp_path)!r})
 if rank == 0:
     def told(*_):
-        Path({str(file)!r}).write_text("SIGTERM")
+        (folder / "told").write_text("SIGTERM")
         os._exit(3)
     signal.signal(signal.SIGTERM, told)
 if rank == 2:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+(folder / f"ready-{{rank}}").touch()
+if rank == 1:
+    while len(list(folder.glob("ready-*"))) < 3:
+        time.sleep(0.02)
+    os._exit(7)
 time.sleep(100)
 """
     process = start(what)
