@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.analysis.groups import configuration
 from tfasr.analysis.stragglers import worker_parts
 from tfasr.commands.report import report
+from tfasr.tta.load import load_run
 
 
 def note(run_dir, rank, steps, session=0):
@@ -63,3 +66,16 @@ def test_a_report_has_the_table_where_there_was_a_cluster(small):
     assert "Workers: who waited for whom" in text
     assert f"{small.name}, 0 (chief) 1 2 0.25 3.5 2.00 57.1 0.00 0.50" in text
     assert f"{small.name}, 1 1 2 0.25 3.5 0.00 0.0 2.00 0.50" in text
+
+
+def test_runs_of_other_numbers_of_workers_are_no_group(tmp_path):
+    found = {}
+    for name, workers in (("one", None), ("two", 2), ("two_again", 2), ("three", 3)):
+        builder = LedgerBuilder().event("global_batch_size", 4)
+        if workers is not None:
+            builder.event("cluster", {"workers": workers, "gradient_bytes": 8})
+        builder.write(tmp_path / name)
+        (tmp_path / name / "operative_config.gin").write_text("TrainingConfig.epochs = 3\n")
+        found[name] = configuration(load_run(tmp_path / name))
+    assert found["two"] == found["two_again"]
+    assert len(set(found.values())) == 3

@@ -52,14 +52,16 @@ def configuration(run: Run) -> str | None:
     """Returns what runs of one group have in common, or None where the run does not say.
 
     That is the configuration as used without its seeds, what makes results comparable, and the
-    batch size and optimizer that the ledger states. A run that was started from Python has no
-    gin text: its experiment's values serve, or what a recorder was told.
+    batch size, optimizer and workers that the ledger states. A run that was started from Python
+    has no gin text: its experiment's values serve, or what a recorder was told.
     """
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
     lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
+    cluster = run.fact("cluster")
+    facts += [] if cluster is None else [cluster]  # flags name the workers, and no gin file
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
 
