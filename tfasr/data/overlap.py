@@ -16,6 +16,7 @@ from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, read_index
 from tfasr.errors import UsageError
 
 _SHOWN = 5
+_AT_ONCE = 1 << 20
 
 log = logging.getLogger("tfasr")
 
@@ -98,16 +99,27 @@ def _packed_overlap(training: np.ndarray, held_out: Sequence[ShardedUtterance]) 
     else:
         content = np.array([int(u.content or "0", 16) for u in held_out], np.uint64)
         speakers = np.array([speaker_code(u.speaker) for u in held_out], np.uint64)
-    same = np.flatnonzero(np.isin(content, training["content"]) & (content != 0))
+    same = np.flatnonzero(_among(content, training["content"]) & (content != 0))
     named, first = np.unique(speakers, return_index=True)
     first = first[named != 0]
-    heard = first[np.isin(speakers[first], training["speaker"])]
+    heard = first[_among(speakers[first], training["speaker"])]
     return Overlap(
         sorted(held_out[int(number)].id for number in same),
         len(held_out),
         sorted(held_out[int(number)].speaker for number in heard),
         len(first),
     )
+
+
+def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Returns which of some values are among very many, which are not sorted as `np.isin` would."""
+    distinct, which = np.unique(values, return_inverse=True)
+    found = np.zeros(len(distinct), bool)
+    for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):
+        part = known[begin : begin + _AT_ONCE]
+        place = np.minimum(np.searchsorted(distinct, part), len(distinct) - 1)
+        found[place[distinct[place] == part]] = True
+    return found[which]
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
