@@ -125,6 +125,7 @@ WRONG_ARGUMENTS = [
     ({"lexicon": "cool"}, "iterable of words"),
     ({"lexicon": None}, "iterable of words"),
     ({"lexicon": ["a", "xyz", "éa"]}, r"2 words .*'x', 'y', 'z', 'é'.*'xyz', 'éa'"),
+    ({"lexicon": ["abcol", "x"]}, r"1 words .*: \['x'\]"),
     ({"lexicon": ["a b"]}, "' '"),
     ({"lexicon": ["co_ol"]}, "'_'"),
     ({"beam_width": 0}, "beam_width=0"),

@@ -112,3 +112,16 @@ def test_the_least_change_is_told_and_what_is_less_is_not():
     (found,) = changes([1.0] * 10 + [math.exp(LEAST_CHANGE)] * 6)
     assert found.ratio == pytest.approx(1.03)
     assert changes([1.0] * 10 + [1.0299] * 6) == []
+
+
+def test_the_unit_does_not_matter():
+    values = noisy([1.0] * 15 + [1.3] * 15, 0.01)
+    assert [c.index for c in changes(values)] == [c.index for c in changes(np.divide(values, 1e4))]
+
+
+def test_ties_count_half_on_both_sides():
+    values = [5, 6, 5, 6, 5, 6, 5, 6, 5, 6, 6, 9, 9, 9, 6, 9, 9]
+    (rise,) = changes(values)
+    (fall,) = changes([1 / value for value in values])
+    assert fall.index == rise.index
+    assert fall.z == pytest.approx(-rise.z)

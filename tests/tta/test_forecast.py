@@ -174,3 +174,9 @@ def test_what_was_backtested_is_what_is_shipped(rule, far, left):
     # A course that would take e ** far times as long as it has gone, of 100 evaluations.
     found = evaluations_left(np.array([1.0, far]), 100, COEFFICIENTS[rule])
     assert {name: round(value) for name, value in found.items()} == left
+
+
+def test_the_pace_is_of_the_last_five_gaps():
+    ends_s = np.cumsum([500.0, 10, 10, 10, 60, 60])
+    points = [AccuracyPoint(n, end_s, 0.5) for n, end_s in enumerate(ends_s, start=1)]
+    assert pace_s(points) == 10

@@ -116,6 +116,8 @@ def test_an_mlperf_description_is_a_machine_without_a_price(tmp_path):
     path.write_text(json.dumps({**content, "accelerators_per_node": "N/A", "power_w": 700}))
     assert load_hardware(path).num_devices is None
     assert load_hardware(path).power_w == 700
+    path.write_text(json.dumps({**content, "accelerators_per_node": "0"}))
+    assert load_hardware(path).num_devices is None
 
 
 def test_loading_leaves_no_trace_in_gin():

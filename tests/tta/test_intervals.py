@@ -1,3 +1,5 @@
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,3 +212,9 @@ def test_a_start_that_was_killed_before_its_initialisation_ended_is_lost_from_th
     ledger = LedgerBuilder().event("session_start", {"session": 0}).wait(2).event("init_start")
     ledger.wait(3).resume(down_s=9, from_step=None, init_s=8).end()
     assert seconds(ledger) == {"init": 8, "lost_work": 5}
+
+
+def test_a_step_of_infinite_seconds_takes_none():
+    ledger = LedgerBuilder().begin().step(1.0).step(2.0)
+    ledger.events[-1]["value"]["train_s"] = math.inf
+    assert Timeline(ledger.events).interval_seconds()["train"] == pytest.approx(1.0)

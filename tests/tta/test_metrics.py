@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.tta.metrics import METRICS, Metric
+from tfasr.tta.metrics import METRICS, Metric, declare
 from tfasr.tta.targets import check_target
 
 
@@ -49,3 +49,11 @@ def test_a_fraction_may_be_all_or_nothing():
     for value in (math.nan, -math.inf):
         with pytest.raises(UsageError):
             check_target("loss", value)
+
+
+def test_a_name_with_two_meanings_is_refused_with_both():
+    declare({"of_this_test": {"rate": False, "better": "higher"}}, "one/run")
+    with pytest.raises(
+        UsageError, match="as a fraction that is better higher, one/run as a number"
+    ):
+        declare({"of_this_test": {"rate": True, "better": "higher"}}, "another/run")

@@ -103,3 +103,9 @@ def test_the_simulation_errs_rarely_and_saves_seeds():
     assert max(row["wrong"] for row in never if row["ratio"] == 1) < 10
     rows += never
     assert tables(rows).count("\n") == 2 + len(rows)
+
+
+def test_the_first_look_may_come_after_two_runs():
+    assert len(levels((2, 4))) == 2
+    with pytest.raises(ValueError, match="from 2 runs on"):
+        levels((1, 4))

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
+from tfasr.tta.clock import session_ranges
 from tfasr.tta.timeline import Timeline
 
 
@@ -151,3 +152,15 @@ def test_a_session_that_says_nothing_hides_no_loss_of_a_later_one():
     starts[1]["value"] = None
     (lost,) = Timeline(ledger.end().events).lost
     assert ledger.events[lost.stop] is starts[2]
+
+
+def test_a_change_of_the_number_alone_begins_a_session():
+    numbers = [{"session": number} for number in (0, 1, 1, 2, 2)]
+    assert session_ranges(list("abcde"), numbers) == [range(0, 1), range(1, 3), range(3, 5)]
+
+
+def test_seconds_may_be_whole_numbers():
+    events = LedgerBuilder(mono_s=3).event("a").wait(2).event("b").wait(1.5).event("c").events
+    for event in events[:2]:
+        event["metadata"]["mono_s"] = int(event["metadata"]["mono_s"])
+    assert Timeline(events).clock_us == [0, 2_000_000, 3_500_000]

@@ -147,14 +147,14 @@ def _widened(drawn: int) -> float:
     return float(1 - 2 * norm.sf(quantile))
 
 
-def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int = -1) -> np.ndarray:
+def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
     total, length = edits.sum(axis=axis), lengths.sum(axis=axis)
     # What is written where nothing was said is wholly wrong, as in tfasr.metrics.
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
 
 
 def _difference(
-    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int = -1
+    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int
 ) -> np.ndarray:
     return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
