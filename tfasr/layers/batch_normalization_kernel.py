@@ -2,7 +2,7 @@
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -66,32 +66,22 @@ def normalise_synchronised(
     if _COUNTED.get() is not None:
         counts *= _COUNTED.get()
 
-    def rows(tensor):
-        return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
+    def both(d_beta, along):
+        return tf.unstack(summed(tf.stack([d_beta, along])))
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
-        valid = tf.where(counts > 0, rows(inputs), 0.0)
+        valid = tf.where(counts > 0, _rows(inputs, channels), 0.0)
         local = tf.concat([tf.reduce_sum(valid, axis=0), tf.reduce_sum(counts)[None]], axis=0)
         sums = summed(local)
         weights = tf.transpose(counts / tf.maximum(sums[-1], 1.0))
         mean = sums[:-1] / tf.maximum(sums[-1], 1.0)
-        centred = rows(inputs) - mean
+        centred = _rows(inputs, channels) - mean
         # Of the deviations from the common mean: a difference of squares would lose digits.
         variance = summed(tf.matmul(weights, tf.square(valid - mean))[0])
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-
-        def gradient(d_outputs, *_):
-            d_outputs = rows(d_outputs)
-            d_beta = tf.reduce_sum(d_outputs, axis=0)
-            along = tf.reduce_sum(d_outputs * centred, axis=0) * inverse
-            all_beta, all_along = tf.unstack(summed(tf.stack([d_beta, along])))
-            slope = gamma * inverse
-            through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
-            d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
-            return tf.cast(tf.reshape(d_inputs, shape), inputs.dtype), along, d_beta
-
+        gradient = _gradient(inputs, gamma, centred, inverse, weights, both)
         return (outputs, mean, variance), gradient
 
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
@@ -120,29 +110,54 @@ def normalise_masked(
     # Sums over frames as matmuls with a row of weights: a third of the time of masking and summing.
     weights = tf.transpose(counts / tf.maximum(tf.reduce_sum(counts), 1.0))
 
-    def rows(tensor):
-        return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
-
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
         # A masked frame may hold anything, and zero times infinity is no zero.
-        valid = tf.where(tf.cast(counts, tf.bool), rows(inputs), 0.0)
+        valid = tf.where(tf.cast(counts, tf.bool), _rows(inputs, channels), 0.0)
         mean = tf.matmul(weights, valid)[0]
-        centred = rows(inputs) - mean
+        centred = _rows(inputs, channels) - mean
         variance = tf.matmul(weights, tf.square(valid - mean))[0]
         inverse = tf.math.rsqrt(variance + epsilon)
         outputs = tf.reshape(centred * (inverse * gamma) + beta, shape)
-
-        def gradient(d_outputs, *_):
-            d_outputs = rows(d_outputs)
-            d_beta = tf.reduce_sum(d_outputs, axis=0)
-            along = tf.reduce_sum(d_outputs * centred, axis=0) * inverse
-            slope = gamma * inverse
-            through_statistics = slope * d_beta + centred * (slope * inverse * along)
-            d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
-            return tf.cast(tf.reshape(d_inputs, shape), inputs.dtype), along, d_beta
-
+        gradient = _gradient(inputs, gamma, centred, inverse, weights)
         return (outputs, mean, variance), gradient
 
     # A variable would have to be a variable's gradient in custom_gradient; its value is a tensor.
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
+
+
+def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
+    return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
+
+
+def _gradient(
+    inputs: tf.Tensor,
+    gamma: tf.Tensor,
+    centred: tf.Tensor,
+    inverse: tf.Tensor,
+    weights: tf.Tensor,
+    both: Callable[..., Sequence[tf.Tensor]] = lambda *own: own,
+) -> Callable[..., tuple[tf.Tensor, ...]]:
+    """Returns a normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
+
+    Args:
+        inputs: what was normalised.
+        gamma: ``(channels,)`` scales.
+        centred: ``(frames, channels)`` deviations from the mean.
+        inverse: ``(channels,)`` reciprocals of the standard deviation.
+        weights: ``(1, frames)`` shares of the frames in mean and variance.
+        both: adds the gradients of ``beta`` and ``gamma`` up over those whose frames share the
+            statistics.
+    """
+
+    def gradient(d_outputs, *_):
+        d_outputs = _rows(d_outputs, inputs.shape[-1])
+        d_beta = tf.reduce_sum(d_outputs, axis=0)
+        along = tf.reduce_sum(d_outputs * centred, axis=0) * inverse
+        all_beta, all_along = both(d_beta, along)
+        slope = gamma * inverse
+        through_statistics = slope * all_beta + centred * (slope * inverse * all_along)
+        d_inputs = slope * d_outputs - tf.transpose(weights) * through_statistics
+        return tf.cast(tf.reshape(d_inputs, tf.shape(inputs)), inputs.dtype), along, d_beta
+
+    return gradient
