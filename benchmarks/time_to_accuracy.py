@@ -2,14 +2,18 @@
 
     tfasr prepare --gin_file an4.gin --corpus an4 --corpus_dir AN4 --shard_dir shards/an4
     python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_peers
+    python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_fast \\
+        --gin_file fast/an4.gin --baseline_gin_file an4.gin --seeds 1 2 3 4 5
 
 tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the same gin file
 and take the same batches in the same order (`tfasr.data.pipeline.BatchSource`: features,
 normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
-orthogonal, forget gates' biases 1), masked batch statistics, dropout, Adadelta with the same rho,
-epsilon and learning rate, and the same greedy decoder after every epoch. The twin, too, saves a
-checkpoint per epoch and writes a ledger. Weights and dropout are drawn by each framework for the
-seed; nobody prints sentences. A run ends when the median of three evaluations meets the target.
+orthogonal, forget gates' biases 1), masked batch statistics, dropout, the same optimizer (Adadelta,
+Adam or AdamW) with the same settings and learning rates, and the same greedy decoder after every
+epoch. The twin, too, saves a checkpoint per epoch and writes a ledger. Weights and dropout are
+drawn by each framework for the seed; nobody prints sentences or decodes a second time. A run ends
+when the median of three evaluations meets the target. ``--baseline_gin_file`` has a third take its
+turns: tfasr by another preset, such as the one that a fast preset is meant to beat.
 
 Runs take turns by seed, a process each. A finished run is kept: started again, the benchmark goes
 on where it was interrupted; unfinished runs are moved to ``unfinished``. Times are from the
@@ -35,7 +39,11 @@ from tfasr.run_files import EVENTS_FILE
 from tfasr.telemetry.compiled import require_compiled_parts
 from tfasr.tta.targets import Target, parse_target
 
-MODULES = {"tfasr": ["tfasr.cli", "train"], "torch": ["twin.torch_training"]}
+MODULES = {
+    "tfasr": ["tfasr.cli", "train"],
+    "torch": ["twin.torch_training"],
+    "baseline": ["tfasr.cli", "train"],
+}
 SETTINGS_FILE = "benchmark.json"
 
 
@@ -43,17 +51,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--shard_dir", type=Path, required=True)
     parser.add_argument("--run_dir", type=Path, required=True, help="gets SYSTEM/seed-N")
-    parser.add_argument("--systems", nargs="+", choices=list(MODULES), default=list(MODULES))
+    peers = ["tfasr", "torch"]
+    parser.add_argument("--systems", nargs="+", choices=peers, default=peers)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--target", type=target, default=("cer", 0.15), help="default: cer=0.15")
     parser.add_argument("--epochs", type=int, help="at most; default: the gin file's")
     parser.add_argument("--gin_file", default="an4.gin", help="default: %(default)s")
     parser.add_argument("--gin_binding", action="append", default=[], help="for both; repeatable")
+    parser.add_argument("--baseline_gin_file", help="what tfasr trains by as the system baseline")
+    parser.add_argument("--baseline_gin_binding", action="append", default=[], help="repeatable")
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
     require_compiled_parts()
     systems, notes, versions = installed(flags.systems)
+    systems += ["baseline"] if flags.baseline_gin_file else []
     keep_settings(flags)
     runs: dict[str, dict[int, Path]] = {system: {} for system in systems}
     for number, seed in enumerate(flags.seeds):
@@ -90,6 +102,7 @@ def keep_settings(flags) -> None:
         "shard_dir": str(flags.shard_dir.resolve()),
         "gin_file": flags.gin_file,
         "bindings": bindings(flags),
+        **({"baseline": baseline(flags)} if flags.baseline_gin_file else {}),
     }
     path = flags.run_dir / SETTINGS_FILE
     flags.run_dir.mkdir(parents=True, exist_ok=True)
@@ -102,14 +115,25 @@ def keep_settings(flags) -> None:
 
 
 def bindings(flags) -> list[str]:
-    """Returns the gin bindings of all runs, seeds aside."""
-    common = [
+    """Returns the gin bindings of both peers' runs, seeds aside."""
+    epochs = [] if flags.epochs is None else [f"TrainingConfig.epochs = {flags.epochs}"]
+    return [*flags.gin_binding, *common_bindings(flags), *epochs]
+
+
+def baseline(flags) -> list[str]:
+    """Returns the baseline's gin file and bindings, seeds aside."""
+    given = [*flags.baseline_gin_binding, *common_bindings(flags)]
+    return [flags.baseline_gin_file, *given]
+
+
+def common_bindings(flags) -> list[str]:
+    """Returns the gin bindings of all runs, the baseline's too."""
+    return [
         f"TrainingConfig.targets = {[flags.target]!r}",
         "TrainingConfig.stop_at_targets = True",
         "TrainingConfig.sentences_every_steps = 0",
+        "TrainingConfig.second_decoder = ''",
     ]
-    epochs = [] if flags.epochs is None else [f"TrainingConfig.epochs = {flags.epochs}"]
-    return [*flags.gin_binding, *common, *epochs]
 
 
 def finished_run(system: str, seed: int, flags) -> Path:
@@ -124,8 +148,10 @@ def finished_run(system: str, seed: int, flags) -> Path:
         number = sum(1 for _ in aside.iterdir())
         run_dir.rename(aside / f"{number}-{system}-seed-{seed}")
     say(f"{system}, seed {seed}, trains into {run_dir}")
-    command = [sys.executable, "-m", *MODULES[system], "--gin_file", flags.gin_file]
-    for binding in [*bindings(flags), f"TrainingConfig.seed = {seed}"]:
+    is_baseline = system == "baseline"
+    gin_file, *given = baseline(flags) if is_baseline else [flags.gin_file, *bindings(flags)]
+    command = [sys.executable, "-m", *MODULES[system], "--gin_file", gin_file]
+    for binding in [*given, f"TrainingConfig.seed = {seed}"]:
         command += ["--gin_binding", binding]
     command += ["--shard_dir", str(flags.shard_dir), "--run_dir", str(run_dir)]
     log = flags.run_dir / "logs" / f"{system}-seed-{seed}.log"

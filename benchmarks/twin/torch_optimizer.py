@@ -10,13 +10,16 @@ import torch
 from tfasr.errors import UsageError
 
 
-def torch_adadelta(
+def torch_optimizer(
     wanted: keras.optimizers.Optimizer, parameters: Iterable[torch.nn.Parameter]
 ) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
-    """Returns Adadelta with a Keras optimizer's settings, and its learning rate by step.
+    """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
+
+    Adam's and AdamW's epsilon is added behind the bias correction in PyTorch and before it in
+    Keras: with the epsilons in use, no difference that a loss shows.
 
     Args:
-        wanted: the Keras optimizer.
+        wanted: the Keras optimizer, an Adadelta, Adam or AdamW.
         parameters: to be trained.
 
     Returns:
@@ -26,24 +29,32 @@ def torch_adadelta(
         UsageError: if the experiment asks for what is not said here.
     """
     config = keras.optimizers.serialize(wanted)["config"]
-    plain = {"weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema"}
-    plain |= {"gradient_accumulation_steps", "loss_scale_factor"}
-    asked = {name: config[name] for name in plain if config.get(name)}
-    if not isinstance(wanted, keras.optimizers.Adadelta) or asked:
+    extras = {"clipnorm", "global_clipnorm", "clipvalue", "use_ema", "amsgrad"}
+    extras |= {"gradient_accumulation_steps", "loss_scale_factor"}
+    is_adamw = isinstance(wanted, keras.optimizers.AdamW)
+    if not is_adamw:
+        extras.add("weight_decay")
+    asked = {name: config[name] for name in extras if config.get(name)}
+    known = (keras.optimizers.Adadelta, keras.optimizers.Adam)  # AdamW is an Adam in Keras
+    if not isinstance(wanted, known) or asked:
         raise UsageError(
-            "The PyTorch twin is trained by Adadelta without extras. Received: "
+            "The PyTorch twin is trained by Adadelta, Adam or AdamW without extras. Received: "
             f"{wanted.name} with {asked}. Choose a preset with TrainingConfig.optimizer = "
-            "@Adadelta."
+            "@Adadelta, @Adam or @AdamW."
         )
     rate = learning_rate(config["learning_rate"])
-    optimizer = torch.optim.Adadelta(
-        parameters, lr=rate(0), rho=config["rho"], eps=config["epsilon"]
-    )
-    return optimizer, rate
+    settings: dict[str, Any] = {"lr": rate(0), "eps": config["epsilon"]}
+    if isinstance(wanted, keras.optimizers.Adadelta):
+        return torch.optim.Adadelta(parameters, rho=config["rho"], **settings), rate
+    settings["betas"] = (config["beta_1"], config["beta_2"])
+    if is_adamw:
+        settings["weight_decay"] = config["weight_decay"]
+    make = torch.optim.AdamW if is_adamw else torch.optim.Adam
+    return make(parameters, fused=True, **settings), rate
 
 
 def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:
-    """Returns a number, or Keras's CosineDecay without warm-up, as a function of the step.
+    """Returns a number, or Keras's CosineDecay, as a function of the step.
 
     Args:
         config: the number, or the schedule as Keras serialises it.
@@ -54,15 +65,20 @@ def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:
     if isinstance(config, int | float):
         return lambda step: float(config)
     values = config.get("config", {})
-    if config.get("class_name") != "CosineDecay" or values.get("warmup_steps"):
+    if config.get("class_name") != "CosineDecay":
         raise UsageError(
-            "The PyTorch twin's learning rate is a number or a CosineDecay without warm-up. "
-            f"Received: {config}."
+            f"The PyTorch twin's learning rate is a number or a CosineDecay. Received: {config}."
         )
     first, steps, alpha = (values[n] for n in ("initial_learning_rate", "decay_steps", "alpha"))
+    warm_up = values.get("warmup_steps") or 0
+    if values.get("warmup_target") is None:
+        warm_up = 0  # as in Keras, which then ignores the steps
+    highest = values["warmup_target"] if warm_up else first
 
     def rate(step: int) -> float:
-        cosine = 0.5 * (1 + math.cos(math.pi * min(step, steps) / steps))
-        return first * ((1 - alpha) * cosine + alpha)
+        if step < warm_up:
+            return first + (highest - first) * step / warm_up
+        cosine = 0.5 * (1 + math.cos(math.pi * min(step - warm_up, steps) / steps))
+        return highest * ((1 - alpha) * cosine + alpha)
 
     return rate

@@ -28,7 +28,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.from_gin import load_config
 from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors
 from twin.torch_model import TorchTwin
-from twin.torch_optimizer import torch_adadelta
+from twin.torch_optimizer import torch_optimizer
 
 log = logging.getLogger("twin")
 
@@ -43,7 +43,7 @@ def train_twin(
     """Trains the twin and records the run as `tfasr.training.train.train` does.
 
     Args:
-        experiment: as for tfasr; float32, Adadelta and the greedy decoder alone.
+        experiment: as for tfasr; float32, Adadelta, Adam or AdamW, and the greedy decoder alone.
         shard_dir: holds the prepared splits "train" and "validation".
         run_dir: gets the run; it must hold none yet.
         gin_texts: files to write beside it, by name.
@@ -147,7 +147,7 @@ class _TwinRun:
         )
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         wanted = self._training.optimizer()
-        self._optimizer, self._rate = torch_adadelta(wanted, self._parameters)
+        self._optimizer, self._rate = torch_optimizer(wanted, self._parameters)
         self._evaluator = TwinEvaluator(self._validation, self._alphabet)
         self._run.note(
             opt_name=wanted.name,

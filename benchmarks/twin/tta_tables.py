@@ -38,7 +38,7 @@ _EVENT = {"loss": 1.0, "utterances": 16, "audio_s": 60.0, "frames": 6000, "padde
 
 
 def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> list[dict[str, Any]]:
-    """Returns three tables: the systems (medians over seeds), the runs, why they differ.
+    """Returns tables: the systems (medians over seeds), the runs, who is sooner, and why.
 
     Args:
         runs: for each system, its runs' folders by seed; tfasr's first.
@@ -138,11 +138,16 @@ def _median(values: list[float | None]) -> float | None:
 def _factor_tables(
     runs: dict[str, dict[int, Path]], target: tuple[str, float]
 ) -> list[dict[str, Any]]:
-    """Returns why each further system's time differs from the first's, where both arrived."""
+    """Returns how each further system's times compare with the first's, and what they are made of.
+
+    The latter of the runs with the median times, where both arrived.
+    """
     folders = [next(iter(by_seed.values())).parent for by_seed in runs.values()]
     text = report(folders, targets=[target], policy="paper", output_format="json")
-    tables = []
-    for system, group in list(zip(runs, json.loads(text), strict=True))[1:]:
+    first = next(iter(runs))
+    others = list(zip(runs, json.loads(text), strict=True))[1:]
+    tables = [_ratio_table(first, others)] if others else []
+    for system, group in others:
         if group["factors"] is None:
             continue
         rows = [
@@ -150,7 +155,39 @@ def _factor_tables(
             for name, meaning in FACTORS.items()
         ]
         rows.append({"factor": "together", "times": group["factors"]["ratio"]})
-        title = f"{system} over {next(iter(runs))}, of the runs with the median times"
+        title = f"{system} over {first}, of the runs with the median times"
         columns = [("factor", "factor"), ("times", "times as long")]
         tables.append({"title": title, "columns": columns, "rows": rows})
     return tables
+
+
+def _ratio_table(first: str, others: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    """Returns the ratios of times with their intervals and verdicts, as `tfasr report` finds them.
+
+    Args:
+        first: the system that the others are compared with.
+        others: their names, and the report's groups of their runs.
+    """
+    rows = []
+    for system, group in others:
+        found = group["against_first"]
+        low, high = found["interval"] or (None, None)
+        rows.append(
+            {
+                "system": system,
+                "ratio": found["ratio"],
+                "low": low,
+                "high": high,
+                "p_value": found["adjusted_p"],
+                "verdict": found["verdict"],
+            }
+        )
+    columns = [
+        ("system", "system"),
+        ("ratio", f"times as long as {first}"),
+        ("low", "95 % from"),
+        ("high", "to"),
+        ("p_value", "p"),
+        ("verdict", "verdict"),
+    ]
+    return {"title": f"Ratios to {first}", "columns": columns, "rows": rows}

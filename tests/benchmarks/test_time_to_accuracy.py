@@ -46,6 +46,9 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
     # One epoch meets no median of three: the table has to say so.
     options = ["--shard_dir", str(shard_dir), "--run_dir", str(runs)]
     options += ["--seeds", "1", "--epochs", "1", "--target", "cer=0.9"]
+    options += ["--baseline_gin_file", "demo.gin"]
+    for binding in (*BINDINGS, "TrainingConfig.epochs = 1", "AcousticModelConfig.dropout = 0.3"):
+        options += ["--baseline_gin_binding", binding]
     left = runs / "torch" / "seed-1"
     left.mkdir(parents=True)
     (left / "events.jsonl").write_text("")
@@ -56,8 +59,11 @@ def test_both_train_on_the_same_batches_and_finished_runs_are_kept(
     assert steps(ours) == steps(theirs)
     for fact in ("comparability", "parameters", "targets", "opt_base_learning_rate", "opt_name"):
         assert ours.fact(fact) == theirs.fact(fact)
-    systems, by_run = found["tables"]
-    assert [row["reached"] for row in systems["rows"]] == ["0 of 1", "0 of 1"]
+    assert load_run(runs / "baseline" / "seed-1").fact("opt_name") == ours.fact("opt_name")
+    systems, by_run, ratios = found["tables"]
+    assert [row["reached"] for row in systems["rows"]] == ["0 of 1"] * 3
+    assert [row["system"] for row in ratios["rows"]] == ["torch", "baseline"]
+    assert all(row["ratio"] is None for row in ratios["rows"])
     assert all(row["minutes"] is None for row in by_run["rows"])
     for row in by_run["rows"]:
         shares = ("startup", "train", "input_wait", "evaluation", "checkpoint", "overhead")
@@ -96,8 +102,10 @@ def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path)
     again = train_twin(experiment, shard_dir=shard_dir, run_dir=runs["second"][1])
     assert [epoch["cer"] for epoch in again] == [epoch["cer"] for epoch in history]
     assert load_run(runs["first"][1]).status == "success"
-    systems, _, factors = tta_tables(runs, ("cer", 1.0))
+    systems, _, ratios, factors = tta_tables(runs, ("cer", 1.0))
     assert [row["reached"] for row in systems["rows"]] == ["1 of 1", "1 of 1"]
     together = factors["rows"][-1]["times"]
     minutes = [row["minutes"] for row in systems["rows"]]
     assert together == pytest.approx(minutes[1] / minutes[0])
+    assert ratios["rows"][0]["ratio"] == pytest.approx(together)
+    assert ratios["rows"][0]["low"] is None  # one run each gives no interval

@@ -60,26 +60,34 @@ def test_weights_of_other_sizes_are_refused():
         copy_to_torch(model, other)
 
 
-def test_both_learn_the_same_from_equal_weights():
-    """Gradients, Adadelta's settings, the learning rate's decay and the statistics, all in one."""
+OPTIMIZERS = {
+    "Adadelta": lambda rate: keras.optimizers.Adadelta(rate(1.0)),
+    "Adam": lambda rate: keras.optimizers.Adam(rate(0.01), beta_1=0.8, beta_2=0.98),
+    "AdamW": lambda rate: keras.optimizers.AdamW(rate(0.01), weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_both_learn_the_same_from_equal_weights(name):
+    """Gradients, an optimizer's settings, the learning rate's decay and the statistics, in one."""
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.torch_model import TorchTwin
-    from twin.torch_optimizer import torch_adadelta
+    from twin.torch_optimizer import torch_optimizer
     from twin.weights import copy_to_torch
 
     config = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.0)
 
-    def adadelta():
-        schedule = keras.optimizers.schedules.CosineDecay(1.0, 5, alpha=0.05)
-        return keras.optimizers.Adadelta(schedule)
+    def wanted():
+        cosine = keras.optimizers.schedules.CosineDecay
+        return OPTIMIZERS[name](lambda first: cosine(first, 5, alpha=0.05))
 
-    experiment = Experiment(model=config, training=TrainingConfig(optimizer=adadelta))
+    experiment = Experiment(model=config, training=TrainingConfig(optimizer=wanted))
     model = build_model(experiment, Alphabet(), compiled=True)
     other = TorchTwin(config, NUM_CLASSES, NUM_FEATURES, mask_statistics=True)
     copy_to_torch(model.recogniser, other)
     parameters = [p for p in other.parameters() if p.requires_grad]
-    optimizer, rate = torch_adadelta(adadelta(), parameters)
+    optimizer, rate = torch_optimizer(wanted(), parameters)
     ours, theirs = [], []
     step, batch = _tfasr_step(model, parse_size("10x4x70"))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
@@ -136,24 +144,27 @@ def test_the_learning_rate_is_that_of_keras():
     pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.torch_optimizer import learning_rate
 
-    schedule = keras.optimizers.schedules.CosineDecay(0.8, 50, alpha=0.1)
-    rate = learning_rate(keras.optimizers.schedules.serialize(schedule))
-    for step in (0, 1, 25, 49, 50, 80):
-        assert rate(step) == pytest.approx(float(schedule(step)), rel=1e-5)
+    cosine = keras.optimizers.schedules.CosineDecay
+    plain = cosine(0.8, 50, alpha=0.1)
+    warmed_up = cosine(0.1, 50, alpha=0.1, warmup_target=0.9, warmup_steps=10)
+    for schedule in (plain, warmed_up):
+        rate = learning_rate(keras.optimizers.schedules.serialize(schedule))
+        for step in (0, 1, 9, 10, 11, 25, 49, 50, 59, 60, 80):
+            assert rate(step) == pytest.approx(float(schedule(step)), rel=1e-5)
     assert learning_rate(0.5)(7) == 0.5
 
 
 def test_what_the_twin_cannot_do_is_refused(tmp_path):
     pytest.importorskip("torch", reason=NEEDS_TORCH)
-    from twin.torch_optimizer import learning_rate, torch_adadelta
+    from twin.torch_optimizer import learning_rate, torch_optimizer
     from twin.torch_training import train_twin
 
-    for optimizer in (keras.optimizers.Adam(0.1), keras.optimizers.Adadelta(1.0, clipnorm=1.0)):
-        with pytest.raises(UsageError, match="Adadelta without extras"):
-            torch_adadelta(optimizer, [])
-    warming = keras.optimizers.schedules.CosineDecay(0.0, 9, warmup_target=1.0, warmup_steps=3)
-    with pytest.raises(UsageError, match="without warm-up"):
-        learning_rate(keras.optimizers.schedules.serialize(warming))
+    for optimizer in (keras.optimizers.SGD(0.1), keras.optimizers.Adadelta(1.0, clipnorm=1.0)):
+        with pytest.raises(UsageError, match="Adadelta, Adam or AdamW without extras"):
+            torch_optimizer(optimizer, [])
+    falling = keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
+    with pytest.raises(UsageError, match="or a CosineDecay"):
+        learning_rate(keras.optimizers.schedules.serialize(falling))
     mixed = Experiment(training=TrainingConfig(precision="mixed_bfloat16"))
     with pytest.raises(UsageError, match="float32 on one device"):
         train_twin(mixed, shard_dir=tmp_path, run_dir=tmp_path / "run")

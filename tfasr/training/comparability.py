@@ -9,6 +9,7 @@ from tfasr.config import to_json
 from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import needs_lexicon
 from tfasr.training.batch_statistics import statistics_rule
+from tfasr.training.division import CLOSED, is_closed
 from tfasr.training.experiment import Experiment
 
 
@@ -22,7 +23,8 @@ def comparability(
     """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
 
     Args:
-        experiment: names decoder, window of batch statistics and target rule.
+        experiment: names decoder, window of batch statistics, target rule, and a recipe, which
+            keeps runs of the paper's apart from all others.
         validation: the split that is evaluated.
         alphabet: of the transcripts.
         lexicon: the words of the training transcripts.
@@ -44,6 +46,8 @@ def comparability(
         "lexicon": words if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs",
+        # Open runs state none, as none did before: they stay comparable with those.
+        **({"division": CLOSED} if is_closed(experiment) else {}),
     }
     whole = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(whole).hexdigest()[:16]}
