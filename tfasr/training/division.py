@@ -19,8 +19,8 @@ def is_closed(experiment: Experiment) -> bool:
     Source: the paper, sections 4.4.1 and 4.4.3; MLCommons' training rules, whose closed division
     fixes model and optimizer likewise.
     """
-    model = experiment.model
-    if not isinstance(model, AcousticModelConfig) or experiment.augmentation != AugmentationConfig():
+    model, augmented = experiment.model, experiment.augmentation != AugmentationConfig()
+    if augmented or not isinstance(model, AcousticModelConfig):
         return False
     # How the recurrence is computed changes no result.
     paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
