@@ -132,6 +132,32 @@ def test_skip_leaves_exactly_the_remaining_batches(split, padding):
         assert_same(arrays(source.training(1, 2, skip=skip)), whole[skip:])
 
 
+def test_a_first_epoch_by_length_goes_from_short_to_long(split):
+    source = make_source(split, first_epoch_by_length=True)
+    first = arrays(source.training(1, 1))
+    padded = [batch["features"].shape[1] for batch in first]
+    assert padded == sorted(padded)
+    assert sorted(set(padded)) == source.boundaries
+    # The very utterances, all of them, and no smaller batches than an epoch of another order has.
+    usual = make_source(split)
+    assert sorted(sum(positions(first), [])) == list(range(UTTERANCES))
+    for boundary in source.boundaries:
+        sizes = [
+            [len(b["positions"]) for b in batches if b["features"].shape[1] == boundary]
+            for batches in (first, arrays(usual.training(1, 1)))
+        ]
+        assert sizes[0] == sizes[1]
+    assert positions(first) != positions(arrays(source.training(2, 1))), "a bucket is shuffled"
+    assert_same(arrays(source.training(1, 1, skip=3)), first[3:])
+    assert_same(arrays(source.training(1, 2)), arrays(usual.training(1, 2)))
+
+
+def test_an_order_by_length_needs_lengths_that_differ():
+    for more in ({"padding": "fixed"}, {"num_buckets": 1}):
+        with pytest.raises(ValueError, match="first_epoch_by_length must be False unless"):
+            PipelineConfig(first_epoch_by_length=True, **more)
+
+
 @PADDINGS
 def test_replicas_get_equal_consecutive_cuts_of_each_global_batch(split, padding):
     source = make_source(split, **padding)
@@ -183,6 +209,15 @@ def test_augmentation_masks_in_training_alone_the_same_for_the_same_seed(split):
     assert np.mean(masked) > 0.8
     assert any(not np.array_equal(trained[p], next_epoch[p]) for p in plain)
     assert_same(arrays(source.training(1, 1)), arrays(source.training(1, 1)))
+
+
+def test_masks_from_a_later_epoch_leave_the_epochs_before_as_they_are(split):
+    masks = {"time_masks": 2, "time_mask_fraction": 0.5, "frequency_masks": 1}
+    late = make_source(split, augmentation=AugmentationConfig(**masks, from_epoch=3))
+    plain, always = make_source(split), make_source(split, augmentation=AugmentationConfig(**masks))
+    assert_same(arrays(late.training(1, 3)), arrays(always.training(1, 3)))
+    assert_same(arrays(late.training(1, 2, skip=3)), arrays(plain.training(1, 2))[3:])
+    assert late.training(1, 1).element_spec == late.training(1, 3).element_spec
 
 
 def stored(split):

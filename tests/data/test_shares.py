@@ -21,12 +21,16 @@ def split(tmp_path_factory):
     return open_split(folder / "shards", "train")
 
 
-@pytest.mark.parametrize(("count", "more"), [(3, FIXED), (5, {})])
-def test_the_shares_together_are_each_batch_in_the_same_order(split, count, more):
+@pytest.mark.parametrize(
+    ("count", "epoch", "more"), [(3, 2, FIXED), (5, 2, {}), (2, 1, {"first_epoch_by_length": True})]
+)
+def test_the_shares_together_are_each_batch_in_the_same_order(split, count, epoch, more):
     # Of 22 utterances by fours there are rests, and five workers always have one without a row.
     source = make_source(split, augmentation=AugmentationConfig(time_masks=1), **more)
-    whole = arrays(source.training(3, 2, skip=1))
-    shares = [arrays(source.training(3, 2, skip=1, share=Share(k, count))) for k in range(count)]
+    whole = arrays(source.training(3, epoch, skip=1))
+    shares = [
+        arrays(source.training(3, epoch, skip=1, share=Share(k, count))) for k in range(count)
+    ]
     sizes = []
     for number, batch in enumerate(whole):
         parts = [share[number] for share in shares]
@@ -45,6 +49,15 @@ def test_the_shares_together_are_each_batch_in_the_same_order(split, count, more
         sizes.append({len(part["positions"]) * bool(part["counted"]) for part in parts})
     assert all(len(share) == len(whole) for share in shares)
     assert max(max(size) - min(size) for size in sizes) == 1
+
+
+def test_shares_of_an_epoch_before_the_masks_have_none(split):
+    masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=2)
+    source, plain = make_source(split, augmentation=masks), make_source(split)
+    for epoch, equal in ((1, True), (2, False)):
+        of_shares = [arrays(one.training(3, epoch, share=Share(1, 2))) for one in (source, plain)]
+        pairs = list(zip(*of_shares, strict=True))
+        assert equal == all(np.array_equal(a["features"], b["features"]) for a, b in pairs)
 
 
 def _labelled(batch):

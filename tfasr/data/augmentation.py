@@ -20,6 +20,8 @@ class AugmentationConfig:
         frequency_masks_over: "log_mel" masks bands of the log-mel features and leaves the MFCC, in
             which neighbours are no neighbours in frequency; "all_features" runs bands over both
             as tfasr 0.1.0 did.
+        from_epoch: the first epoch, counted from 1, whose utterances are masked; in those before
+            it the model sees speech as it is.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """
@@ -30,11 +32,13 @@ class AugmentationConfig:
     frequency_masks: int = 0
     frequency_mask_bins: int = 10
     frequency_masks_over: Literal["log_mel", "all_features"] = "log_mel"
+    from_epoch: int = 1
 
     def check(self) -> None:
         """Raises ValueError for masks that cannot be drawn."""
         for field in ("time_masks", "time_mask_frames", "frequency_masks", "frequency_mask_bins"):
             require(getattr(self, field) >= 0, self, field, "at least 0")
+        require(self.from_epoch >= 1, self, "from_epoch", "an epoch, counted from 1")
         require(0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1")
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from tfasr.data.augmentation import AugmentationConfig, augment
 from tfasr.data.buckets import bucket_boundaries
 from tfasr.data.features import FeatureConfig, normalise_features
 from tfasr.data.shards import RECORD, ShardedSplit
-from tfasr.data.shares import Share, share_of_batches, unread_records
+from tfasr.data.shares import Share, share_of_batches, unread
 from tfasr.errors import UsageError
 
 Batch = dict[str, tf.Tensor]
@@ -48,9 +49,13 @@ class PipelineConfig:
             or "fixed" (every utterance padded to ``max_frames``, as in the paper).
         num_buckets: lengths to which batches are padded.
         max_frames: feature frames of a fixed batch.
+        first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
+            longest (SortaGrad); utterances of a bucket, and all later epochs, are shuffled. The
+            shards are read once for each bucket, so that no memory grows with the corpus.
 
     Source: the paper, Table 2 (batch, readers, and the buffer of whole batches, which is
-    ``prefetch``) and section 4.4.1 (1670 frames).
+    ``prefetch``) and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016,
+    section 3.2 (SortaGrad, there by each batch's longest utterance).
     """
 
     global_batch_size: int = 96
@@ -60,6 +65,7 @@ class PipelineConfig:
     padding: Literal["bucketed", "fixed"] = "bucketed"
     num_buckets: int = 8
     max_frames: int = 1670
+    first_epoch_by_length: bool = False
 
     def check(self) -> None:
         """Raises ValueError for sizes that make no batch."""
@@ -67,6 +73,27 @@ class PipelineConfig:
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.shuffle_buffer >= 0, self, "shuffle_buffer", "at least 0")
         require(self.prefetch >= 0, self, "prefetch", "at least 0")
+        has_buckets = self.padding == "bucketed" and self.num_buckets > 1
+        ordered = has_buckets or not self.first_epoch_by_length
+        message = 'False unless padding is "bucketed" and num_buckets is above 1'
+        require(ordered, self, "first_epoch_by_length", message)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What epochs have in common whose batches one traced function makes.
+
+    Attributes:
+        replicas: into how many elements each global batch is cut.
+        share: of one of several workers.
+        masked: whether `AugmentationConfig`'s masks are drawn.
+        by_length: whether the buckets come one after the other.
+    """
+
+    replicas: int
+    share: Share | None
+    masked: bool
+    by_length: bool
 
 
 class BatchSource:
@@ -100,7 +127,7 @@ class BatchSource:
     ):
         check_features(split, features)
         self.split = split
-        self._epochs: dict[tuple[int, Share | None], Callable[..., tf.data.Dataset]] = {}
+        self._epochs: dict[_Kind, Callable[..., tf.data.Dataset]] = {}
         self._features = features
         self._pipeline = pipeline
         self._augmentation = augmentation or AugmentationConfig()
@@ -159,7 +186,7 @@ class BatchSource:
 
         Args:
             seed: of the run.
-            epoch: counted from anything, as long as it differs.
+            epoch: counted from 1.
             skip: global batches left out at the beginning.
             replicas: above 1, each global batch is cut into as many equal consecutive elements;
                 up to ``replicas - 1`` utterances of an uneven batch are left out.
@@ -171,44 +198,42 @@ class BatchSource:
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
         # Traced once: anew, it would cost each epoch some 0.3 s, and memory that fragments.
-        if (replicas, share) not in self._epochs:
-            self._epochs[replicas, share] = self._traced(replicas, share)
-        batches = self._epochs[replicas, share](
+        kind = _Kind(
+            replicas,
+            share,
+            masked=epoch >= self._augmentation.from_epoch,
+            by_length=epoch == 1 and self._pipeline.first_epoch_by_length,
+        )
+        if kind not in self._epochs:
+            self._epochs[kind] = self._traced(kind)
+        batches = self._epochs[kind](
             tf.constant(files), tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64)
         )
         batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
         return batches.with_options(_options(warm_start=True))
 
-    def _traced(self, replicas: int, share: Share | None) -> Callable[..., tf.data.Dataset]:
-        """Returns what makes any epoch's batches, of its files, order and batches to skip."""
+    def _traced(self, kind: _Kind) -> Callable[..., tf.data.Dataset]:
+        """Returns what makes such epochs' batches, of their files, order and batches to skip."""
 
         def epoch(*plan: tf.Tensor) -> tf.data.Dataset:
             batches = tf.data.Dataset.from_tensors(plan).flat_map(
-                lambda *plan: self._epoch_batches(*plan, share)
+                lambda *plan: self._epoch_batches(*plan, kind)
             )
-            return batches if replicas == 1 else _cut_for_replicas(batches, replicas)
+            return batches if kind.replicas == 1 else _cut_for_replicas(batches, kind.replicas)
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
         number = tf.TensorSpec([], tf.int64)
         return tf.function(epoch, input_signature=[files, number, number])
 
     def _epoch_batches(
-        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, share: Share | None
+        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
     ) -> tf.data.Dataset:
         # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
         tf.compat.v1.set_random_seed(None)
-        readers = min(self._pipeline.num_readers, len(self.split.files))
-        records = tf.data.Dataset.from_tensor_slices(files).interleave(
-            lambda file: tf.data.TFRecordDataset(file, self._compression),
-            cycle_length=readers,
-            num_parallel_calls=readers,
-            deterministic=True,
-        )
-        if self._pipeline.shuffle_buffer:
-            buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
-            records = records.shuffle(buffer, order_seed)
 
         def augmented(element: Batch) -> Batch:
+            if not kind.masked:
+                return element
             seeds = tf.stack([order_seed, element["positions"]])
             return {
                 **element,
@@ -217,21 +242,62 @@ class BatchSource:
                 ),
             }
 
-        if share is None:
-            return self._batches(records, augmented).skip(skip)
-        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
-        elements = unread_records(records, dtype.size * self._features.num_features)
-        size = self._pipeline.global_batch_size
-        batches = elements.group_by_window(
-            self._bucket, lambda _, window: window.batch(size), window_size=size
-        )
+        def batches_of(bucket: tf.Tensor | None) -> tf.data.Dataset:
+            records = self._shuffled_records(files, order_seed, bucket)
+            if kind.share is None:
+                return self._batches(records, augmented)
+            return self._unread_batches(records)
+
+        if kind.by_length:
+            batches = tf.data.Dataset.range(len(self.boundaries)).flat_map(batches_of).skip(skip)
+        else:
+            batches = batches_of(None).skip(skip)
+        if kind.share is None:
+            return batches
 
         def padded(rows: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
             parsed = self._parsed(rows, augmented)
-            batch = parsed.padded_batch(size, self._padded_shapes(parsed, self._bucket_of(longest)))
+            shapes = self._padded_shapes(parsed, self._bucket_of(longest))
+            batch = parsed.padded_batch(self._pipeline.global_batch_size, shapes)
             return batch.map(self._with_static_shapes)
 
-        return share_of_batches(batches.skip(skip), share, padded)
+        return share_of_batches(batches, kind.share, padded)
+
+    def _shuffled_records(
+        self, files: tf.Tensor, order_seed: tf.Tensor, bucket: tf.Tensor | None
+    ) -> tf.data.Dataset:
+        """Returns serialised records in an epoch's order: all, or those of a bucket alone."""
+        readers = min(self._pipeline.num_readers, len(self.split.files))
+        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+            lambda file: tf.data.TFRecordDataset(file, self._compression),
+            cycle_length=readers,
+            num_parallel_calls=readers,
+            deterministic=True,
+        )
+        if bucket is not None:
+
+            def within(record: tf.Tensor) -> tf.Tensor:
+                frames = unread(record, self._frame_bytes)["feature_lengths"]
+                return tf.equal(self._bucket_of(frames), bucket)
+
+            records = records.filter(within)
+        if self._pipeline.shuffle_buffer:
+            buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
+            records = records.shuffle(buffer, order_seed)
+        return records
+
+    def _unread_batches(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        size = self._pipeline.global_batch_size
+        elements = records.map(lambda record: unread(record, self._frame_bytes))
+        return elements.group_by_window(
+            self._bucket, lambda _, window: window.batch(size), window_size=size
+        )
+
+    @property
+    def _frame_bytes(self) -> int:
+        """Of a stored frame."""
+        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
+        return dtype.size * self._features.num_features
 
     @property
     def _compression(self) -> str:

@@ -25,27 +25,24 @@ class Share:
     count: int
 
 
-def unread_records(records: tf.data.Dataset, frame_bytes: int) -> tf.data.Dataset:
-    """Returns serialised records with what ordering them into batches needs to know.
-
-    An element holds ``record``, ``positions``, ``duration_s`` and ``feature_lengths``; features
-    stay in the record, undecoded.
+def unread(record: tf.Tensor, frame_bytes: int) -> Element:
+    """Returns what ordering a serialised record into batches needs to know.
 
     Args:
-        records: serialised.
+        record: serialised.
         frame_bytes: of a stored frame.
+
+    Returns:
+        ``record``, ``positions``, ``duration_s`` and ``feature_lengths``; the features stay in the
+        record, undecoded.
     """
-
-    def known(record: tf.Tensor) -> Element:
-        parsed = tf.io.parse_single_example(record, RECORD)
-        return {
-            "record": record,
-            "positions": parsed["position"],
-            "duration_s": parsed["duration_s"],
-            "feature_lengths": tf.strings.length(parsed["features"]) // frame_bytes,
-        }
-
-    return records.map(known)
+    parsed = tf.io.parse_single_example(record, RECORD)
+    return {
+        "record": record,
+        "positions": parsed["position"],
+        "duration_s": parsed["duration_s"],
+        "feature_lengths": tf.strings.length(parsed["features"]) // frame_bytes,
+    }
 
 
 def share_of_batches(
@@ -56,7 +53,7 @@ def share_of_batches(
     """Returns a worker's share of each batch, and what it knows of the others' shares.
 
     Args:
-        batches: of `unread_records`' elements.
+        batches: of `unread` records.
         share: the worker's.
         padded: makes one padded batch of a dataset of serialised records, given the frames of the
             longest.

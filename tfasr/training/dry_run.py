@@ -57,7 +57,8 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
         experiment.augmentation,
         splits["train"].feature_statistics(),
     )
-    dataset = source.training(training.seed, 1, replicas=training.num_replicas)
+    # The second epoch, because the first may go from short batches to long ones.
+    dataset = source.training(training.seed, 2, replicas=training.num_replicas)
     if training.num_replicas > 1:
         dataset = strategy.distribute_datasets_from_function(lambda _: dataset)
     need = None
