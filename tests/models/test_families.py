@@ -11,6 +11,8 @@ import pytest
 import tensorflow as tf
 
 from tests.models.families import CLASSES, FEATURES, LENGTHS, SIZES, batch, built, config, logits
+from tfasr.errors import UsageError
+from tfasr.models.network import add_to_blank_bias
 from tfasr.models.recogniser import MODELS, can_stream, estimated_step_bytes, model_flops
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
@@ -45,6 +47,21 @@ def test_other_backends_answer_the_same(models, backend, tmp_path):
     assert set(found) == set(SIZES)
     for name, model in models.items():
         np.testing.assert_allclose(found[name], logits(model, *batch()), rtol=1e-3, atol=1e-4)
+
+
+def test_the_blanks_bias_is_raised_in_every_family(models, name):
+    model = models[name]
+    before = logits(model, *batch())
+    add_to_blank_bias(model, 1.5)
+    after = logits(model, *batch())
+    add_to_blank_bias(model, -1.5)
+    expected = np.broadcast_to([0] * (CLASSES - 1) + [1.5], after.shape)
+    np.testing.assert_allclose(after - before, expected, atol=1e-5)
+
+
+def test_a_model_without_a_classifier_has_no_bias_to_raise():
+    with pytest.raises(UsageError, match=r"`classifier`.*Received: -1.0; Sequential has none"):
+        add_to_blank_bias(keras.Sequential([keras.layers.Dense(3)]), -1.0)
 
 
 def test_neither_padding_nor_neighbours_change_an_utterance(models, name):

@@ -4,6 +4,8 @@ from typing import Any
 
 import keras
 
+from tfasr.errors import UsageError
+
 
 class Network(keras.Model):
     """Hidden values of each output frame, by `encode`, and their class scores.
@@ -62,3 +64,28 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
         dtype="float32",
         name="classifier",
     )
+
+
+def add_to_blank_bias(model: Any, amount: float) -> None:
+    """Adds to the bias of the CTC blank in a model's last layer, on which every frame's odds hang.
+
+    Args:
+        model: built; its last layer is `class_scores` or another dense layer with a bias, assigned
+            as ``classifier``.
+        amount: above 0 for a network that begins with more blanks than by chance.
+
+    Raises:
+        UsageError: if the model has no such layer.
+    """
+    classifier = getattr(model, "classifier", None)
+    bias = getattr(classifier, "bias", None)
+    if bias is None or len(bias.shape) != 1:
+        found = "none" if classifier is None else f"a {type(classifier).__name__} without a bias"
+        raise UsageError(
+            "TrainingConfig.initial_blank_bias must be 0 unless the model's last layer is assigned "
+            "as its `classifier` and has a bias of the shape (classes,), as "
+            f"tfasr.models.network.class_scores makes it. Received: {amount}; "
+            f"{type(model).__name__} has {found}."
+        )
+    classes = bias.shape[0]
+    bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))

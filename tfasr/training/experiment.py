@@ -58,6 +58,9 @@ class TrainingConfig:
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, of `tfasr.precision.trained`;
             "mixed_float16" scales the loss.
+        initial_blank_bias: added to the bias of the CTC blank in the model's last layer before the
+            first step; below 0 the network begins with fewer blanks. The layer must be the model's
+            ``classifier``, as `tfasr.models.network.class_scores` makes it.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut.
             They go through the model one after the other, which saves memory. Gradients are added
             up, clipped and applied once per global batch, so that steps and schedules do not
@@ -101,6 +104,7 @@ class TrainingConfig:
     num_replicas: int = 1
     optimizer: Callable = zeiler_adadelta
     precision: str = "float32"
+    initial_blank_bias: float = 0.0
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
@@ -129,6 +133,8 @@ class TrainingConfig:
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
+        finite = math.isfinite(self.initial_blank_bias)
+        require(finite, self, "initial_blank_bias", "a finite number")
         hours = self.give_up_after_hours
         require(0 <= hours < math.inf, self, "give_up_after_hours", "hours, 0 for no budget")
         of_targets = bool(self.targets) or not hours
