@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
+from tfasr.alphabet import Alphabet
 from tfasr.data import columns
 from tfasr.data.overlap import overlap
 from tfasr.data.packed_utterances import PackedUtterances
 from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.training.build import check_splits
+from tfasr.training.experiment import Experiment
+from tfasr.training.memory.probe import longest_batch
 
 
 @pytest.fixture
@@ -37,6 +42,39 @@ def test_the_same_utterances_are_read_from_the_file(both):
         large.utterances[9]
     assert large.duration_s == pytest.approx(held.duration_s)
     np.testing.assert_array_equal(large.frames, held.frames)
+    np.testing.assert_array_equal(large.frames_needed, held.frames_needed)
+    assert list(large.transcripts()) == list(held.transcripts())
+
+
+def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "MOST_HELD", 3)
+    utterances = make_utterances(tmp_path / "audio", 9)
+    for bad in (utterances[0], utterances[4]):
+        bad.audio_path.write_bytes(b"no audio")
+    prepare_split(utterances, tmp_path / "shards", packing(per_shard=2), max_bad_fraction=0.5)
+    split = open_split(tmp_path / "shards", "train")
+    assert isinstance(split.utterances, PackedUtterances)
+    there = [utterance.position for utterance in split.utterances]
+    assert len(there) == 7
+    assert split.at(there[::-1]) == list(split.utterances)[::-1]
+    for missing in {*range(-1, 10)}.difference(there):
+        with pytest.raises(KeyError):
+            split.at([missing])
+
+
+def test_what_training_asks_before_its_first_step_is_the_same(both):
+    sources = [BatchSource(split, TINY_FEATURES, PipelineConfig(num_buckets=3)) for split in both]
+    longest = [longest_batch(source, 4, Alphabet()) for source in sources]
+    assert longest[0] == longest[1]
+    experiment = Experiment(model=AcousticModelConfig(), features=TINY_FEATURES)
+    too_short = Experiment(model=AcousticModelConfig(conv_stride=16), features=TINY_FEATURES)
+    refusals = []
+    for split in both:
+        check_splits({"train": split}, experiment)
+        with pytest.raises(UsageError, match="must have a CTC path") as refusal:
+            check_splits({"train": split}, too_short)
+        refusals.append(str(refusal.value).replace(str(split.folder), ""))
+    assert refusals[0] == refusals[1]
 
 
 def test_batches_and_overlaps_are_the_same(both, tmp_path):

@@ -50,9 +50,12 @@ def source(frames=(100, 100, 300, 800), boundaries=(100, 800), copies=16):
     utterances = [
         SimpleNamespace(text="ab " * (f // 100), frames=f) for f in frames for _ in range(copies)
     ]
-    return SimpleNamespace(
-        boundaries=list(boundaries), split=SimpleNamespace(utterances=utterances)
+    split = SimpleNamespace(
+        utterances=utterances,
+        frames=np.array([u.frames for u in utterances]),
+        frames_needed=np.array([len(u.text) for u in utterances]),
     )
+    return SimpleNamespace(boundaries=list(boundaries), split=split)
 
 
 def built(config):

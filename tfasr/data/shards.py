@@ -1,7 +1,7 @@
 """Shards: compressed TFRecord files of features and labels, and the index that describes them."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -195,6 +195,31 @@ class ShardedSplit:
         if isinstance(self.utterances, PackedUtterances):
             return self.utterances.columns["frames"].astype(np.int64)
         return np.array([utterance.frames for utterance in self.utterances], np.int64)
+
+    @property
+    def frames_needed(self) -> np.ndarray:
+        """The fewest output frames on which CTC has a path, int64 ``(utterances,)``."""
+        if isinstance(self.utterances, PackedUtterances):
+            return self.utterances.columns["frames_needed"].astype(np.int64)
+        return np.array([utterance.frames_needed for utterance in self.utterances], np.int64)
+
+    def transcripts(self) -> Iterator[str]:
+        """Yields the utterances' transcripts in their order."""
+        if isinstance(self.utterances, PackedUtterances):
+            return self.utterances.texts()
+        return (utterance.text for utterance in self.utterances)
+
+    def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
+        """Returns the utterances of some positions, as records carry them.
+
+        Raises:
+            KeyError: if no utterance has one of them.
+        """
+        if isinstance(self.utterances, PackedUtterances):
+            return [self.utterances.at(position) for position in positions]
+        wanted = set(positions)
+        found = {u.position: u for u in self.utterances if u.position in wanted}
+        return [found[position] for position in positions]
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
@@ -39,8 +40,7 @@ def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alp
 
 def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabet) -> None:
     """Raises UsageError if the decoder's memory would not suffice for a split's utterances."""
-    longest = max((utterance.frames for utterance in split.utterances), default=0)
-    frames = output_frames(experiment.model, longest)
+    frames = output_frames(experiment.model, int(split.frames.max(initial=0)))
     for decoder in filter(None, (experiment.decoder, experiment.second_decoder)):
         check_beam(decoder, alphabet.num_classes, frames, available_bytes())
 
@@ -67,9 +67,13 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
 
 def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> None:
     """Raises UsageError if the model leaves an utterance fewer frames than its labels need."""
-    without = [u for u in split.utterances if output_frames(model, u.frames) < u.frames_needed]
-    if without:
-        first = without[0]
+    frames = split.frames
+    outputs = np.zeros(frames.max(initial=0) + 1, np.int64)
+    for length in np.flatnonzero(np.bincount(frames)):  # each once: utterances may be millions
+        outputs[length] = output_frames(model, int(length))
+    without = np.flatnonzero(outputs[frames] < split.frames_needed)
+    if len(without):
+        first = split.utterances[int(without[0])]
         raise UsageError(
             "Every utterance must have a CTC path: as many output frames as its labels need. "
             f"{len(without)} of {len(split.utterances)} in {split.folder} have none with the model "

@@ -2,13 +2,12 @@
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
 from tfasr.data.pipeline import BatchSource
-from tfasr.data.shards import ShardedUtterance, open_split
+from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.models.recogniser import model_name
 from tfasr.training.build import (
     build_model,
@@ -81,13 +80,12 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
     longest = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
-    utterances = splits["train"].utterances
-    return _describe(experiment, utterances, model.count_params(), rate, steps, need, buffer)
+    return _describe(experiment, splits["train"], model.count_params(), rate, steps, need, buffer)
 
 
 def _describe(
     experiment: Experiment,
-    utterances: Sequence[ShardedUtterance],
+    split: ShardedSplit,
     parameters: int,
     frames_per_s: float,
     measured_steps: int,
@@ -95,14 +93,15 @@ def _describe(
     buffer: BufferNeed,
 ) -> str:
     training = experiment.training
-    steps = math.ceil(len(utterances) / experiment.pipeline.global_batch_size)
-    epoch_s = sum(utterance.frames for utterance in utterances) / max(frames_per_s, 1e-9)
+    utterances = len(split.utterances)
+    steps = math.ceil(utterances / experiment.pipeline.global_batch_size)
+    epoch_s = int(split.frames.sum()) / max(frames_per_s, 1e-9)
     memory_bytes = psutil.Process().memory_info().rss
     return "\n".join(
         [
             f"model: {model_name(experiment.model)}",
             f"parameters: {parameters:,}",
-            f"training utterances: {len(utterances):,}",
+            f"training utterances: {utterances:,}",
             f"steps an epoch: about {steps:,} of "
             f"{experiment.pipeline.global_batch_size} utterances",
             f"training time: about {epoch_s / 60:.1f} min an epoch, "

@@ -27,7 +27,7 @@ class RunData:
 
     def lexicon(self) -> list[str]:
         """Returns the words of the training transcripts."""
-        return lexicon_from_transcripts(u.text for u in self.splits["train"].utterances)
+        return lexicon_from_transcripts(self.splits["train"].transcripts())
 
 
 def open_data(experiment: Experiment, shard_dir: str | Path) -> RunData:

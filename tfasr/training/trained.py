@@ -202,8 +202,8 @@ def evaluate(
             Experiment.load(run_dir).decoder, **{k: v for k, v in changes.items() if v is not None}
         )
     trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
-    longest = max((utterance.frames for utterance in trained.source.split.utterances), default=0)
-    frames = int(trained.model.output_lengths(longest))
+    longest = trained.source.split.frames.max(initial=0)
+    frames = int(trained.model.output_lengths(int(longest)))
     check_beam(chosen, trained.alphabet.num_classes, frames, available_bytes())
     lexicon = load_lexicon(run_dir) if needs_lexicon(chosen) else []
     try:

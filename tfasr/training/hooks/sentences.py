@@ -64,11 +64,10 @@ class PrintSentences(Hook):
 
     def sentences(self) -> list[tuple[str, str]]:
         """Returns pairs of a transcript and what the model makes of the utterance now."""
-        texts = {u.position: u.text for u in self._source.split.utterances}
-        references = [texts[position] for position in self._batch["positions"].numpy().tolist()]
+        said = self._source.split.at(self._batch["positions"].numpy().tolist())
         log_probs, lengths = (tensor.numpy() for tensor in self._forward())
         hypotheses = self._decoder.decode(log_probs, lengths)
-        return [(r, h.text) for r, h in zip(references, hypotheses, strict=True)]
+        return [(u.text, h.text) for u, h in zip(said, hypotheses, strict=True)]
 
     @functools.cached_property
     def _batch(self) -> Batch:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import psutil
 import tensorflow as tf
 
@@ -35,7 +36,7 @@ class LongestBatch:
     Attributes:
         utterances: of the global batch.
         frames: to which they are padded.
-        labels: of the longest transcript among them.
+        labels: of the transcript among them that needs the most output frames.
     """
 
     utterances: int
@@ -73,14 +74,15 @@ class MemoryNeed:
 
 def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
     """Returns the training batch with the most padded frames."""
-    batches, above = [], 0
+    split, batches, above = source.split, [], 0
+    frames, needed = split.frames, split.frames_needed
     for boundary in source.boundaries:
-        texts = [u.text for u in source.split.utterances if above < u.frames <= boundary]
+        inside = np.flatnonzero((above < frames) & (frames <= boundary))
         above = boundary
-        if texts:
-            labels = max(len(alphabet.spell(text)) for text in texts)
-            utterances = min(len(texts), global_batch_size)
-            batches.append(LongestBatch(utterances, boundary, labels))
+        if len(inside):
+            most = split.utterances[int(inside[needed[inside].argmax()])]
+            utterances = min(len(inside), global_batch_size)
+            batches.append(LongestBatch(utterances, boundary, len(alphabet.spell(most.text))))
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
