@@ -59,16 +59,16 @@ def made_texts() -> list[str]:
 class MadeRecords:
     """Records of a few features and texts; of each, only the position is written anew."""
 
-    def __init__(self, packing):
+    def __init__(self, packing, length: int):
         from tfasr.corpora.manifest import ctc_frames_needed
         from tfasr.data.shards import FeatureSums, encode_record
 
         draw = np.random.default_rng(0)
-        self.texts = made_texts()
+        self.texts, self.length = made_texts(), length
         labels = [packing.alphabet.encode(text) for text in self.texts]
         self.frames_needed = [ctc_frames_needed(one) for one in labels]
         # Two equal bytes a number: runs, which compress at once.
-        frames = draw.integers(0x30, 0x41, (16, FRAMES), np.uint16) * 0x101
+        frames = draw.integers(0x30, 0x41, (16, length), np.uint16) * 0x101
         width = packing.features.num_features
         features = [np.repeat(one[:, None], width, axis=1).view(np.float16) for one in frames]
         sums = FeatureSums()
@@ -124,7 +124,7 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
                     "text": made.texts[text],
                     "speaker": f"{split}-{at % 5003:04d}",
                     "duration_s": SECONDS,
-                    "frames": FRAMES,
+                    "frames": made.length,
                     "frames_needed": made.frames_needed[text],
                     "content": f"{(at * 0x9E3779B97F4A7C15 + len(split)) % 2**64:016x}",
                 }
@@ -134,7 +134,7 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
         }
 
 
-def make_split(shard_dir: Path, split: str, count: int) -> None:
+def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) -> None:
     """Writes a split unless it is there."""
     from tfasr.alphabet import Alphabet
     from tfasr.data.dropped import Dropped
@@ -152,7 +152,7 @@ def make_split(shard_dir: Path, split: str, count: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shards = ShardConfig(utterances_per_shard=PER_SHARD)
     packing = Packing(Alphabet(), FeatureConfig(), shards, AcousticModelConfig())
-    packed = PackedIndex(folder, sidecars(folder, split, count, MadeRecords(packing)))
+    packed = PackedIndex(folder, sidecars(folder, split, count, MadeRecords(packing, frames)))
     dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
     manifest_sha256 = packed.write_manifest()
     packed.write_index(split, packing, "made", dropped, manifest_sha256)

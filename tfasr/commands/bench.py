@@ -1,6 +1,6 @@
 """``tfasr bench``: what a part of the system costs.
 
-``tfasr bench decoder``, ``step`` and ``inference`` have flags of their own;
+``tfasr bench decoder``, ``step``, ``inference`` and ``scaling`` have flags of their own;
 ``tfasr bench --gin_file bench/ds2_small.gin`` runs any workload as its preset describes it.
 """
 
@@ -11,7 +11,7 @@ from tfasr.bench.workload import BACKENDS, WORKLOADS, purpose
 from tfasr.display.writers import formats
 from tfasr.errors import UsageError
 
-SUBCOMMANDS = ("decoder", "step", "inference")
+SUBCOMMANDS = ("decoder", "step", "inference", "scaling")
 """Workloads with flags of their own, besides a preset."""
 
 
@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
     for name in SUBCOMMANDS:
         module = importlib.import_module(f"tfasr.commands.bench_{name}")
-        subcommand = subcommands.add_parser(name, help=purpose(name), description=module.__doc__)
+        summary = module.__doc__.split("\n")[0].partition(": ")[2].rstrip(".")
+        subcommand = subcommands.add_parser(name, help=summary, description=module.__doc__)
         module.add_arguments(subcommand)
         subcommand.set_defaults(run_subcommand=module.run)
 
