@@ -12,7 +12,7 @@ from tfasr.bench.scaling.worker_prediction import (
 )
 from tfasr.display.chart import Area, Axis, Chart, Line, Panel, Points
 from tfasr.display.style import run_colour
-from tfasr.display.table import UNKNOWN, Table, records_of
+from tfasr.display.table import Table, records_of
 
 
 def prediction_table(
@@ -62,11 +62,11 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
     measured = prediction.measured
     rows = sorted({step.rows for step in measured.steps})
     listed = ", ".join(f"{one:.4g}" for one in rows)
+    unknown = "; how much of it is fixed, one number of rows cannot tell" if len(rows) == 1 else ""
     notes = [
         f"Medians, and intervals meant to hold {100 * SHARE:.0f} % of new runs, by a parametric "
         f"bootstrap. A step: {1000 * fixed.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
-        f"row, from {listed} rows a worker; with one number of rows alone, how much is fixed is "
-        "anybody's guess, and the interval says so.",
+        f"row, from {listed} rows a worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{_link_text(prediction)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
@@ -143,7 +143,7 @@ def _panel(
         marks.append(Points(x=xs, y=ys, colour=colour))
     counts = sorted({row.workers for row in rows})
     x = Axis("workers", log=True, limits=(counts[0] / 1.15, counts[-1] * 1.15), ticks=counts)
-    return Panel(marks, x, Axis(title, log=True), title=title)
+    return Panel(marks, x, Axis(title, log=True))
 
 
 def _series(rows: Sequence[PredictedRun]) -> list[str]:
@@ -159,8 +159,3 @@ def _key(row: PredictedRun, rows: Sequence[PredictedRun]) -> str:
     if per_workers:
         return f"{row.global_batch / row.workers:.4g} rows a worker"
     return f"batch {row.global_batch}"
-
-
-def unknown_target(target: str) -> str:
-    """Returns the note for a target that no run met."""
-    return f"Time to {target}: {UNKNOWN}, since no run met it."
