@@ -1,10 +1,17 @@
 """What several workers cost against one process on the same cores: time to accuracy, exchange.
 
     python benchmarks/cluster.py --shard_dir an4/shards [--gin_file an4.gin] [--target 0.15]
+    python benchmarks/cluster.py --shard_dir an4/shards --gin_file fast/an4.gin --steps 60
+    python benchmarks/cluster.py --shard_dir an4/shards --exchange --rounds 3
 
 One process with as many threads as there are workers, and workers of one thread each, train the
 same batches in alternation, each in processes of its own. Dropout is drawn by each worker, so that
 the runs differ as two seeds would; with the same seed all else is the same.
+
+``--steps`` trains nothing to the end: in a minute or two it times so many steps of one process, of
+the workers, of the workers with gradients in bfloat16, and of as many processes that each take
+their share of the batches and exchange nothing ("apart"): what the cores need for it, below which
+no exchange comes. ``--exchange`` trains with gradients in float32 and in bfloat16, the same seeds.
 """
 
 import argparse
@@ -17,17 +24,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from cluster_steps import KINDS, take_steps
+
 import tfasr
 from tfasr.analysis.stragglers import worker_parts
 from tfasr.telemetry.compiled import require_compiled_parts
 
 
-def train(run_dir: Path, workers: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def train(
+    run_dir: Path, workers: int, bindings: list[str], arguments: argparse.Namespace
+) -> dict[str, Any]:
     """Trains once and returns what its ledgers say.
 
     Args:
         run_dir: of the run.
         workers: how many processes; the cores are those of ``arguments.workers``.
+        bindings: of gin, beside the benchmark's.
         arguments: the benchmark's.
     """
     command = [sys.executable, "-m", "tfasr.cli"]
@@ -39,6 +51,7 @@ def train(run_dir: Path, workers: int, arguments: argparse.Namespace) -> dict[st
         f"TrainingConfig.targets = [('cer', {arguments.target})]",
         f"TrainingConfig.batch_norm_synchronised = {arguments.synchronised}",
         *([f"TrainingConfig.epochs = {arguments.epochs}"] if arguments.epochs else []),
+        *bindings,
     ]
     for binding in [*bindings, *arguments.gin_binding]:
         command += ["--gin_binding", binding]
@@ -48,8 +61,11 @@ def train(run_dir: Path, workers: int, arguments: argparse.Namespace) -> dict[st
     run = tfasr.load_run(run_dir)
     parts = worker_parts(run_dir)
     steps = sum(event["key"] == "train_step" for event in run.events)
+    rates = [event["value"]["cer"] for event in run.events if event["key"] == "tracked_stats"]
     return {
         "time_to_accuracy_s": run.time_to_accuracy(cer=arguments.target, window=1).seconds,
+        "last_cer": rates[-1],
+        "best_cer": min(rates),
         "wall_s": run.wall_s,
         "steps": steps,
         "step_s": run.intervals["train"] / steps,
@@ -70,37 +86,75 @@ def medians(runs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def trained(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Trains each variant so many rounds, each with a seed of its own; returns the medians."""
+    workers = arguments.workers
+    variants = {"one": (1, []), "workers": (workers, [])}
+    if arguments.exchange:
+        binding = "TrainingConfig.gradient_exchange = '{}'"
+        variants = {kind: (workers, [binding.format(kind)]) for kind in ("float32", "bfloat16")}
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
+    with tempfile.TemporaryDirectory() as temporary:
+        for number in range(arguments.rounds):
+            seed = [f"TrainingConfig.seed = {number + 1}"]
+            for name, (count, bindings) in variants.items():
+                run_dir = Path(temporary) / f"{number}-{name}"
+                measured[name].append(train(run_dir, count, bindings + seed, arguments))
+    first, second = (medians(runs) for runs in measured.values())
+    return {
+        **dict(zip(variants, (first, second), strict=True)),
+        "rounds": measured,
+        "step_ratio": round(second["step_s"] / first["step_s"], 3),
+    }
+
+
+def stepped(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Times single steps of each kind, see `cluster_steps`."""
+    config = {
+        "gin_file": arguments.gin_file,
+        "bindings": arguments.gin_binding,
+        "shard_dir": str(arguments.shard_dir),
+    }
+    taken = take_steps(config, arguments.workers, arguments.steps)
+    return {
+        kind: {
+            "step_ms": round(1e3 * statistics.median(taken.steps_s(kind)), 2),
+            "of_one": round(taken.ratio(kind, "one"), 3),
+            "of_apart": round(taken.ratio(kind, "apart"), 3),
+            "exchange_ms": round(1e3 * taken.exchange_s(kind), 2) if kind != "one" else None,
+            "processor_ms": round(1e3 * taken.processor_s(kind), 1),
+        }
+        for kind in KINDS
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shard_dir", type=Path, required=True)
     parser.add_argument("--gin_file", default="an4.gin")
     parser.add_argument("--gin_binding", action="append", default=[])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--steps", type=int, help="time so many steps, and train nothing")
+    parser.add_argument("--exchange", action="store_true", help="float32 against bfloat16")
     parser.add_argument("--target", type=float, default=0.15, help="CER, a fraction")
     parser.add_argument("--epochs", type=int, help="default: those of the gin file")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=1, help="each with another seed")
     parser.add_argument("--synchronised", action="store_true", help="batch normalisation over all")
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     require_compiled_parts()
-    measured: dict[int, list[dict[str, Any]]] = {1: [], arguments.workers: []}
-    with tempfile.TemporaryDirectory() as temporary:
-        for number in range(arguments.rounds):
-            for workers, runs in measured.items():
-                runs.append(train(Path(temporary) / f"{number}-{workers}", workers, arguments))
-    one, several = (medians(runs) for runs in measured.values())
-    result = {
-        "one": one,
-        "workers": several,
-        "step_ratio": round(several["step_s"] / one["step_s"], 3),
-        "load_average": os.getloadavg()[0],
-    }
+    result = stepped(arguments) if arguments.steps else trained(arguments)
+    result["load_average"] = os.getloadavg()[0]
     if arguments.format == "json":
         print(json.dumps(result))
         return
-    for key in one:
-        print(f"{key:22}{one[key]!s:>12}{several[key]!s:>12}")
-    print(f"a step of {arguments.workers} workers takes {result['step_ratio']} of one process's")
+    columns = {k: v for k, v in result.items() if isinstance(v, dict) and k != "rounds"}
+    print(" " * 22 + "".join(f"{name:>12}" for name in columns))
+    for key in next(iter(columns.values())):
+        print(f"{key:22}" + "".join(f"{column[key]!s:>12}" for column in columns.values()))
+    if not arguments.steps:
+        first, second = columns
+        print(f"a step of {second} takes {result['step_ratio']} of a step of {first}")
 
 
 if __name__ == "__main__":

@@ -61,6 +61,6 @@ def tones_experiment(**training) -> Experiment:
     )
 
 
-def adam() -> keras.optimizers.Optimizer:
+def adam(**more) -> keras.optimizers.Optimizer:
     """Returns an optimizer that learns tones in some epochs."""
-    return keras.optimizers.Adam(0.01, name="adam")
+    return keras.optimizers.Adam(0.01, name="adam", **more)

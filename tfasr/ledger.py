@@ -51,11 +51,14 @@ holding the whole step. Steps, evaluations and checkpoints that a killed process
 checkpoint a later session resumed from are lost work.
 
 Where several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
-``{"workers", "gradient_bytes"}``: what each has and all sum up in a step. Each worker, the chief
-too, writes ``events-worker-<rank>.jsonl`` beside it: ``worker_start`` (value ``{"rank",
-"workers"}``) and a ``worker_step`` per step with the values of
-`tfasr.training.workers.step.WorkerTimes`; those of the others hold their own ``init``, ``epoch``,
-``eval_forward`` and ``decode`` intervals too.
+``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what each has and all sum up in a
+step, in which type, and how fast a buffer of that size was summed up before the first step (see
+`tfasr.training.workers.link.Link`), between ``link_start`` and ``link_stop`` in ``init``. Each
+worker, the chief too, writes ``events-worker-<rank>.jsonl`` beside it: ``worker_start`` (value
+``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+`tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
+`tfasr.telemetry.machine_notes.MachineNotes`); those of the others hold their own ``init``,
+``epoch``, ``eval_forward`` and ``decode`` intervals too.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """

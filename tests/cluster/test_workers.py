@@ -52,6 +52,7 @@ def together(count: int, folder: Path, *, run: str = "run", **more) -> list[dict
 
 def scenarios(tmp: Path) -> dict[str, list[dict]]:
     mirrored = {**SETTINGS["training"], "num_replicas": 2}
+    rounded = {**SETTINGS["training"], "epochs": 1, "gradient_exchange": "bfloat16"}
     # One run in three sessions, each of other workers.
     run = {"run": "together", **SETTINGS}
     stopped = {1: {"die": [STOPPED, signal.SIGTERM]}}
@@ -65,6 +66,7 @@ def scenarios(tmp: Path) -> dict[str, list[dict]]:
         "two": together(2, tmp, **run, own=stopped),
         "three": together(3, tmp, **run, resume=True, own=killed),
         "two_again": together(2, tmp, **run, resume=True, own=chief_killed),
+        "rounded": together(2, tmp, run="rounded", **{**SETTINGS, "training": rounded}),
         "unlike": together(2, tmp, run="unlike", own={1: {"training": {"seed": 2}}}),
     }
 
@@ -124,6 +126,22 @@ def test_two_workers_train_as_one_process_does(ended, reference):
     assert sum(v["loss"] for v in two.values()) < 0.5 * len(two) * two[1]["loss"]
 
 
+def test_gradients_in_bfloat16_are_half_the_bytes_and_nearly_the_same_losses(ended):
+    whole = of_session(well(ended["one"]), "train_step", 0)
+    rounded = of_session(well(ended["rounded"]), "train_step", 0)
+    off = [abs(rounded[step]["loss"] / whole[step]["loss"] - 1) for step in range(1, STEPS + 1)]
+    assert off[0] < 1e-5  # before the first update
+    assert 1e-6 < max(off) < 0.02
+    (fact,), (exact, *_) = (
+        values(ended["rounded"].run_dir, "cluster"),
+        values(ended["two"].run_dir, "cluster"),
+    )
+    assert fact["gradient_exchange"] == "bfloat16"
+    assert 2 * fact["gradient_bytes"] == exact["gradient_bytes"] == fact["link"]["large_bytes"] * 2
+    (rules,) = values(ended["rounded"].run_dir, "comparability")
+    assert rules["gradient_exchange"] == "bfloat16"
+
+
 def test_error_rates_are_those_of_one_process(ended):
     theirs = values(well(ended["one"]), "tracked_stats")
     mine = values(ended["two"].run_dir, "tracked_stats")
@@ -141,6 +159,10 @@ def test_the_ledger_says_who_trained(ended):
     for workers, fact in zip((2, 3, 2), values(run_dir, "cluster"), strict=True):
         assert fact["workers"] == workers
         assert 0.8 * 4 * weights < fact["gradient_bytes"] <= 4 * weights
+        assert fact["gradient_exchange"] == "float32"
+        assert 0 < fact["link"]["small_s"] < fact["link"]["took_s"]
+        assert fact["link"]["bytes_per_s"] > 0
+    assert len(values(run_dir, "link_start")) == len(values(run_dir, "link_stop")) == 3
     facts = values(run_dir, "comparability") + values(ended["one"].run_dir, "comparability")
     assert all(one == facts[0] for one in facts)
     assert "synchronised over replicas" in facts[0]["batch_statistics"]

@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tfasr.analysis.cluster_energy import MeasuredEnergy, measured_energy
 from tfasr.errors import UsageError
 from tfasr.tta.costs.cost import Cost, cost_of
-from tfasr.tta.costs.energy import EnergySample, EnergySpan, EnergyUse, energy_spans, energy_use
-from tfasr.tta.costs.energy import read_samples as read_energy
+from tfasr.tta.costs.energy import EnergyUse
 from tfasr.tta.costs.hardware import HardwareConfig
 from tfasr.tta.costs.hardware_files import load_hardware
 from tfasr.tta.run import Run
@@ -117,27 +117,23 @@ def charges_of(
             where it never was.
     """
     hardware, notes = machine
-    samples = read_energy(run.path) if run.path.is_dir() else []
-    spans = energy_spans(samples, run.timeline) if samples else []
-    counters = sorted({sample.counter for sample in samples})
+    measured = measured_energy(run)
     charges = [
-        None if until is None else _charge(run, hardware, samples, spans, until) for until in untils
+        None if until is None else _charge(run, hardware, measured, until) for until in untils
     ]
-    return RunCharges(hardware, charges, counters, [*notes, *_notes(hardware, charges, counters)])
+    told = [*notes, *([measured.problem] if measured.problem else [])]
+    counters = [] if measured.problem else measured.counters
+    return RunCharges(hardware, charges, counters, [*told, *_notes(hardware, charges, counters)])
 
 
 def _charge(
     run: Run,
     hardware: HardwareConfig | None,
-    samples: Sequence[EnergySample],
-    spans: Sequence[EnergySpan],
+    measured: MeasuredEnergy,
     until: Mapping[str, float],
 ) -> TargetCharge:
     charged_s = math.fsum(until.values())
-    names = {sample.counter for sample in samples}
-    energy = None
-    if spans:
-        energy = energy_use(spans, run.timeline.pieces, names, until_us=round(charged_s * 1e6))
+    energy = measured.use(run, round(charged_s * 1e6))
     return TargetCharge(cost_of(hardware, charged_s, energy), energy)
 
 

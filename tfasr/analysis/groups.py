@@ -61,7 +61,8 @@ def configuration(run: Run) -> str | None:
     lines = [line for line in text.splitlines() if not _SEED.match(line.strip())]
     facts = [run.fact(key) for key in ("global_batch_size", "opt_name", "opt_base_learning_rate")]
     cluster = run.fact("cluster")
-    facts += [] if cluster is None else [cluster]  # flags name the workers, and no gin file
+    if isinstance(cluster, dict):  # flags name the workers, and no gin file
+        facts.append({name: cluster.get(name) for name in ("gradient_bytes", "workers")})
     return json.dumps([lines, facts, run.comparability], sort_keys=True, default=str)
 
 

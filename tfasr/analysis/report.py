@@ -10,11 +10,15 @@ from typing import Any
 
 from tfasr.analysis.charges import RunCharges
 from tfasr.analysis.comparable import Differences, difference_text, differences
+from tfasr.analysis.exchange import Exchange, exchange_of
 from tfasr.analysis.facts import RunFacts, facts_of
 from tfasr.analysis.question import Question
 from tfasr.analysis.series import RunSeries, run_series
-from tfasr.analysis.stragglers import WorkerPart, worker_parts
+from tfasr.analysis.stragglers import WorkerPart, parts_of
+from tfasr.analysis.worker_files import read_worker_files
+from tfasr.analysis.worker_machines import WorkerMachine, machines_of
 from tfasr.tta.brackets import Bracket, bracket
+from tfasr.tta.costs.energy import used_joules
 from tfasr.tta.decomposition import Parts, parts_until
 from tfasr.tta.intervals import EVALUATION
 from tfasr.tta.metrics import METRICS
@@ -69,6 +73,8 @@ class RunAnalysis:
         facts: the machine, what was trained, how long an epoch takes.
         charges: cost and energy; None unless asked for.
         workers: the parts of a cluster's workers, by rank; none of one process.
+        exchange: of their gradients; None where it is not known.
+        machines: of the workers that noted theirs, by rank.
     """
 
     name: str
@@ -87,6 +93,14 @@ class RunAnalysis:
     facts: RunFacts
     charges: RunCharges | None = None
     workers: tuple[WorkerPart, ...] = ()
+    exchange: Exchange | None = None
+    machines: tuple[WorkerMachine, ...] = ()
+
+    @cached_property
+    def worker_joules(self) -> dict[int, float]:
+        """Joules by rank of the workers with counters, from the first to the last sample."""
+        used = {machine.rank: used_joules(machine.samples) for machine in self.machines}
+        return {rank: joules for rank, joules in used.items() if joules is not None}
 
     @property
     def wall_s(self) -> float:
@@ -172,6 +186,8 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
     if not any(curves.values()):  # a run of another task, without targets
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
+    files = read_worker_files(run.path)
+    workers = tuple(parts_of(files))
     return RunAnalysis(
         name=run.name,
         group=group or run.name,
@@ -187,7 +203,9 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
         facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
-        workers=tuple(worker_parts(run.path)),
+        workers=workers,
+        exchange=exchange_of(workers, run.fact("cluster")),
+        machines=tuple(machines_of(files)),
     )
 
 

@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.errors import UsageError
-from tfasr.ledger import read_events
-from tfasr.run_files import WORKER_EVENTS
+from tfasr.analysis.worker_files import Events, read_worker_files
 
 _SECONDS = ("input_wait_s", "step_s", "ready_s")
 Steps = dict[tuple[int, int], Mapping[str, Any]]
@@ -34,6 +32,8 @@ class WorkerPart:
         exchange_s: seconds from when the last worker had its gradients until all were applied: the
             exchange and the update. With synchronised batch normalisation, the exchange of
             statistics is not in it.
+        sent_buffers: how often it sent as many bytes as all gradients have: in a ring of n workers
+            2 (n - 1) / n times a step.
     """
 
     rank: int
@@ -44,6 +44,7 @@ class WorkerPart:
     waited_s: float
     held_up_s: float
     exchange_s: float
+    sent_buffers: float = 0.0
 
     @property
     def waited_share(self) -> float:
@@ -58,24 +59,19 @@ def worker_parts(run_dir: Path) -> list[WorkerPart]:
         run_dir: the run's folder. A worker that wrote elsewhere is left out until its file is
             copied there.
     """
-    if not run_dir.is_dir():
-        return []
-    noted = {}
-    for path in run_dir.glob(WORKER_EVENTS):
-        rank = path.stem.rpartition("-")[2]
-        if rank.isdecimal():
-            noted[int(rank)] = _steps(path)
+    return parts_of(read_worker_files(run_dir))
+
+
+def parts_of(files: Mapping[int, Events]) -> list[WorkerPart]:
+    """Returns the parts of workers by rank, from what each noted; see `worker_parts`."""
+    noted = {rank: _steps(events) for rank, events in files.items()}
     together = _noted_by_all(noted)
     ranks = sorted({rank for parts in together for rank in parts})
     return [_part(rank, together) for rank in ranks] if len(ranks) > 1 else []
 
 
-def _steps(path: Path) -> Steps:
+def _steps(events: Events) -> Steps:
     """Returns what a worker noted, by session and step; of a step noted twice the last."""
-    try:
-        events = read_events(path)
-    except UsageError:  # damaged: what it says cannot be trusted
-        return {}
     steps = {}
     for event in events:
         value, metadata = event.get("value"), event.get("metadata")
@@ -126,6 +122,7 @@ def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart
         math.fsum(wait[rank] for wait in waits),
         math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
         math.fsum(min(_from_ready(parts).values()) for parts in steps),
+        math.fsum(2 * (len(parts) - 1) / len(parts) for parts in steps),
     )
 
 

@@ -1,15 +1,16 @@
 """The README of an exported recogniser: what it is, what it was trained on, what it can do."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfasr._version import __version__
+from tfasr.analysis.cluster_energy import measured_energy
 from tfasr.errors import UsageError
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.scoring.bootstrap import CONFIDENCE
 from tfasr.scoring.summary import RateSummary
-from tfasr.tta.costs.energy import energy_spans, energy_use, read_samples
 from tfasr.tta.load import load_run
 from tfasr.tta.run import Run
 
@@ -158,11 +159,7 @@ def _hardware(run: Run | None) -> str:
 
 
 def _energy(run: Run | None) -> str:
-    samples = read_samples(run.path) if run is not None else []
-    if run is None or not samples:
-        return UNKNOWN
-    counters = sorted({sample.counter for sample in samples})
-    use = energy_use(energy_spans(samples, run.timeline), run.timeline.pieces, counters)
+    use = None if run is None else measured_energy(run).use(run, math.inf)
     if use is None:
         return UNKNOWN
     return f"{use.total_joules / 3.6e6:.4g} kWh of {', '.join(use.counters)}, and of nothing else"

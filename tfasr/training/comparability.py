@@ -19,6 +19,8 @@ def comparability(
     alphabet: Alphabet,
     lexicon: list[str],
     own_momentum: int = 0,
+    *,
+    in_cluster: bool = False,
 ) -> dict[str, Any]:
     """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
 
@@ -29,6 +31,7 @@ def comparability(
         alphabet: of the transcripts.
         lexicon: the words of the training transcripts.
         own_momentum: batch normalisations that keep a momentum of their own.
+        in_cluster: whether several workers train; rounded gradients are then no others' equals.
 
     Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
     """
@@ -49,5 +52,8 @@ def comparability(
         # Open runs state none, as none did before: they stay comparable with those.
         **({"division": CLOSED} if is_closed(experiment) else {}),
     }
+    exchange = experiment.training.gradient_exchange
+    if in_cluster and exchange != "float32":
+        facts["gradient_exchange"] = exchange
     whole = json.dumps(facts, sort_keys=True).encode()
     return {**facts, "hash": hashlib.sha256(whole).hexdigest()[:16]}

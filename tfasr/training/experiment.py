@@ -73,6 +73,11 @@ class TrainingConfig:
         batch_norm_synchronised: whether batch normalisation takes its statistics over all replicas
             and workers, as one device would of the whole batch; otherwise each takes those of its
             share.
+        gradient_exchange: the type in which the workers of a cluster send and sum gradients; it
+            has no effect in one process. "bfloat16" halves the bytes: each worker rounds its own
+            gradients to 8 bits of mantissa, and each partial sum is rounded again on its way round
+            the workers. The sum is float32 again when it is clipped and applied; weights, the
+            optimizer's state, losses and batch statistics are not rounded.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
@@ -108,6 +113,7 @@ class TrainingConfig:
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
+    gradient_exchange: Literal["float32", "bfloat16"] = "float32"
     sentences_every_steps: int = 50
     num_sentences: int = 3
     checkpoint_every_steps: int = 250

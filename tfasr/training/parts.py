@@ -15,6 +15,7 @@ from tfasr.training.loop import RunProgress
 from tfasr.training.run_data import RunData
 from tfasr.training.step import TimedStep
 from tfasr.training.workers.interruption import AgreedInterruption
+from tfasr.training.workers.link import Link
 from tfasr.training.workers.state import from_chief
 from tfasr.training.workers.step import SharedStep
 from tfasr.training.workers.team import Team
@@ -31,6 +32,7 @@ class Parts:
         step: the training step, this worker's part of it where there are several.
         own_momentum: how many batch normalisations keep a momentum of their own.
         interruption: signals, of any worker.
+        link: what was measured between the workers; None for one process.
     """
 
     model: CtcModel
@@ -39,6 +41,7 @@ class Parts:
     step: TimedStep | SharedStep
     own_momentum: int
     interruption: Interruption | AgreedInterruption
+    link: Link | None = None
 
 
 def build_parts(
@@ -55,7 +58,7 @@ def build_parts(
         experiment: what is trained.
         data: on what.
         team: by whom.
-        ledger: gets ``model_creation``.
+        ledger: gets ``model_creation`` and, of several workers, the interval ``link``.
         checkpoint: from which the run is resumed; None for a new run, and for all but the chief.
         interruption: this process's signals.
     """
@@ -75,4 +78,7 @@ def build_parts(
     if team.share is None:
         return Parts(model, progress, batches, TimedStep(model), own_momentum, interruption)
     agreed = AgreedInterruption(interruption)
-    return Parts(model, progress, batches, SharedStep(model, agreed), own_momentum, agreed)
+    step = SharedStep(model, agreed, training.gradient_exchange)
+    with ledger.interval("link"):
+        link = team.link(model, training.gradient_exchange)
+    return Parts(model, progress, batches, step, own_momentum, agreed, link)

@@ -96,7 +96,12 @@ def book_facts(
         "targets": [list(target) for target in training.targets],
         "parameters": int(model.count_params()),
         "comparability": comparability(
-            experiment, splits["validation"], alphabet, lexicon, own_momentum
+            experiment,
+            splits["validation"],
+            alphabet,
+            lexicon,
+            own_momentum,
+            in_cluster="cluster" in more,
         ),
         **more,
     }

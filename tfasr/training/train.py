@@ -45,7 +45,7 @@ from tfasr.training.run_data import RunData, open_data
 from tfasr.training.run_folder import own_run_folder, record_run_stop, record_sources
 from tfasr.training.session import begin_session, book_facts
 from tfasr.training.workers.follow import follow
-from tfasr.training.workers.meetings import meetings_of, open_worker_ledger
+from tfasr.training.workers.meetings import meetings_of, open_worker_notes
 from tfasr.training.workers.offer import check_offers, offered
 from tfasr.training.workers.team import Team, check_clustered
 from tfasr.tta.costs.hardware import HardwareConfig
@@ -218,7 +218,10 @@ def _train(run: _Run, checkpoint: Path | None) -> list[dict[str, float]]:
             data.splits,
             data.alphabet,
             run.lexicon,
-            {**run.given.facts, **run.team.facts(parts.model)},
+            {
+                **run.given.facts,
+                **run.team.facts(parts.model, experiment.training.gradient_exchange, parts.link),
+            },
             parts.own_momentum,
         )
         validation = data.splits["validation"]
@@ -277,7 +280,7 @@ def _hooks(run: _Run, parts: Parts, checkpoint: Path | None) -> list[Hook]:
     )
     meetings = None
     if run.team.share is not None:
-        own = open_worker_ledger(run_dir, ledger.session, run.team)
+        own = open_worker_notes(run_dir, ledger.session, run.team)
         meetings = meetings_of(run.team, parts, training, own)
     return [
         BookSteps(model, ledger, progress, data.splits["train"]),

@@ -15,7 +15,8 @@ _THRESHOLDS = ("clipnorm", "global_clipnorm", "clipvalue")
 def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
     """Makes a run's optimizer in the current strategy's scope.
 
-    Give it gradients that went through `summed_gradients`.
+    Give it gradients that went through `summed_gradients`; in the scope of a strategy over several
+    workers, sums over all of them.
 
     Raises:
         UsageError: if it accumulates gradients by itself, or its learning rate is no rate.
@@ -36,10 +37,13 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
             f"{type(optimizer).__name__}. Bind another, such as "
             f"{type(optimizer).__name__}.learning_rate = 0.001."
         )
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    for name in _THRESHOLDS:
-        if getattr(optimizer, name):
-            setattr(optimizer, name, getattr(optimizer, name) / replicas)
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        _take_sums(optimizer)
+    else:
+        for name in _THRESHOLDS:
+            if getattr(optimizer, name):
+                setattr(optimizer, name, getattr(optimizer, name) / strategy.num_replicas_in_sync)
     if training.precision == "mixed_float16":
         return keras.optimizers.LossScaleOptimizer(optimizer)
     return optimizer
@@ -67,6 +71,22 @@ def summed_gradients(
 def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Returns the optimizer whose loss is scaled, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
+    """Lets an optimizer take gradients as they are, instead of summing them over the workers.
+
+    Keras clips before it sums: a worker would have to exchange all gradients twice. And it sums in
+    the gradients' own type.
+    """
+    name = "_all_reduce_sum_gradients"
+    if not hasattr(optimizer, name):
+        raise RuntimeError(
+            f"Keras's optimizers must have {name}, which a cluster replaces. Received: "
+            f"{type(optimizer)} of Keras {keras.__version__}. Install a version that tfasr was "
+            "tested with."
+        )
+    setattr(optimizer, name, list)
 
 
 def _needs_sum(optimizer: keras.optimizers.Optimizer) -> bool:

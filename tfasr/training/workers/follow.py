@@ -16,7 +16,7 @@ from tfasr.training.loop import Hook, RunProgress, train_epochs
 from tfasr.training.parts import build_parts
 from tfasr.training.run_data import open_data
 from tfasr.training.step import StepResult
-from tfasr.training.workers.meetings import meetings_of, open_worker_ledger
+from tfasr.training.workers.meetings import meetings_of, open_worker_notes
 from tfasr.training.workers.offer import check_offers, offered
 from tfasr.training.workers.team import Team
 
@@ -54,11 +54,11 @@ def follow(
             return history
         make_folder(run_dir)
         interruption = held.enter_context(Interruption())
-        ledger = open_worker_ledger(run_dir, session, team)
-        held.enter_context(contextlib.closing(ledger))
+        notes = held.enter_context(contextlib.closing(open_worker_notes(run_dir, session, team)))
+        ledger = notes.ledger
         with ledger.interval("init"):
             parts = build_parts(experiment, data, team, ledger, None, interruption)
-            meetings = meetings_of(team, parts, experiment.training, ledger)
+            meetings = meetings_of(team, parts, experiment.training, notes)
             evaluator = make_evaluator(
                 experiment,
                 parts.model,

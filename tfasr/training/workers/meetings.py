@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfasr.ledger import Ledger
 from tfasr.run_files import worker_events_file
+from tfasr.telemetry.machine_notes import MachineNotes
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook, RunProgress
 from tfasr.training.parts import Parts
@@ -20,13 +21,13 @@ class WorkerSteps(Hook):
     """Writes a worker's own part of every step into its file.
 
     Args:
-        ledger: the worker's; closed at the end.
+        notes: the worker's; closed at the end.
         step: knows its times.
         progress: says which step it was.
     """
 
-    def __init__(self, ledger: Ledger, step: SharedStep, progress: RunProgress):
-        self._ledger = ledger
+    def __init__(self, notes: "WorkerNotes", step: SharedStep, progress: RunProgress):
+        self._notes = notes
         self._step = step
         self._progress = progress
 
@@ -34,11 +35,12 @@ class WorkerSteps(Hook):
         """Writes the step."""
         state, times = self._progress.state, dataclasses.asdict(self._step.times)
         values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}
-        self._ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
+        ledger = self._notes.ledger
+        ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
         """Closes the file."""
-        self._ledger.close()
+        self._notes.close()
 
 
 @dataclass(frozen=True)
@@ -56,29 +58,47 @@ class Meetings:
     agreement: Agree
 
 
-def open_worker_ledger(run_dir: Path, session: int, team: Team) -> Ledger:
+@dataclass(frozen=True)
+class WorkerNotes:
+    """What a worker writes by itself.
+
+    Attributes:
+        ledger: its own events.
+        machine: notes there what its machine does.
+    """
+
+    ledger: Ledger
+    machine: MachineNotes
+
+    def close(self) -> None:
+        """Notes the machine a last time and closes the file; a second call does nothing."""
+        self.machine.stop()
+        self.ledger.close()
+
+
+def open_worker_notes(run_dir: Path, session: int, team: Team) -> WorkerNotes:
     """Opens the file of a worker's own events, empty where the run begins."""
     file = worker_events_file(team.workers.rank)
     if not session:
         (run_dir / file).unlink(missing_ok=True)
     ledger = Ledger(run_dir, session, file=file)
     ledger.event("worker_start", {"rank": team.workers.rank, "workers": team.workers.count})
-    return ledger
+    return WorkerNotes(ledger, MachineNotes(ledger.event))
 
 
-def meetings_of(team: Team, parts: Parts, training: TrainingConfig, ledger: Ledger) -> Meetings:
+def meetings_of(team: Team, parts: Parts, training: TrainingConfig, notes: WorkerNotes) -> Meetings:
     """Returns the hooks of a worker.
 
     Args:
         team: all workers.
         parts: of this one.
         training: tells when checkpoints are due.
-        ledger: the worker's own.
+        notes: the worker's own.
     """
     workers, progress, interruption = team.workers, parts.progress, parts.interruption
     every = training.checkpoint_every_steps
     return Meetings(
-        WorkerSteps(ledger, parts.step, progress),
+        WorkerSteps(notes, parts.step, progress),
         AverageStatistics(workers, parts.model.recogniser, every, progress, interruption),
         Agree(workers, interruption, progress),
     )

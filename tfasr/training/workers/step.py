@@ -11,9 +11,9 @@ import tensorflow as tf
 from tfasr.data.pipeline import Batch
 from tfasr.layers.batch_normalization_kernel import counted
 from tfasr.training.ctc_model import CtcModel
-from tfasr.training.optimizer.make import summed_gradients
 from tfasr.training.step import StepResult
 from tfasr.training.traces import StepTraces
+from tfasr.training.workers.gradients import summed_over_workers
 from tfasr.training.workers.interruption import AgreedInterruption
 
 _OWN = ("features", "feature_lengths", "labels", "label_lengths")
@@ -46,17 +46,22 @@ class SharedStep:
     Args:
         model: compiled, in the scope of a strategy over all workers.
         interruption: signals travel to all workers with the step.
+        exchange: the type in which gradients are summed, see
+            `tfasr.training.experiment.TrainingConfig`.
 
     Attributes:
         traces: counts what was traced and compiled.
         times: of the last step.
     """
 
-    def __init__(self, model: CtcModel, interruption: AgreedInterruption):
+    def __init__(
+        self, model: CtcModel, interruption: AgreedInterruption, exchange: str = "float32"
+    ):
         self.traces = StepTraces()
         self.times: WorkerTimes | None = None
         self._model = model
         self._interruption = interruption
+        self._exchange = exchange
         self._step: Callable | None = None
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
@@ -123,19 +128,26 @@ class SharedStep:
         part = batch["counted"] * of_own / tf.cast(utterances, tf.float32)
         with counted(batch["counted"]):
             losses, gradients = model.loss_gradients(own, part)
+        # First, so that it goes on while the gradients are computed: losses are there before.
+        all_losses, asked = self._told(batch, losses, asked)
         with tf.control_dependencies([g for g in gradients if g is not None]):
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
             gradients = [None if g is None else tf.identity(g) for g in gradients]
-        gradients = summed_gradients(model.optimizer, gradients)
+        gradients = summed_over_workers(gradients, self._exchange)
         variables = model.trainable_variables
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return all_losses, asked, ready
+
+    def _told(
+        self, batch: Batch, losses: tf.Tensor, asked: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the losses of the whole batch, and the largest signal that a worker got."""
+        utterances = tf.shape(batch["all_positions"])[0]
         rows = batch["first_row"] + tf.range(tf.shape(losses)[0])
-        all_losses = tf.scatter_nd(rows[:, None], losses * batch["counted"], utterances[None])
+        placed = tf.scatter_nd(rows[:, None], losses * batch["counted"], utterances[None])
         context = tf.distribute.get_replica_context()
-        sums = [
-            all_losses,
-            tf.one_hot(context.replica_id_in_sync_group, context.num_replicas_in_sync) * asked,
-        ]
-        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(sums, axis=0))
-        return totals[:utterances], tf.reduce_max(totals[utterances:]), ready
+        rank, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
+        told = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
+        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, told)
+        return totals[:utterances], tf.reduce_max(totals[utterances:])

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,8 @@ from tfasr.data.shares import Share
 from tfasr.errors import RunError, UsageError
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Alone, Gate, Together, Workers
+from tfasr.training.workers.gradients import exchanged_bytes
+from tfasr.training.workers.link import Link, measure_link
 
 log = logging.getLogger("tfasr")
 
@@ -63,15 +64,30 @@ class Team:
         self.unwatched()
         self.workers.gather("done")
 
-    def facts(self, model: keras.Model) -> dict[str, Any]:
-        """Returns what the ledger says of a cluster that trains a model; nothing of one process."""
+    def link(self, model: keras.Model, exchange: str) -> Link:
+        """Measures how fast all workers sum up what is as large as a model's gradients."""
+        size = exchanged_bytes(model.trainable_variables, exchange)
+        return measure_link(self.workers, self.strategy, size, exchange)
+
+    def facts(
+        self, model: keras.Model, exchange: str = "float32", link: Link | None = None
+    ) -> dict[str, Any]:
+        """Returns what the ledger says of a cluster that trains a model; nothing of one process.
+
+        Args:
+            model: with all its variables.
+            exchange: the type in which gradients are summed.
+            link: what was measured.
+        """
         if self.share is None:
             return {}
         count = self.workers.count
-        gradient_bytes = sum(
-            math.prod(v.shape) * tf.as_dtype(v.dtype).size for v in model.trainable_variables
-        )
-        cluster = {"workers": count, "gradient_bytes": gradient_bytes}
+        cluster = {
+            "workers": count,
+            "gradient_bytes": exchanged_bytes(model.trainable_variables, exchange),
+            "gradient_exchange": exchange,
+            "link": None if link is None else link.to_json(),
+        }
         return {"num_replicas": count, "cluster": cluster}
 
 

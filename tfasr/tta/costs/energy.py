@@ -164,6 +164,32 @@ def energy_use(
     )
 
 
+def used_joules(samples: Iterable[EnergySample]) -> float | None:
+    """Returns the energy of all stretches between samples that is known; None without any."""
+    by_session: dict[int, list[EnergySample]] = {}
+    for sample in samples:
+        by_session.setdefault(sample.session, []).append(sample)
+    known = [joules for own in by_session.values() for _, _, joules in _steps(own, (True, 0.0))]
+    return math.fsum(known) if known else None
+
+
+def added(uses: Sequence[EnergyUse]) -> EnergyUse:
+    """Returns the energy of several hosts, at least one, over the same time.
+
+    An interval of which one host knows nothing has no energy; of seconds that one of them does not
+    know, the sum does not know.
+    """
+    joules = {}
+    for name in uses[0].joules:
+        each = [use.joules[name] for use in uses]
+        joules[name] = None if None in each else math.fsum(each)
+    return EnergyUse(
+        joules,
+        {name: max(use.unknown_s[name] for use in uses) for name in joules},
+        sorted(counter for use in uses for counter in use.counters),
+    )
+
+
 def _sample(row: Sequence[str]) -> EnergySample | None:
     if len(row) != len(ENERGY_COLUMNS):
         return None

@@ -1,0 +1,192 @@
+"""A step of several workers taken apart: with the exchange, without it, and of one process.
+
+`benchmarks/cluster.py --steps N` calls it. All processes live at the same time and take turns of a
+few steps, on the same batches in the same order; whoever has no turn sleeps.
+"""
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.cluster.launcher import free_ports
+
+WARM_UP = 6
+TURN = 10
+KINDS = ("one", "apart", "workers", "bfloat16")
+"""One process of all threads; as many processes as workers, each on its share without exchanging
+anything; the workers; the workers with gradients in bfloat16."""
+_TOGETHER = ("workers", "bfloat16")
+
+Row = dict[str, float]
+
+
+class Process:
+    """A process that takes steps when it is told to.
+
+    Args:
+        request: what `work` is given.
+        threads: of the process.
+    """
+
+    def __init__(self, request: dict[str, Any], threads: int):
+        count = str(threads)
+        environment = {**os.environ, "TF_NUM_INTRAOP_THREADS": count, "OMP_NUM_THREADS": count}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, json.dumps(request)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={"TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        )
+
+    def ask(self, steps: int) -> None:
+        """Tells it to take steps; 0 to end."""
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> list[Row]:
+        """Waits for the times of the steps that it was asked for.
+
+        Raises:
+            RuntimeError: if it ended instead.
+        """
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a process ended with exit code {self._process.wait()}")
+        return json.loads(line)
+
+    def end(self) -> None:
+        """Ends it, if need be by force."""
+        with contextlib.suppress(OSError):
+            self.ask(0)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=30)
+        self._process.kill()
+        self._process.communicate()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What each kind's processes noted: ``times[kind][process][step]``."""
+
+    times: dict[str, list[list[Row]]]
+
+    def steps_s(self, kind: str) -> list[float]:
+        """Returns each step's seconds, the longest of its processes'."""
+        rows = zip(*self.times[kind], strict=True)
+        return [max(row["step_s"] for row in step) for step in rows]
+
+    def exchange_s(self, kind: str) -> float:
+        """Returns the median time from the last worker's gradients to a step's end."""
+        rows = zip(*self.times[kind], strict=True)
+        return statistics.median(
+            min(row["step_s"] - row["ready_s"] for row in step) for step in rows
+        )
+
+    def processor_s(self, kind: str) -> float:
+        """Returns the processor time of a step, of all processes together, reading included."""
+        return sum(statistics.fmean(row["processor_s"] for row in own) for own in self.times[kind])
+
+    def ratio(self, kind: str, other: str) -> float:
+        """Returns the median ratio of two kinds' times of the same batch."""
+        pairs = zip(self.steps_s(kind), self.steps_s(other), strict=True)
+        return statistics.median(own / theirs for own, theirs in pairs)
+
+
+def take_steps(
+    config: dict[str, Any], workers: int, steps: int, kinds: Sequence[str] = KINDS
+) -> Taken:
+    """Times steps of each kind in turns.
+
+    The processor's times are the means of whole turns, whose first step they include.
+
+    Args:
+        config: ``gin_file``, ``bindings`` and ``shard_dir``.
+        workers: how many; the one process has as many threads.
+        steps: of each kind; the first of each turn is not counted.
+        kinds: of `KINDS`.
+    """
+    groups: dict[str, list[Process]] = {}
+    with contextlib.ExitStack() as held:
+        for kind in kinds:
+            addresses = [f"127.0.0.1:{port}" for port in free_ports(workers)]
+            count, threads = (1, workers) if kind == "one" else (workers, 1)
+            request = {**config, "kind": kind, "addresses": addresses}
+            groups[kind] = [Process({**request, "rank": rank}, threads) for rank in range(count)]
+            for process in groups[kind]:
+                held.callback(process.end)
+        times = {kind: [[] for _ in groups[kind]] for kind in kinds}
+        for turn, size in enumerate([WARM_UP, *[TURN + 1] * -(-steps // TURN)]):
+            for kind in kinds:
+                for process in groups[kind]:
+                    process.ask(size)
+                for process, noted in zip(groups[kind], times[kind], strict=True):
+                    rows = process.answer()
+                    noted += rows[1:] if turn else []
+    return Taken(times)
+
+
+def work(request: dict[str, Any]) -> None:
+    """Takes steps as one of the processes, as many as each line of the standard input says."""
+    from tfasr.cluster.description import Cluster
+    from tfasr.training.from_gin import load_config
+    from tfasr.training.workers.team import joined
+
+    together = request["kind"] in _TOGETHER
+    cluster = Cluster(tuple(request["addresses"]), request["rank"]) if together else None
+    if request["kind"] == "bfloat16":
+        request["bindings"].append("TrainingConfig.gradient_exchange = 'bfloat16'")
+    with joined(cluster) as team, tempfile.TemporaryDirectory() as folder:
+        experiment = load_config(request["gin_file"], request["bindings"]).experiment
+        takes = _steps(experiment, request, team, Path(folder))
+        for line in sys.stdin:
+            if not int(line):
+                break
+            used_s = time.process_time()
+            rows = [next(takes) for _ in range(int(line))]
+            processor_s = (time.process_time() - used_s) / len(rows)
+            print(json.dumps([{**row, "processor_s": processor_s} for row in rows]), flush=True)
+
+
+def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) -> Iterator[Row]:
+    import tensorflow as tf
+
+    from tfasr.data.shares import Share
+    from tfasr.ledger import Ledger
+    from tfasr.training.checkpoint import TrainingState
+    from tfasr.training.epoch_batches import EpochBatches
+    from tfasr.training.interruption import Interruption
+    from tfasr.training.parts import build_parts
+    from tfasr.training.run_data import open_data
+    from tfasr.training.workers.interruption import AgreedInterruption
+    from tfasr.training.workers.step import SharedStep
+
+    data = open_data(experiment, request["shard_dir"])
+    parts = build_parts(experiment, data, team, Ledger(folder, 0), None, Interruption())
+    batches, step = parts.batches, parts.step
+    if request["kind"] == "apart":
+        share = Share(request["rank"], len(request["addresses"]))
+        source = data.sources["train"]
+        batches = EpochBatches(source, experiment.training, tf.distribute.get_strategy(), share)
+        step = SharedStep(parts.model, AgreedInterruption(Interruption()))
+    epoch = 0
+    while True:
+        epoch += 1
+        iterator = batches.iterator(TrainingState(epoch=epoch))
+        while (result := step(iterator)) is not None:
+            times = getattr(step, "times", None)
+            step_s = result.train_s + result.compile_s
+            yield {"step_s": step_s, "ready_s": times.ready_s if times else step_s}
+
+
+if __name__ == "__main__":
+    work(json.loads(sys.argv[1]))
