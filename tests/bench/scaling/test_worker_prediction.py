@@ -231,6 +231,20 @@ def test_runs_and_a_link_give_steps_and_minutes(runs, capsys, tmp_path):
     assert wide > 2 * narrow
 
 
+def test_batches_that_are_not_full_take_more_steps(capsys, tmp_path):
+    """Half of the steps have 16 rows and half 8, as with rests: 12 on average."""
+    ledger = LedgerBuilder().begin(comparability={"split": "v"}).event("global_batch_size", 16)
+    ledger.event("parameters", 250_000)
+    for number in range(40):
+        ledger.step(0.26 - 0.08 * (number % 2), epoch=1, utterances=16 - 8 * (number % 2))
+    path = str(ledger.evaluate(1, 0.05).event("epoch_stop", epoch_num=1).end().write(tmp_path))
+    flags = ["--target", "cer=0.1", "--window", "1", "--workers", "1"]
+    (found,) = predicted(capsys, path, *flags)
+    assert found["step_s"] == pytest.approx(0.22, rel=0.03)
+    assert found["utterances"] == pytest.approx(480, rel=0.08)
+    assert found["target_s"] == pytest.approx(40 * 0.22, rel=0.08)
+
+
 def test_runs_of_several_workers_tell_their_exchange(runs, capsys, tmp_path):
     pair = write_run(tmp_path / "pair", 32, 22, step_s=0.36, workers=2, exchange_s=0.1)
     two, four = predicted(capsys, *runs, pair, "--workers", "2,4", "--rows_per_worker", "16")

@@ -9,6 +9,8 @@ from tfasr.bench.scaling.positive_fit import Prior, drawn_errors
 
 RUN_TO_RUN = Prior(error=0.07, weight=4)
 """MLPerf's times to train of RNN-T vary by 3 to 10 % from seed to seed."""
+NO_BATCH = 1e12
+"""Stands for a critical batch that is larger than any."""
 _SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
 
 
@@ -77,9 +79,8 @@ class BatchCurve:
 
     @property
     def critical_batch(self) -> np.ndarray:
-        """Draws of the batch at which twice the least utterances are needed; infinite for none."""
-        with np.errstate(divide="ignore"):
-            return self._middle / self._critical.slope
+        """Draws of the batch at which the least utterances double; `NO_BATCH` for none."""
+        return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
 
     def drawn(self, batch: float) -> np.ndarray:
         """Returns draws of the utterances of one new run with such a global batch, ``(draws,)``."""

@@ -30,6 +30,7 @@ class Found:
         exchanges: of gradients.
         gradient_bytes: of each source.
         batches: global batches of the runs.
+        filled: of each run, its mean batch over its global batch.
         targets: runs that met the target.
         beside: what those did beside their steps.
         missed: names of runs that did not meet it.
@@ -39,6 +40,7 @@ class Found:
     exchanges: list[MeasuredExchange] = field(default_factory=list)
     gradient_bytes: list[int] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
+    filled: list[float] = field(default_factory=list)
     targets: list[TargetMet] = field(default_factory=list)
     beside: list[BesideSteps] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -102,7 +104,9 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
         found.exchanges.append(MeasuredExchange(workers, size, exchange_s))
     found.steps.append(MeasuredStep(rows, compute_s))
     found.gradient_bytes.append(size)
-    found.batches.append(int(run.fact("global_batch_size")))
+    batch = int(run.fact("global_batch_size"))
+    found.batches.append(batch)
+    found.filled.append(rows * workers / batch)
     return workers, step_s
 
 

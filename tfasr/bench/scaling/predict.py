@@ -1,6 +1,7 @@
 """`tfasr bench scaling`: from run folders and flags to a table of predicted runs."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -141,7 +142,14 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
             )
         link = Link(math.inf)
     return Measurements(
-        found.steps, size, link, exchanges, asked.overlap, found.targets, found.beside
+        found.steps,
+        size,
+        link,
+        exchanges,
+        asked.overlap,
+        found.targets,
+        found.beside,
+        statistics.median(found.filled or [1.0]),
     )
 
 

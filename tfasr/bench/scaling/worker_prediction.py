@@ -75,6 +75,7 @@ class Measurements:
         overlap: share of the exchange hidden behind the backward pass.
         targets: runs that met the target; none for a prediction of steps alone.
         beside: what those runs did beside their steps.
+        filled: mean over nominal batch: the last batches of an epoch are smaller.
     """
 
     steps: Sequence[MeasuredStep]
@@ -84,6 +85,7 @@ class Measurements:
     overlap: float = 0.0
     targets: Sequence[TargetMet] = ()
     beside: Sequence[BesideSteps] = ()
+    filled: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class WorkerPrediction:
     ``step = fixed + per_row * rows + exposed``, where ``rows = batch / workers``, the exchange is a
     ring all-reduce, ``2 (N - 1) * (latency + bytes / N / bandwidth)``, and exposed is what of it
     the backward pass does not hide. ``time = steps * step + fixed + shared / workers`` with
-    ``steps = utterances(batch) / batch``.
+    ``steps = utterances(batch) / batch``; rows and steps are of the mean batch.
 
     Args:
         measured: what it is made of.
@@ -187,8 +189,10 @@ class WorkerPrediction:
 
     @property
     def critical_batch(self) -> Interval | None:
-        """The batch at which twice the least utterances are needed; None without a target."""
-        return None if self._curve is None else Interval.of(self._curve.critical_batch)
+        """The batch at which twice the least utterances are needed; None without two batches."""
+        if self._curve is None or len(self._curve.sizes) == 1:
+            return None
+        return Interval.of(self._curve.critical_batch)
 
     def coefficients(self) -> tuple[Interval, Interval]:
         """Returns a step's seconds whatever its rows, and those of a row."""
@@ -197,7 +201,8 @@ class WorkerPrediction:
 
     def run(self, workers: int, global_batch: int) -> PredictedRun:
         """Returns what is to be expected of so many workers on such a global batch."""
-        rows = global_batch / workers
+        batch = global_batch * self.measured.filled
+        rows = batch / workers
         compute_s = self._compute.drawn(1.0, rows)
         exchange_s = self._exchange_s(workers)
         hidden_s = np.minimum(self.measured.overlap * exchange_s, _BACKWARD_SHARE * compute_s)
@@ -207,7 +212,7 @@ class WorkerPrediction:
         if self._curve is not None:
             drawn = self._curve.drawn(global_batch)
             beside_s = self._fixed_s + drawn * self._shared_s / workers
-            target_s = Interval.of(drawn / global_batch * step_s + beside_s)
+            target_s = Interval.of(drawn / batch * step_s + beside_s)
             utterances = Interval.of(drawn)
         return PredictedRun(
             workers,

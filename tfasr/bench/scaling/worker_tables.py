@@ -70,14 +70,16 @@ def _notes(prediction: WorkerPrediction) -> list[str]:
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{_link_text(prediction)}, {100 * measured.overlap:.0f} % overlapped.",
     ]
-    critical = prediction.critical_batch
-    if critical is not None:
+    if measured.targets:
         sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
-        notes.append(
-            f"Utterances: from {len(measured.targets)} runs with batches of {sizes}; twice the "
-            f"least are needed at a batch of {_number(critical.middle)} ({_number(critical.low)} "
-            f"to {_number(critical.high)}) by the curve that has such a batch."
-        )
+        said = "; how they grow with the batch, one size cannot tell"
+        critical = prediction.critical_batch
+        if critical is not None:
+            low, middle, high = map(_number, (critical.low, critical.middle, critical.high))
+            said = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by the "
+            said += "curve that has such a batch"
+        runs = f"{len(measured.targets)} runs with batches of {sizes}"
+        notes.append(f"Utterances: from {runs}{said}.")
     return notes
 
 
@@ -93,7 +95,7 @@ def _link_text(prediction: WorkerPrediction) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value < 1e9 else "more than any"
+    return f"{value:,.0f}" if value < 1e9 else "any"
 
 
 def record(row: PredictedRun) -> dict[str, Any]:
