@@ -153,13 +153,15 @@ def test_times_to_train_of_published_runs_lie_where_other_sizes_predict_them():
     assert between.middle == pytest.approx(252.8, rel=0.1)
 
 
-def write_run(folder, batch, epochs, *, step_s, workers=1, exchange_s=0.0, comparability=None):
+def write_run(
+    folder, batch, epochs, *, step_s, workers=1, exchange_s=0.0, comparability=None, **link
+):
     """Meets cer=0.1 in its last epoch of 320 utterances; 5 s of start, 2 s of evaluation each."""
     ledger = LedgerBuilder().begin(init_s=5, comparability=comparability or {"split": "v"})
     ledger.event("global_batch_size", batch).event("parameters", 250_000)
     ledger.event("num_replicas", workers)
     if workers > 1:
-        ledger.event("cluster", {"workers": workers, "gradient_bytes": 1_000_000})
+        ledger.event("cluster", {"workers": workers, "gradient_bytes": 1_000_000, **link})
     for epoch in range(1, epochs + 1):
         for _ in range(320 // batch):
             ledger.step(step_s, epoch=epoch, utterances=batch)
@@ -254,6 +256,11 @@ def test_runs_of_several_workers_tell_their_exchange(runs, capsys, tmp_path):
     assert four["exchange_s_low"] < 0.16
     assert four["exchange_s_high"] > 0.28
     assert four["beyond"] == "workers"
+    # Unless the workers noted how long a few numbers took: here half of the exchange is latency.
+    link = {"small_bytes": 4000, "small_s": 0.05}
+    noted = write_run(tmp_path / "noted", 32, 22, step_s=0.36, workers=2, exchange_s=0.1, link=link)
+    (four,) = predicted(capsys, *runs, noted, "--workers", "4", "--rows_per_worker", "16")
+    assert four["exchange_s"] == pytest.approx(3 * 0.05 + 0.05 * 6 / 4, rel=0.05)
     # Over a loopback, a link comes on top; otherwise it stands instead.
     link = ["--workers", "2", "--global_batch_size", "32", "--link_gbit_s", "0.016"]
     (on_top,) = predicted(capsys, *runs, pair, *link, "--over_loopback")

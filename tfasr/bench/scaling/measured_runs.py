@@ -28,7 +28,8 @@ class Found:
     Attributes:
         steps: of one worker each.
         exchanges: of gradients.
-        gradient_bytes: of each source.
+        gradient_bytes: of each source that noted them.
+        weight_bytes: of the runs of one process, which exchange nothing, in float32.
         batches: global batches of the runs.
         filled: of each run, its mean batch over its global batch.
         targets: runs that met the target.
@@ -39,6 +40,7 @@ class Found:
     steps: list[MeasuredStep] = field(default_factory=list)
     exchanges: list[MeasuredExchange] = field(default_factory=list)
     gradient_bytes: list[int] = field(default_factory=list)
+    weight_bytes: list[int] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     filled: list[float] = field(default_factory=list)
     targets: list[TargetMet] = field(default_factory=list)
@@ -89,10 +91,10 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
         )
     step_s = float((steps.amounts("train_s") + steps.amounts("input_wait_s"))[steady].mean())
     rows = float(steps.amounts("utterances")[steady].mean()) / workers
-    size = int(cluster["gradient_bytes"]) if workers > 1 else 0
-    size = size or _BYTES_OF_A_WEIGHT * int(run.fact("parameters") or 0)
     compute_s = step_s
-    if workers > 1:
+    if workers == 1:
+        found.weight_bytes.append(_BYTES_OF_A_WEIGHT * int(run.fact("parameters") or 0))
+    else:
         parts = worker_parts(run.path)
         if len(parts) != workers:
             raise UsageError(
@@ -101,9 +103,14 @@ def _read_steps(run: Run, found: Found) -> tuple[int, float]:
             )
         exchange_s = parts[0].exchange_s / parts[0].steps
         compute_s = max(step_s - exchange_s, 1e-9)
+        size = int(cluster["gradient_bytes"])
+        found.gradient_bytes.append(size)
         found.exchanges.append(MeasuredExchange(workers, size, exchange_s))
+        link = cluster.get("link")
+        if link:  # of a few numbers: all latency
+            little = MeasuredExchange(workers, link["small_bytes"], link["small_s"])
+            found.exchanges.append(little)
     found.steps.append(MeasuredStep(rows, compute_s))
-    found.gradient_bytes.append(size)
     batch = int(run.fact("global_batch_size"))
     found.batches.append(batch)
     found.filled.append(rows * workers / batch)

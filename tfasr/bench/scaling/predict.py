@@ -156,7 +156,7 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
 def _gradient_bytes(asked: Asked, found: Found) -> float:
     if asked.gradient_mb is not None:
         return asked.gradient_mb * _MEGA
-    sizes = set(found.gradient_bytes)
+    sizes = set(found.gradient_bytes or found.weight_bytes)
     if len(sizes) > 1 and max(sizes) > 1.05 * min(sizes) or not max(sizes):
         raise UsageError(
             "The runs must be of one model, or --gradient_mb must be given. Received: gradients "
