@@ -110,6 +110,10 @@ def test_without_any_counter_nothing_is_said_of_energy(run_dir):
     noted(run_dir, 0, "a", {})
     charges = charges_of(load_run(run_dir), (None, []), [{"train": 25.0}])
     assert not charges.known
+    text = report([run_dir])
+    assert "Workers: machines" in text
+    assert "over all hosts" not in text
+    assert "no sum of energy" not in text
 
 
 def test_damaged_notes_are_left_out(run_dir):

@@ -103,7 +103,7 @@ def _machines(report: Report) -> list[Table]:
             "Workers: machines",
             columns,
             rows,
-            [*_USED, *(_summed(run) for run in report.runs if run.machines)],
+            [*_USED, *(_summed(run) for run in report.runs if run.worker_joules)],
             colours=[index for index, _, _ in listed],
             name="worker_machines",
             records=records_of(records),
@@ -112,7 +112,7 @@ def _machines(report: Report) -> list[Table]:
 
 
 def _summed(run: RunAnalysis) -> str:
-    if run.worker_joules and all(machine.measured for machine in run.machines):
+    if all(machine.measured for machine in run.machines):
         total = _watt_hours(math.fsum(run.worker_joules.values()))
         return f"{run.name}: {total} Wh over all hosts."
     return f"{run.name}: no sum of energy, since not every host shows a counter."
