@@ -78,7 +78,9 @@ CONFIGURATIONS = (
             "TrainingConfig.keep_checkpoints = 3",
             "TrainingConfig.sentences_every_steps = 0",
             "TrainingConfig.gradient_accumulation_steps = 2",
+            "TrainingConfig.averaged_statistics_utterances = 8",
             "Adam.clipnorm = 1.0",
+            "Adam.use_ema = True",
         ),
     ),
 )

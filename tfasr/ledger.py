@@ -32,6 +32,9 @@ Written by a training run, in order:
   "not_before_s" (None where the budget was spent without a forecast)}``, metadata ``epoch_num``.
 - where ``second_decoder`` (a fact) names one: ``metrics``, which declares its rates,
   ``second_decode_work`` (seconds), and in ``tracked_stats`` the rates, such as ``word_beam_wer``.
+- where the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
+  ``step``), while the averages are computed and batch statistics estimated for them, and
+  ``swap_start/_stop``, twice an evaluation, where they take the training weights' place.
 - where the evaluation is not the training model's own: ``evaluation_placement`` among the facts
   (value ``{"name", "devices"}``); ``swap_start/_stop``, twice an evaluation, while one model leaves
   the device and another is loaded; of an evaluation in another process ``eval_wait_start/_stop``

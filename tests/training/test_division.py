@@ -58,3 +58,10 @@ def test_another_dropout_or_augmentation_is_open(paper):
     assert not is_closed(dataclasses.replace(paper, model=model))
     masked = AugmentationConfig(time_masks=1)
     assert not is_closed(dataclasses.replace(paper, augmentation=masked))
+
+
+def test_another_beginning_is_open(paper):
+    biased = dataclasses.replace(paper.training, initial_blank_bias=-1.0)
+    assert not is_closed(dataclasses.replace(paper, training=biased))
+    by_length = dataclasses.replace(paper.pipeline, padding="bucketed", first_epoch_by_length=True)
+    assert not is_closed(dataclasses.replace(paper, pipeline=by_length))

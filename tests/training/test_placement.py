@@ -51,8 +51,13 @@ def scores(run_dir):
     return json.dumps(found, sort_keys=True)
 
 
+def averaging_adam():
+    return keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.8, name="adam")
+
+
 def experiment(placement, **training):
-    values = {"second_decoder": "word_beam", **training}
+    # Averaged weights, which every placement must take from the checkpoint and give back.
+    values = {"second_decoder": "word_beam", "optimizer": averaging_adam, **training}
     return tones_experiment(epochs=EPOCHS, evaluation_placement=placement, **values)
 
 
@@ -120,8 +125,10 @@ def test_each_books_its_own_intervals(runs):
     run = {placement: load_run(runs / placement) for placement in PLACEMENTS}
     spent = {placement: run[placement].intervals for placement in PLACEMENTS}
     assert all(run[p].fact("evaluation_placement") == {"name": p, "devices": []} for p in run)
-    booked = {"shared": {"eval_forward"}, "swapped": {"eval_forward", "swap"}, "beside": set()}
+    in_this_process = {"eval_forward", "swap"}
+    booked = {"shared": in_this_process, "swapped": in_this_process, "beside": set()}
     for placement, intervals in booked.items():
+        assert spent[placement]["averaging"] > 0
         for name in ("eval_forward", "swap"):
             assert (spent[placement][name] > 0) == (name in intervals), (placement, name)
     assert spent["beside"]["eval_wait"] > 0
@@ -130,6 +137,8 @@ def test_each_books_its_own_intervals(runs):
     work = [event["value"] for event in of(runs / "beside", "evaluation_work")]
     assert len(work) == EPOCHS
     assert all(min(one["load_s"], one["forward_s"], one["decode_s"]) > 0 for one in work)
+    averaged = "moving average of weights, momentum 0.8 a step; batch statistics estimated anew"
+    assert run["shared"].comparability["weights"].startswith(averaged)
     # What they cost differs; what they are scores of does not.
     assert (
         run["shared"].comparability == run["swapped"].comparability == run["beside"].comparability

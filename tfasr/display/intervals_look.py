@@ -6,6 +6,7 @@ INTERVAL_LABELS = {
     "compile": "compile",
     "input_wait": "input\nwait",
     "train": "train",
+    "averaging": "averaging",
     "swap": "swap",
     "eval_forward": "eval\nforward",
     "decode": "decode",

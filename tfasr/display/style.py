@@ -16,6 +16,7 @@ INTERVAL_COLOURS = {
     "compile": "#7a63d4",
     "input_wait": "#e0a526",
     "train": "#2f7fd0",
+    "averaging": "#1596a8",
     "swap": "#14614a",
     "eval_forward": "#1f9e6e",
     "decode": "#6fbf73",

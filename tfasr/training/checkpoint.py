@@ -7,7 +7,7 @@ import logging
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ log = logging.getLogger("tfasr")
 
 DAMAGED_SUFFIX = ".damaged"
 _STATE = "state"
+# Before the names of what inference uses in place of the training's own.
+_AVERAGED = "averaged/"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 
@@ -52,12 +54,31 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
     process has made.
     """
     optimizer = getattr(model, "optimizer", None)
-    variables = [*model.variables, *(optimizer.variables if optimizer else [])]
+    return _named([*model.variables, *(optimizer.variables if optimizer else [])])
+
+
+def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
+    """Returns those of `state_variables` that are not the optimizer's."""
+    return _named(model.variables)
+
+
+def _named(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
     unique = list({id(variable): variable for variable in variables}.values())
     return {
         f"{number:04d} {variable.path.rsplit('/', 1)[-1]}": variable
         for number, variable in enumerate(unique)
     }
+
+
+@contextlib.contextmanager
+def values_kept(variables: Iterable[keras.Variable]) -> Iterator[None]:
+    """Gives variables the values back, bit for bit, that they had before a block."""
+    kept = [(variable, plain_array(variable)) for variable in variables]
+    try:
+        yield
+    finally:
+        for variable, value in kept:
+            variable.assign(value)
 
 
 def plain_array(value: Any) -> np.ndarray:
@@ -66,7 +87,13 @@ def plain_array(value: Any) -> np.ndarray:
     return np.asarray(getattr(value, "value", value).numpy())
 
 
-def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, keep: int) -> Path:
+def save_checkpoint(
+    run_dir: Path,
+    model: keras.Model,
+    state: TrainingState,
+    keep: int,
+    for_use: Mapping[str, np.ndarray] | None = None,
+) -> Path:
     """Writes ``checkpoints/step-<step>.npz`` and removes all but it and the newest others.
 
     Older ones go only once the new one and its name are on the disk.
@@ -76,6 +103,8 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
         model: whose variables are written, its optimizer's too.
         state: written with them.
         keep: how many checkpoints stay, this one among them.
+        for_use: values that inference takes in place of the model's own, by the names that
+            `model_variables` gives; see `restore_for_use`.
 
     Raises:
         OSError: if the file cannot be written; older checkpoints are then still there.
@@ -85,13 +114,15 @@ def save_checkpoint(run_dir: Path, model: keras.Model, state: TrainingState, kee
     make_folder(folder)
     path = folder / f"step-{state.step:08d}.npz"
     arrays = {name: plain_array(value) for name, value in state_variables(model).items()}
-    bad = non_finite(arrays, len(model.variables))
+    for_use = for_use or {}
+    bad = non_finite(arrays, len(model.variables)) or non_finite(for_use, len(for_use))
     if bad:
         raise RunError(
             f"All weights must be finite. After step {state.step} (epoch {state.epoch}) {bad[0]!r} "
             f"{f'and {len(bad) - 1} more are' if bad[1:] else 'is'} not. No checkpoint is written "
             "over the good ones before. Lower the learning rate or clip gradients (clipnorm)."
         )
+    arrays |= {f"{_AVERAGED}{name}": value for name, value in for_use.items()}
     arrays[_STATE] = np.asarray(json.dumps(dataclasses.asdict(state)))
     with whole_file(path) as file:
         np.savez(file, **arrays)
@@ -106,7 +137,7 @@ def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
 
     Args:
         arrays: by the names that `state_variables` gives.
-        count: the model's variables; its optimizer's come behind them.
+        count: the model's variables; all others come behind them.
     """
     weights = sorted(name for name in arrays if name != _STATE)[:count]
     return [
@@ -249,9 +280,30 @@ def restore(path: Path, model: keras.Model) -> TrainingState:
     Raises:
         UsageError: if the checkpoint is damaged or of another model.
     """
+    return _restored(path, model, for_use=False)
+
+
+def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
+    """Restores what a model is to be evaluated and used with, and returns the state.
+
+    Where the optimizer averages weights these are the averages, otherwise what `restore` restores.
+
+    Args:
+        path: a checkpoint.
+        model: built; its optimizer stays as it is.
+
+    Raises:
+        UsageError: if the checkpoint is damaged or of another model.
+    """
+    return _restored(path, model, for_use=True)
+
+
+def _restored(path: Path, model: keras.Model, *, for_use: bool) -> TrainingState:
     with _opened(path) as saved:
         arrays = {name: saved[name] for name in saved.files}
-    variables = state_variables(model)
+    averaged = {name.removeprefix(_AVERAGED): arrays.pop(name) for name in _averaged_names(arrays)}
+    variables = model_variables(model) if for_use else state_variables(model)
+    arrays |= averaged if for_use else {}
     unknown = [
         f"{name} {tuple(variable.shape)}"
         for name, variable in variables.items()
@@ -268,3 +320,7 @@ def restore(path: Path, model: keras.Model) -> TrainingState:
     for name, variable in variables.items():
         variable.assign(arrays[name])
     return _state_in(arrays, path)
+
+
+def _averaged_names(arrays: Iterable[str]) -> list[str]:
+    return [name for name in arrays if name.startswith(_AVERAGED)]

@@ -8,6 +8,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import needs_lexicon
+from tfasr.training.averaging.averages import averaging_rule
 from tfasr.training.batch_statistics import statistics_rule
 from tfasr.training.division import CLOSED, is_closed
 from tfasr.training.experiment import Experiment
@@ -25,8 +26,8 @@ def comparability(
     """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
 
     Args:
-        experiment: names decoder, window of batch statistics, target rule, and a recipe, which
-            keeps runs of the paper's apart from all others.
+        experiment: names decoder, window of batch statistics, averaged weights, target rule, and a
+            recipe, which keeps runs of the paper's apart from all others.
         validation: the split that is evaluated.
         alphabet: of the transcripts.
         lexicon: the words of the training transcripts.
@@ -39,6 +40,7 @@ def comparability(
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
     words = hashlib.sha256("\n".join(lexicon).encode()).hexdigest()[:16]
+    averaged = averaging_rule(experiment.training)
     facts = {
         "validation_references": references.hexdigest()[:16],
         "validation_utterances": len(validation.utterances),
@@ -49,8 +51,10 @@ def comparability(
         "lexicon": words if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs",
-        # Open runs state none, as none did before: they stay comparable with those.
+        # Open runs, and those that evaluate the weights of the last step, state neither, as none
+        # did before: they stay comparable with those.
         **({"division": CLOSED} if is_closed(experiment) else {}),
+        **({"weights": averaged} if averaged else {}),
     }
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":

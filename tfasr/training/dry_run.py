@@ -9,6 +9,7 @@ import psutil
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.models.recogniser import model_name
+from tfasr.training.averaging.averages import check_averaging
 from tfasr.training.build import (
     build_model,
     check_batch_size,
@@ -44,6 +45,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
+    check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     training = experiment.training
     strategy = make_strategy(training.num_replicas)

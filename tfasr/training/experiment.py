@@ -31,11 +31,11 @@ from tfasr.precision import require_precision, trained
 from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
 
 BEFORE = {
-    # Keras's momentum, 0.99 a step.
-    "training": {"batch_norm_window_utterances": 0},
+    # Keras's momentum, 0.99 a step; and the weights of the last step, whatever was averaged.
+    "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
     "augmentation": {"frequency_masks_over": "all_features"},
 }
-"""What tfasr 0.1.0 did, by settings that its ``experiment.json`` does not hold."""
+"""What an older tfasr did, by settings that its ``experiment.json`` does not hold."""
 
 
 _DEVICE = re.compile(r"(cpu|gpu):\d+")
@@ -78,6 +78,12 @@ class TrainingConfig:
             gradients to 8 bits of mantissa, and each partial sum is rounded again on its way round
             the workers. The sum is float32 again when it is clipped and applied; weights, the
             optimizer's state, losses and batch statistics are not rounded.
+        evaluate_averaged: whether evaluations, and all that use the trained model, take the
+            averaged weights where the optimizer keeps some: with Keras's ``use_ema``, and with
+            ScheduleFreeAdamW. Training goes on from its own weights.
+        averaged_statistics_utterances: from how many training utterances the moving statistics of
+            batch normalisation are estimated anew for the averaged weights, in whole batches; 0
+            takes those that belong to the training weights.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
@@ -114,6 +120,8 @@ class TrainingConfig:
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
     gradient_exchange: Literal["float32", "bfloat16"] = "float32"
+    evaluate_averaged: bool = True
+    averaged_statistics_utterances: int = 128
     sentences_every_steps: int = 50
     num_sentences: int = 3
     checkpoint_every_steps: int = 250
@@ -135,7 +143,8 @@ class TrainingConfig:
         for name in ("target_window", "gradient_accumulation_steps"):
             require(getattr(self, name) > 0, self, name, "at least 1")
         at_least_0 = ("seed", "sentences_every_steps", "num_sentences")
-        for name in (*at_least_0, "batch_norm_window_utterances"):
+        windows = ("batch_norm_window_utterances", "averaged_statistics_utterances")
+        for name in (*at_least_0, *windows):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")

@@ -7,6 +7,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.decoding.lexicon import lexicon_from_transcripts
+from tfasr.training.averaging.averages import check_averaging
 from tfasr.training.build import check_batch_size, check_decoder, check_splits
 from tfasr.training.experiment import Experiment
 
@@ -39,6 +40,7 @@ def open_data(experiment: Experiment, shard_dir: str | Path) -> RunData:
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
+    check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     return RunData(splits, _sources(experiment, splits), alphabet)
 

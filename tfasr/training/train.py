@@ -18,6 +18,7 @@ from tfasr.ledger import Ledger, read_events
 from tfasr.plugins import record_plugins, require_plugins
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.utilisation import UtilisationSampler
+from tfasr.training.averaging.weights_for_use import weights_for_use
 from tfasr.training.build import build_model, check_model
 from tfasr.training.evaluation import make_evaluator
 from tfasr.training.experiment import Experiment
@@ -248,6 +249,7 @@ def _hooks(run: _Run, parts: Parts, checkpoint: Path | None) -> list[Hook]:
     model, progress, data = parts.model, parts.progress, run.data
     events = read_events(run_dir)
     clock = RunClock(events)
+    for_use = weights_for_use(run.experiment, model, data.sources["train"])
     checkpoints = SaveCheckpoints(
         model,
         run_dir,
@@ -256,6 +258,7 @@ def _hooks(run: _Run, parts: Parts, checkpoint: Path | None) -> list[Hook]:
         ledger,
         progress,
         checkpoint,
+        for_use,
     )
     placement = make_placement(
         training,
@@ -271,6 +274,7 @@ def _hooks(run: _Run, parts: Parts, checkpoint: Path | None) -> list[Hook]:
             run.team.workers if run.team.share else None,
         ),
         ledger=ledger,
+        averaged=for_use is not None,
     )
     evaluation = EvaluateEpoch(placement, run_dir, checkpoints, ledger, progress)
     targets = AnnounceTargets(training, progress, clock, run_dir)

@@ -12,7 +12,7 @@ from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.plugins import require_plugins
 from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
 from tfasr.training.build import build_model, check_splits
-from tfasr.training.checkpoint import find_checkpoint, restore
+from tfasr.training.checkpoint import find_checkpoint, restore_for_use
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RestoredModel:
-    """A run's model with a checkpoint's variables.
+    """A run's model with a checkpoint's weights, averaged ones where it holds them.
 
     Attributes:
         experiment: the run's configs.
@@ -77,7 +77,7 @@ def restored_model(
         training = dataclasses.replace(experiment.training, precision=precision)
         experiment = dataclasses.replace(experiment, training=training)
     model = build_model(experiment, alphabet, compiled=False)
-    restore(path, model)
+    restore_for_use(path, model)
     return RestoredModel(experiment, alphabet, model, path)
 
 

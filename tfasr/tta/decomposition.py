@@ -28,7 +28,7 @@ _NUMBERS = {
     "evaluation": "evaluations",
     "other": "epochs",
 }
-_OTHER = ("checkpoint", "sentences", "logging", "overhead")
+_OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ INTERVALS = (
     "compile",
     "input_wait",
     "train",
+    "averaging",
     "swap",
     "eval_forward",
     "decode",
@@ -25,10 +26,10 @@ INTERVALS = (
 )
 """The names of all intervals, in the order in which tables and figures show them.
 
-- ``init``, ``swap``, ``eval_forward``, ``decode``, ``eval_wait``, ``checkpoint``, ``sentences``,
-  ``logging``: between their start and stop events; where two are open, the one opened last has the
-  time. ``init`` also has what a process did before its first event, where the ledger says how long
-  that was.
+- ``init``, ``averaging``, ``swap``, ``eval_forward``, ``decode``, ``eval_wait``, ``checkpoint``,
+  ``sentences``, ``logging``: between their start and stop events; where two are open, the one
+  opened last has the time. ``init`` also has what a process did before its first event, where the
+  ledger says how long that was.
 - ``train``, ``compile``, ``input_wait``: what each ``train_step`` says of itself.
 - ``lost_work``: everything, of whatever kind, that was done after the checkpoint from which a
   later session resumed, see `lost_ranges`.
@@ -41,7 +42,7 @@ EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
 Piece = tuple[str, int, int]
 
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
-_BRACKETED = {"init", *EVALUATION, "checkpoint", "sentences", "logging"}
+_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
 _EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
 # Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
 _STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")

@@ -1,11 +1,13 @@
 """Checkpoints at regular steps and at the end of every epoch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from tfasr.errors import RunError
 from tfasr.ledger import Ledger
-from tfasr.training.checkpoint import save_checkpoint
+from tfasr.training.checkpoint import TrainingState, save_checkpoint
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.loop import Hook, RunProgress
 from tfasr.training.step import StepResult
@@ -22,6 +24,8 @@ class SaveCheckpoints(Hook):
         ledger: books the time.
         progress: saved with the variables.
         newest: the checkpoint that the run resumes from, which holds ``progress.state``; or None.
+        for_use: returns what is saved for inference in place of the model's own weights, of
+            `tfasr.training.averaging`; None where that is nothing.
 
     Attributes:
         newest: the last one saved.
@@ -37,6 +41,7 @@ class SaveCheckpoints(Hook):
         ledger: Ledger,
         progress: RunProgress,
         newest: Path | None = None,
+        for_use: Callable[[TrainingState], Mapping[str, np.ndarray]] | None = None,
     ):
         self.newest = newest
         self.before_save: Callable[[], None] = lambda: None
@@ -47,6 +52,7 @@ class SaveCheckpoints(Hook):
         self._ledger = ledger
         self._progress = progress
         self._saved = progress.state if newest else None
+        self._for_use = for_use
 
     def on_step(self, step: StepResult) -> None:
         """Saves when it is time."""
@@ -69,16 +75,21 @@ class SaveCheckpoints(Hook):
         state = self._progress.state
         if state == self._saved:
             return
-        self._ledger.start("checkpoint", step=state.step, epoch_num=state.epoch)
+        where = {"step": state.step, "epoch_num": state.epoch}
+        for_use = None
+        if self._for_use is not None:
+            with self._ledger.interval("averaging", **where):
+                for_use = self._for_use(state)
+        self._ledger.start("checkpoint", **where)
         try:
             # The ledger first: after a power loss, no checkpoint may be newer than its lines.
             self._ledger.sync()
-            self.newest = save_checkpoint(self._run_dir, self._model, state, self._keep)
+            self.newest = save_checkpoint(self._run_dir, self._model, state, self._keep, for_use)
         except OSError as error:
             raise RunError(
                 f"Checkpoints must find room in {self._run_dir}. Step {state.step}'s could not be "
                 f"written: {error}. The ones before are kept: free some space, then continue with "
                 "--resume."
             ) from error
-        self._ledger.stop("checkpoint", step=state.step, epoch_num=state.epoch)
+        self._ledger.stop("checkpoint", **where)
         self._saved = state

@@ -15,7 +15,7 @@ from tfasr.data.pipeline import BatchSource
 from tfasr.errors import RunError
 from tfasr.models.recogniser import estimated_step_bytes, least_parameters
 from tfasr.telemetry.memory import available_bytes
-from tfasr.training.checkpoint import plain_array, state_variables
+from tfasr.training.checkpoint import state_variables, values_kept
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.memory.buffer import BufferNeed, buffer_need, check_buffer
@@ -204,13 +204,8 @@ def try_on_device(
 @contextlib.contextmanager
 def preserved(model: CtcModel) -> Iterator[None]:
     """Gives a model and its optimizer all their variables back, random states included."""
-    variables = state_variables(model)
-    values = [plain_array(variable) for variable in variables.values()]
-    try:
+    with values_kept(state_variables(model).values()):
         yield
-    finally:
-        for variable, value in zip(variables.values(), values, strict=True):
-            variable.assign(value)
 
 
 def _step_on_device(

@@ -1,4 +1,7 @@
-"""Keras's AdaDelta, Adam and AdamW, each variable updated by one operation of TensorFlow."""
+"""Keras's AdaDelta, Adam and AdamW, each variable updated by one operation of TensorFlow.
+
+And its Schedule-Free AdamW, updated as it was published.
+"""
 
 import functools
 import logging
@@ -72,6 +75,48 @@ _FUSED = {
     keras.optimizers.Adam: FusedAdam,
     keras.optimizers.AdamW: FusedAdamW,
 }
+
+if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
+
+    class PublishedScheduleFreeAdamW(keras.optimizers.ScheduleFreeAdamW):
+        """Keras's ScheduleFreeAdamW with the published update; config and states are the same.
+
+        On TensorFlow, Keras 3.15 reads z (its momentum) for the old average x only after the
+        gradient has changed it, so that each step moves x, by (1 - beta_1) / beta_1 of itself, in
+        the direction of the gradient instead of against it; and its weight decay leaves out z. As
+        in Keras, every iterate weighs the same in the average, those of the warm-up too.
+
+        Source: A. Defazio et al., The Road Less Scheduled, 2024, Algorithm 1.
+        """
+
+        def _apply_weight_decay(self, trainable_variables) -> None:
+            """Weights decay in `update_step`."""
+
+        def update_step(self, gradient, variable, learning_rate) -> None:
+            """Updates a variable y, and its z and second moment."""
+            index = self._get_variable_index(variable)
+            momentum, velocity = self._momentums[index], self._velocities[index]
+            cast = functools.partial(tf.cast, dtype=variable.dtype)
+            gradient, y, z = (
+                tf.convert_to_tensor(value) for value in (gradient, variable, momentum)
+            )
+            gradient, step = cast(gradient), cast(self.iterations + 1)
+            rate, beta_1, beta_2 = cast(learning_rate), cast(self.beta_1), cast(self.beta_2)
+            if self.warmup_steps > 0:
+                rate *= tf.minimum(step / cast(self.warmup_steps), 1)
+            second = beta_2 * tf.convert_to_tensor(velocity) + (1 - beta_2) * tf.square(gradient)
+            deviation = tf.sqrt(second / (1 - tf.pow(beta_2, step)))
+            change = gradient / (deviation + cast(self.epsilon))
+            if self.weight_decay and self._use_weight_decay(variable):
+                change += cast(self.weight_decay) * y
+            new_z = z - rate * change
+            part = 1 / step  # of the average, that new_z is
+            x = (1 - part) * (y - (1 - beta_1) * z) / beta_1 + part * new_z
+            self.assign(velocity, second)
+            self.assign(momentum, new_z)
+            self.assign(variable, (1 - beta_1) * new_z + beta_1 * x)
+
+    _FUSED[keras.optimizers.ScheduleFreeAdamW] = PublishedScheduleFreeAdamW
 
 
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:

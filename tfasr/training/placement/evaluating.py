@@ -35,14 +35,14 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
     from tfasr.quiet import load_tensorflow
 
     load_tensorflow()
-    from tfasr.training.checkpoint import restore
+    from tfasr.training.checkpoint import restore_for_use
     from tfasr.training.trained import validation_evaluator
 
     model, evaluator = validation_evaluator(run_dir)
     while True:
         job = jobs.get()
         began = time.perf_counter()
-        restore(job["checkpoint"], model)
+        restore_for_use(job["checkpoint"], model)
         loaded = time.perf_counter()
         pending = evaluator.start()
         passed = time.perf_counter()

@@ -21,6 +21,7 @@ def make_placement(
     build: Callable[[], CtcModel],
     evaluator: Callable[[CtcModel], Evaluator],
     ledger: Ledger,
+    averaged: bool = False,
 ) -> Placement:
     """Returns where a run's epochs are evaluated.
 
@@ -31,10 +32,11 @@ def make_placement(
         build: returns a model like it, without optimizer.
         evaluator: makes an evaluator of the validation split for a model.
         ledger: the run's.
+        averaged: whether checkpoints hold averaged weights, see `tfasr.training.averaging`.
     """
     overlap = training.overlap_evaluation
     if training.evaluation_placement == "beside":
         return OtherProcess(run_dir, training.evaluation_devices, ledger)
     if training.evaluation_placement == "swapped":
         return SwappedModel(model, build, evaluator, ledger, overlap=overlap)
-    return SharedModel(evaluator(model), ledger, overlap=overlap)
+    return SharedModel(model, evaluator(model), ledger, overlap=overlap, averaged=averaged)

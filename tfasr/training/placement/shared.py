@@ -1,8 +1,11 @@
 """Evaluation by the very model that is trained, between its epochs."""
 
+import contextlib
 from pathlib import Path
 
 from tfasr.ledger import Ledger
+from tfasr.training.checkpoint import model_variables, restore_for_use, values_kept
+from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator, PendingEvaluation
 from tfasr.training.placement.protocol import Scores
 
@@ -40,18 +43,34 @@ class DecodingScores:
 class SharedModel:
     """Runs the forward passes of an evaluation on the model that is trained.
 
+    Where averaged weights are evaluated they are read from the epoch's checkpoint for as long as
+    the forward passes take, and training goes on from its own, bit for bit. Each way is booked as
+    ``swap``.
+
     Args:
+        model: trained.
         evaluator: of the validation split, on the training model.
         ledger: books the forward passes.
         overlap: whether training goes on while the decoder works.
+        averaged: whether checkpoints hold averaged weights.
     """
 
     outlives_checkpoints = False
 
-    def __init__(self, evaluator: Evaluator, ledger: Ledger, *, overlap: bool):
+    def __init__(
+        self,
+        model: CtcModel,
+        evaluator: Evaluator,
+        ledger: Ledger,
+        *,
+        overlap: bool,
+        averaged: bool = False,
+    ):
         self.most_pending = 1 if overlap else 0
+        self._model = model
         self._evaluator = evaluator
         self._ledger = ledger
+        self._averaged = averaged
 
     @property
     def traces(self) -> int:
@@ -60,8 +79,16 @@ class SharedModel:
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
         """Runs the forward passes and leaves the decoder at its work."""
-        with self._ledger.interval("eval_forward", epoch_num=epoch):
-            pending = self._evaluator.start()
+        with contextlib.ExitStack() as kept:
+            if self._averaged:
+                with self._ledger.interval("swap", epoch_num=epoch):
+                    kept.enter_context(values_kept(model_variables(self._model).values()))
+                    restore_for_use(checkpoint, self._model)
+            with self._ledger.interval("eval_forward", epoch_num=epoch):
+                pending = self._evaluator.start()
+            if self._averaged:
+                with self._ledger.interval("swap", epoch_num=epoch):
+                    kept.close()
         return DecodingScores(epoch, checkpoint, pending)
 
     def begin(self, unscored: range) -> list[DecodingScores]:

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.ledger import Ledger
-from tfasr.training.checkpoint import restore, state_variables
+from tfasr.training.checkpoint import restore_for_use, state_variables
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.placement.shared import DecodingScores
@@ -88,7 +88,7 @@ class SwappedModel:
             self._evaluating = model, self._make_evaluator(model)
         model = self._evaluating[0]
         _fill(model)
-        restore(checkpoint, model)
+        restore_for_use(checkpoint, model)
         return self._evaluating
 
 

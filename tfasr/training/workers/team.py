@@ -17,6 +17,7 @@ from tfasr.cluster.peers import await_peers
 from tfasr.cluster.watch import PeerWatch
 from tfasr.data.shares import Share
 from tfasr.errors import RunError, UsageError
+from tfasr.training.averaging.averages import check_averaging
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Alone, Gate, Together, Workers
 from tfasr.training.workers.gradients import exchanged_bytes
@@ -112,6 +113,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
                 f"In a cluster {name} must be {must!r}. Received: {value!r}."
                 + (f" {remedy}." if remedy else "")
             )
+    check_averaging(training, workers=2)
 
 
 @contextlib.contextmanager
