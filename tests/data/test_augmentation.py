@@ -81,5 +81,7 @@ def test_senseless_masks_are_refused():
         AugmentationConfig(time_mask_fraction=1.5)
     with pytest.raises(ValueError, match="frequency_masks"):
         AugmentationConfig(frequency_masks=-1)
+    with pytest.raises(ValueError, match=r"tempo_change must be in 0..0.5"):
+        AugmentationConfig(tempo_change=0.6)
     with pytest.raises(ValueError, match="from_epoch must be an epoch, counted from 1"):
         AugmentationConfig(from_epoch=0)

@@ -31,10 +31,15 @@ def split(tmp_path_factory):
     return open_split(folder / "shards", "train")
 
 
+def half(frames):
+    """The output frames of a model that is not there."""
+    return frames // 2
+
+
 def make_source(split, features=TINY_FEATURES, augmentation=None, statistics=None, **pipeline):
     config = {"global_batch_size": 4, "num_readers": 2, "shuffle_buffer": 10, "num_buckets": 3}
     config = PipelineConfig(**{**config, **pipeline})
-    return BatchSource(split, features, config, augmentation, statistics)
+    return BatchSource(split, features, config, augmentation, statistics, half)
 
 
 def arrays(dataset):
@@ -218,6 +223,36 @@ def test_masks_from_a_later_epoch_leave_the_epochs_before_as_they_are(split):
     assert_same(arrays(late.training(1, 3)), arrays(always.training(1, 3)))
     assert_same(arrays(late.training(1, 2, skip=3)), arrays(plain.training(1, 2))[3:])
     assert late.training(1, 1).element_spec == late.training(1, 3).element_spec
+
+
+def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
+    source = make_source(split, augmentation=AugmentationConfig(tempo_change=0.2))
+    assert source.boundaries[-1] >= 1.2 * max(u.frames for u in split.utterances)
+    plain = by_position(arrays(source.evaluation()))
+    assert {p: len(f) for p, f in plain.items()} == {u.position: u.frames for u in split.utterances}
+    epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
+    for batch in epochs[0]:
+        padded = batch["features"].shape[1]
+        shorter = [b for b in source.boundaries if b < padded]
+        assert all(max(shorter, default=0) < n <= padded for n in batch["feature_lengths"])
+    first, second = map(by_position, epochs)
+    bounds = zip(split.utterances, *source.frame_ranges, strict=True)
+    assert all(least <= len(first[u.position]) <= most for u, least, most in bounds)
+    ratios = np.array([len(first[p]) / len(plain[p]) for p in plain])
+    assert 0.79 < min(ratios) < 0.9 < 1.1 < max(ratios) < 1.21
+    assert [len(first[p]) for p in plain] != [len(second[p]) for p in plain]
+    for position, features in plain.items():
+        places = np.linspace(0, len(features) - 1, len(first[position]))
+        expected = [np.interp(places, np.arange(len(f)), f) for f in features.T]
+        np.testing.assert_allclose(first[position], np.transpose(expected), atol=1e-3)
+    assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
+    with pytest.raises(UsageError, match="at the slowest tempo"):
+        longest = max(u.frames for u in split.utterances)
+        make_source(
+            split,
+            augmentation=AugmentationConfig(tempo_change=0.2),
+            **{"padding": "fixed", "max_frames": longest},
+        )
 
 
 def stored(split):

@@ -55,7 +55,9 @@ def source(frames=(100, 100, 300, 800), boundaries=(100, 800), copies=16):
         frames=np.array([u.frames for u in utterances]),
         frames_needed=np.array([len(u.text) for u in utterances]),
     )
-    return SimpleNamespace(boundaries=list(boundaries), split=split)
+    return SimpleNamespace(
+        boundaries=list(boundaries), split=split, frame_ranges=(split.frames, split.frames)
+    )
 
 
 def built(config):
@@ -72,6 +74,9 @@ def test_the_longest_batch_is_the_one_of_most_padded_frames():
     # Three utterances of 800 frames make no batch of 16; sixteen of 300 have more.
     few = source(frames=(800, *(300,) * 16), boundaries=(300, 800), copies=1)
     assert longest_batch(few, 16, Alphabet()) == LongestBatch(16, 300, 9)
+    # At a slower tempo those of 300 frames reach the longest bucket.
+    few.frame_ranges = (few.split.frames - 30, few.split.frames + 30)
+    assert longest_batch(few, 16, Alphabet()) == LongestBatch(16, 800, 24)
 
 
 def out_of_memory_above(utterances, tried):

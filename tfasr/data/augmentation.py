@@ -1,4 +1,4 @@
-"""SpecAugment: masks over time and frequency, drawn from a seed."""
+"""SpecAugment: masks over time and frequency, drawn from a seed; and how much tempo changes."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from tfasr.config import config_class, require
 
 @config_class
 class AugmentationConfig:
-    """How much of an utterance is masked in training; nothing by default.
+    """How much of an utterance is masked in training, and otherwise changed; nothing by default.
 
     Attributes:
         time_masks: stretches of frames set to 0.
@@ -21,7 +21,9 @@ class AugmentationConfig:
             which neighbours are no neighbours in frequency; "all_features" runs bands over both
             as tfasr 0.1.0 did.
         from_epoch: the first epoch, counted from 1, whose utterances are masked; in those before
-            it the model sees speech as it is.
+            it the model sees speech without masks.
+        tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
+            frames. It is no speed perturbation of the waveform, see `tfasr.data.tempo.Tempo`.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """
@@ -33,12 +35,14 @@ class AugmentationConfig:
     frequency_mask_bins: int = 10
     frequency_masks_over: Literal["log_mel", "all_features"] = "log_mel"
     from_epoch: int = 1
+    tempo_change: float = 0.0
 
     def check(self) -> None:
         """Raises ValueError for masks that cannot be drawn."""
         for field in ("time_masks", "time_mask_frames", "frequency_masks", "frequency_mask_bins"):
             require(getattr(self, field) >= 0, self, field, "at least 0")
         require(self.from_epoch >= 1, self, "from_epoch", "an epoch, counted from 1")
+        require(0 <= self.tempo_change <= 0.5, self, "tempo_change", "in 0..0.5")
         require(0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1")
 
 

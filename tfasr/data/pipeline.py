@@ -4,7 +4,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -13,11 +13,15 @@ from tfasr.config import config_class, require, to_json
 from tfasr.data.augmentation import AugmentationConfig, augment
 from tfasr.data.buckets import bucket_boundaries
 from tfasr.data.features import FeatureConfig, normalise_features
+from tfasr.data.padding import Padding
 from tfasr.data.shards import RECORD, ShardedSplit
-from tfasr.data.shares import Share, share_of_batches, unread
+from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
+from tfasr.data.tempo import Tempo, most_frames, resampled
 from tfasr.errors import UsageError
 
 Batch = dict[str, tf.Tensor]
+# From which buckets are chosen where each utterance has many lengths.
+_ENOUGH_LENGTHS = 100_000
 
 
 def _options(warm_start: bool = False) -> tf.data.Options:
@@ -111,6 +115,11 @@ class BatchSource:
         pipeline: how to batch.
         augmentation: applied in training alone.
         statistics: mean and deviation for normalisation "corpus", of the training split.
+        output_lengths: of the model's config; where the tempo changes, utterances keep as many
+            output frames as their labels need.
+
+    Attributes:
+        boundaries: frames to which training batches are padded.
 
     Raises:
         UsageError: if the split was prepared with other features, or is too long for
@@ -124,6 +133,7 @@ class BatchSource:
         pipeline: PipelineConfig,
         augmentation: AugmentationConfig | None = None,
         statistics: tuple[np.ndarray, np.ndarray] | None = None,
+        output_lengths: Callable[[Any], Any] | None = None,
     ):
         check_features(split, features)
         self.split = split
@@ -137,17 +147,46 @@ class BatchSource:
                 "Received: statistics=None."
             )
         self._statistics = statistics or (None, None)
-        lengths = split.frames
+        self._padding = self._padded_for(0.0)
+        change = self._augmentation.tempo_change
+        self._training_padding = self._padded_for(change) if change else self._padding
+        self.boundaries = self._training_padding.boundaries
+        self._tempo = None
+        if change:
+            if output_lengths is None:
+                raise UsageError(
+                    "A source whose tempo changes must be given the model's output_lengths. "
+                    f"Received: tempo_change={change} and None."
+                )
+            self._tempo = Tempo(change, output_lengths, int(split.frames.max()))
+
+    @property
+    def frame_ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The fewest and the most frames of each utterance in training, int64 ``(utterances,)``."""
+        frames = self.split.frames
+        if self._tempo is None:
+            return frames, frames
+        return self._tempo.ranges(frames, self.split.frames_needed)
+
+    def _padded_for(self, tempo_change: float) -> Padding:
+        """Returns how batches are padded whose utterances' lengths change by so much."""
+        pipeline, lengths = self._pipeline, self.split.frames
+        longest = int(most_frames(lengths.max(initial=0), tempo_change))
+        sizes = (pipeline.global_batch_size, self._features.num_features)
         if pipeline.padding == "bucketed":
-            self.boundaries = bucket_boundaries(lengths, pipeline.num_buckets)
-        elif max(lengths) <= pipeline.max_frames:
-            self.boundaries = [pipeline.max_frames]
-        else:
-            raise UsageError(
-                f"PipelineConfig.max_frames must hold the longest utterance of {split.folder}, "
-                f"{max(lengths)} frames. Received: {pipeline.max_frames}. Prepare with a shorter "
-                "max_duration_s, raise max_frames, or use padding 'bucketed'."
-            )
+            if tempo_change:
+                some = lengths[:: max(len(lengths) // _ENOUGH_LENGTHS, 1)]
+                slowed = [most_frames(some, change) for change in (-tempo_change, tempo_change)]
+                lengths = np.concatenate([some, *slowed, [longest]])
+            return Padding(bucket_boundaries(lengths, pipeline.num_buckets), *sizes, None)
+        if longest <= pipeline.max_frames:
+            return Padding([pipeline.max_frames], *sizes, pipeline.max_frames)
+        slowest = " at the slowest tempo" if tempo_change else ""
+        raise UsageError(
+            f"PipelineConfig.max_frames must hold the longest utterance of {self.split.folder}, "
+            f"{longest} frames{slowest}. Received: {pipeline.max_frames}. Prepare with a shorter "
+            "max_duration_s, raise max_frames, or use padding 'bucketed'."
+        )
 
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
         """Returns every utterance once, in the shards' order as far as bucketing allows.
@@ -160,7 +199,7 @@ class BatchSource:
         files = files if files else tf.zeros([0], tf.string)
         records = tf.data.TFRecordDataset(files, self._compression)
         return (
-            self._batches(records, lambda element: element)
+            self._padding.batches(self._parsed(records, lambda element: element))
             .prefetch(max(self._pipeline.prefetch, 1))
             .with_options(_options())
         )
@@ -219,7 +258,7 @@ class BatchSource:
             batches = tf.data.Dataset.from_tensors(plan).flat_map(
                 lambda *plan: self._epoch_batches(*plan, kind)
             )
-            return batches if kind.replicas == 1 else _cut_for_replicas(batches, kind.replicas)
+            return batches if kind.replicas == 1 else cut_for_replicas(batches, kind.replicas)
 
         files = tf.TensorSpec([len(self.split.files)], tf.string)
         number = tf.TensorSpec([], tf.int64)
@@ -231,22 +270,16 @@ class BatchSource:
         # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
         tf.compat.v1.set_random_seed(None)
 
+        padding = self._training_padding
+
         def augmented(element: Batch) -> Batch:
-            if not kind.masked:
-                return element
-            seeds = tf.stack([order_seed, element["positions"]])
-            return {
-                **element,
-                "features": augment(
-                    element["features"], self._augmentation, seeds, self._features.num_mel_bins
-                ),
-            }
+            return self._augmented(element, order_seed, kind)
 
         def batches_of(bucket: tf.Tensor | None) -> tf.data.Dataset:
             records = self._shuffled_records(files, order_seed, bucket)
             if kind.share is None:
-                return self._batches(records, augmented)
-            return self._unread_batches(records)
+                return padding.batches(self._parsed(records, augmented))
+            return padding.unpadded(records.map(lambda record: self._unread(record, order_seed)))
 
         if kind.by_length:
             batches = tf.data.Dataset.range(len(self.boundaries)).flat_map(batches_of).skip(skip)
@@ -256,12 +289,29 @@ class BatchSource:
             return batches
 
         def padded(rows: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
-            parsed = self._parsed(rows, augmented)
-            shapes = self._padded_shapes(parsed, self._bucket_of(longest))
-            batch = parsed.padded_batch(self._pipeline.global_batch_size, shapes)
-            return batch.map(self._with_static_shapes)
+            return padding.one_batch(self._parsed(rows, augmented), longest)
 
         return share_of_batches(batches, kind.share, padded)
+
+    def _augmented(self, element: Batch, order_seed: tf.Tensor, kind: _Kind) -> Batch:
+        seeds = tf.stack([order_seed, element["positions"]])
+        features, frames = element["features"], element["feature_lengths"]
+        if self._tempo is not None:
+            frames = self._tempo.frames(frames, element["labels"], seeds)
+            features = resampled(features, frames)
+        if kind.masked:
+            num_mel_bins = self._features.num_mel_bins
+            features = augment(features, self._augmentation, seeds, num_mel_bins)
+        return {**element, "features": features, "feature_lengths": frames}
+
+    def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
+        """Returns what ordering a training record needs to know, its features undecoded."""
+        element = unread(record, self._frame_bytes)
+        labels, frames = element.pop("labels"), element["feature_lengths"]
+        if self._tempo is not None:
+            seeds = tf.stack([order_seed, element["positions"]])
+            frames = self._tempo.frames(frames, labels, seeds)
+        return {**element, "feature_lengths": frames}
 
     def _shuffled_records(
         self, files: tf.Tensor, order_seed: tf.Tensor, bucket: tf.Tensor | None
@@ -277,21 +327,14 @@ class BatchSource:
         if bucket is not None:
 
             def within(record: tf.Tensor) -> tf.Tensor:
-                frames = unread(record, self._frame_bytes)["feature_lengths"]
-                return tf.equal(self._bucket_of(frames), bucket)
+                frames = self._unread(record, order_seed)["feature_lengths"]
+                return tf.equal(self._training_padding.bucket_of(frames), bucket)
 
             records = records.filter(within)
         if self._pipeline.shuffle_buffer:
             buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
             records = records.shuffle(buffer, order_seed)
         return records
-
-    def _unread_batches(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        size = self._pipeline.global_batch_size
-        elements = records.map(lambda record: unread(record, self._frame_bytes))
-        return elements.group_by_window(
-            self._bucket, lambda _, window: window.batch(size), window_size=size
-        )
 
     @property
     def _frame_bytes(self) -> int:
@@ -303,19 +346,6 @@ class BatchSource:
     def _compression(self) -> str:
         return self.split.index["packing"]["compression"]
 
-    def _batches(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
-        elements = self._parsed(records, transform)
-
-        def pad(key: tf.Tensor, window: tf.data.Dataset) -> tf.data.Dataset:
-            shapes = self._padded_shapes(elements, key)
-            return window.padded_batch(self._pipeline.global_batch_size, shapes)
-
-        batches = elements.group_by_window(
-            self._bucket, pad, window_size=self._pipeline.global_batch_size
-        )
-        # Shapes given as tensors leave no static ones behind.
-        return batches.map(self._with_static_shapes)
-
     def _parsed(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
         return records.map(
             lambda record: transform(self._parse(record)),
@@ -323,28 +353,6 @@ class BatchSource:
             num_parallel_calls=os.cpu_count(),
             deterministic=True,
         )
-
-    def _bucket(self, element: Batch) -> tf.Tensor:
-        return self._bucket_of(element["feature_lengths"])
-
-    def _bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
-        boundaries = tf.constant(self.boundaries, tf.int64)
-        frames = tf.cast(frames, tf.int64)
-        return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
-
-    def _padded_shapes(self, elements: tf.data.Dataset, bucket: tf.Tensor) -> dict[str, tf.Tensor]:
-        shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
-        shapes["labels"] = tf.constant([-1], tf.int64)
-        frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
-        shapes["features"] = tf.stack([frames, self._features.num_features])
-        return shapes
-
-    def _with_static_shapes(self, batch: Batch) -> Batch:
-        frames = self._pipeline.max_frames if self._pipeline.padding == "fixed" else None
-        shapes = {"features": [None, frames, self._features.num_features], "labels": [None, None]}
-        return {
-            name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
-        }
 
     def _parse(self, record: tf.Tensor) -> Batch:
         parsed = tf.io.parse_single_example(record, RECORD)
@@ -377,21 +385,3 @@ def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
             f"{'; '.join(differing)}. Run tfasr prepare with the same --gin_file into another "
             "--shard_dir, or correct the preset."
         )
-
-
-def _cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Makes each global batch that many equal elements: batch normalisation needs them equal."""
-
-    def cut(batch: Batch) -> tf.data.Dataset:
-        each = tf.shape(batch["feature_lengths"])[0] // replicas
-        parts = {
-            name: tf.reshape(
-                value[: each * replicas], tf.concat([[replicas, each], tf.shape(value)[1:]], 0)
-            )
-            for name, value in batch.items()
-        }
-        return tf.data.Dataset.from_tensor_slices(parts).take(
-            tf.where(each > 0, tf.constant(replicas, tf.int64), 0)
-        )
-
-    return batches.flat_map(cut)

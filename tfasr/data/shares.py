@@ -1,4 +1,4 @@
-"""A worker's share of each global batch: the same batches, of which it decodes its rows alone."""
+"""Shares of each global batch: of a worker, which decodes its rows alone, and of replicas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,8 +33,8 @@ def unread(record: tf.Tensor, frame_bytes: int) -> Element:
         frame_bytes: of a stored frame.
 
     Returns:
-        ``record``, ``positions``, ``duration_s`` and ``feature_lengths``; the features stay in the
-        record, undecoded.
+        ``record``, ``positions``, ``duration_s``, ``feature_lengths`` and int32 ``labels``; the
+        features stay in the record, undecoded.
     """
     parsed = tf.io.parse_single_example(record, RECORD)
     return {
@@ -42,6 +42,7 @@ def unread(record: tf.Tensor, frame_bytes: int) -> Element:
         "positions": parsed["position"],
         "duration_s": parsed["duration_s"],
         "feature_lengths": tf.strings.length(parsed["features"]) // frame_bytes,
+        "labels": tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32),
     }
 
 
@@ -53,7 +54,7 @@ def share_of_batches(
     """Returns a worker's share of each batch, and what it knows of the others' shares.
 
     Args:
-        batches: of `unread` records.
+        batches: of `unread` records, without their labels.
         share: the worker's.
         padded: makes one padded batch of a dataset of serialised records, given the frames of the
             longest.
@@ -85,3 +86,26 @@ def share_of_batches(
         return padded(records, longest).map(lambda part: {**part, **of_all})
 
     return batches.flat_map(own)
+
+
+def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
+    """Returns each global batch as so many elements, equal as batch normalisation needs them.
+
+    Args:
+        batches: of whole batches.
+        replicas: how many elements; up to ``replicas - 1`` utterances of a batch are left out.
+    """
+
+    def cut(batch: Element) -> tf.data.Dataset:
+        each = tf.shape(batch["feature_lengths"])[0] // replicas
+        parts = {
+            name: tf.reshape(
+                value[: each * replicas], tf.concat([[replicas, each], tf.shape(value)[1:]], 0)
+            )
+            for name, value in batch.items()
+        }
+        return tf.data.Dataset.from_tensor_slices(parts).take(
+            tf.where(each > 0, tf.constant(replicas, tf.int64), 0)
+        )
+
+    return batches.flat_map(cut)

@@ -57,6 +57,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
         experiment.pipeline,
         experiment.augmentation,
         splits["train"].feature_statistics(),
+        experiment.model.output_lengths,
     )
     # The second epoch, because the first may go from short batches to long ones.
     dataset = source.training(training.seed, 2, replicas=training.num_replicas)

@@ -49,7 +49,12 @@ def _sources(experiment: Experiment, splits: dict[str, ShardedSplit]) -> dict[st
     statistics = splits["train"].feature_statistics()
     return {
         name: BatchSource(
-            split, experiment.features, experiment.pipeline, experiment.augmentation, statistics
+            split,
+            experiment.features,
+            experiment.pipeline,
+            experiment.augmentation,
+            statistics,
+            experiment.model.output_lengths,
         )
         for name, split in splits.items()
     }

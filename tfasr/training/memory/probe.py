@@ -75,14 +75,14 @@ class MemoryNeed:
 def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
     """Returns the training batch with the most padded frames."""
     split, batches, above = source.split, [], 0
-    frames, needed = split.frames, split.frames_needed
+    (fewest, most), needed = source.frame_ranges, split.frames_needed
     for boundary in source.boundaries:
-        inside = np.flatnonzero((above < frames) & (frames <= boundary))
+        inside = np.flatnonzero((above < most) & (fewest <= boundary))
         above = boundary
         if len(inside):
-            most = split.utterances[int(inside[needed[inside].argmax()])]
+            wordiest = split.utterances[int(inside[needed[inside].argmax()])]
             utterances = min(len(inside), global_batch_size)
-            batches.append(LongestBatch(utterances, boundary, len(alphabet.spell(most.text))))
+            batches.append(LongestBatch(utterances, boundary, len(alphabet.spell(wordiest.text))))
     return max(batches, key=lambda batch: batch.utterances * batch.frames)
 
 
