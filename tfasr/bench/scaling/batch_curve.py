@@ -61,7 +61,8 @@ class BatchCurve:
             raise ValueError("A batch curve must be fitted to runs that met a target. Got none.")
         sizes = np.array([point.batch for point in points], float)
         logs = np.log([point.utterances for point in points])
-        self._rng, self._middle = rng, float(np.exp(np.log(sizes).mean()))
+        self._middle = float(np.exp(np.log(sizes).mean()))
+        self._new = rng.standard_normal(draws)  # one for all batches, see `PositiveFit`
         self.sizes = sorted(set(sizes.tolist()))
         relative = sizes / self._middle
         one_size = len(self.sizes) == 1
@@ -88,7 +89,7 @@ class BatchCurve:
         by_critical = self._critical.offset + np.log1p(self._critical.slope * relative)
         by_power = self._power.offset + self._power.slope * np.log(relative)
         logs = np.where(self._by_power, by_power, by_critical)
-        return np.exp(logs + self._errors * self._rng.standard_normal(len(logs)))
+        return np.exp(logs + self._errors * self._new)
 
 
 @dataclass

@@ -74,6 +74,8 @@ class PositiveFit:
         inverse = inverse.reshape(-1)  # of one dimension in every version of NumPy
         measured = np.exp(np.bincount(inverse, logs) / np.bincount(inverse))
         self._rng = rng
+        # One for all causes, so that what differs between two predictions is their causes alone.
+        self._new = rng.standard_normal(draws)
         rank = int(np.linalg.matrix_rank(x / measured[:, None]))
         if rank < 2:
             self._errors = drawn_errors(0.0, 0, prior, draws, rng)
@@ -88,7 +90,7 @@ class PositiveFit:
     def drawn(self, first: float, second: float) -> np.ndarray:
         """Returns draws of the seconds that such causes will take when measured, ``(draws,)``."""
         seconds = self.coefficients @ np.array([first, second], float)
-        return seconds * np.exp(self._errors * self._rng.standard_normal(len(self._errors)))
+        return seconds * np.exp(self._errors * self._new)
 
     def _noisy(self, seconds: np.ndarray) -> np.ndarray:
         noise = self._rng.standard_normal((len(self._errors), len(seconds)))
