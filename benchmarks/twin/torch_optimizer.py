@@ -16,7 +16,8 @@ def torch_optimizer(
     """Returns an optimizer with a Keras optimizer's settings, and its learning rate by step.
 
     Adam's and AdamW's epsilon is added behind the bias correction in PyTorch and before it in
-    Keras: with the epsilons in use, no difference that a loss shows.
+    Keras: with the epsilons in use, no difference that a loss shows. Clipping is the caller's, see
+    `clip_together`.
 
     Args:
         wanted: the Keras optimizer, an Adadelta, Adam or AdamW.
@@ -29,7 +30,7 @@ def torch_optimizer(
         UsageError: if the experiment asks for what is not said here.
     """
     config = keras.optimizers.serialize(wanted)["config"]
-    extras = {"clipnorm", "global_clipnorm", "clipvalue", "use_ema", "amsgrad"}
+    extras = {"clipnorm", "clipvalue", "use_ema", "amsgrad"}
     extras |= {"gradient_accumulation_steps", "loss_scale_factor"}
     is_adamw = isinstance(wanted, keras.optimizers.AdamW)
     if not is_adamw:
@@ -51,6 +52,17 @@ def torch_optimizer(
         settings["weight_decay"] = config["weight_decay"]
     make = torch.optim.AdamW if is_adamw else torch.optim.Adam
     return make(parameters, fused=True, **settings), rate
+
+
+def clip_together(wanted: keras.optimizers.Optimizer, parameters: list[torch.nn.Parameter]) -> None:
+    """Clips gradients by their common norm where a Keras optimizer would, by ``global_clipnorm``.
+
+    Args:
+        wanted: the Keras optimizer.
+        parameters: with their gradients, which are changed.
+    """
+    if wanted.global_clipnorm:
+        torch.nn.utils.clip_grad_norm_(parameters, wanted.global_clipnorm)
 
 
 def learning_rate(config: float | dict[str, Any]) -> Callable[[int], float]:

@@ -28,7 +28,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.from_gin import load_config
 from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors
 from twin.torch_model import TorchTwin
-from twin.torch_optimizer import torch_optimizer
+from twin.torch_optimizer import clip_together, torch_optimizer
 
 log = logging.getLogger("twin")
 
@@ -146,7 +146,7 @@ class _TwinRun:
             momentum=moving_momentum(experiment, len(self._splits["train"].utterances)),
         )
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
-        wanted = self._training.optimizer()
+        self._wanted = wanted = self._training.optimizer()
         self._optimizer, self._rate = torch_optimizer(wanted, self._parameters)
         self._evaluator = TwinEvaluator(self._validation, self._alphabet)
         self._run.note(
@@ -178,6 +178,7 @@ class _TwinRun:
         logits = self._model(batch["features"], batch["feature_lengths"])
         losses = self._model.losses(logits, batch)
         losses.mean().backward()
+        clip_together(self._wanted, self._parameters)
         self._optimizer.step()
         return losses.detach().numpy()
 

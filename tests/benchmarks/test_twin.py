@@ -64,6 +64,7 @@ OPTIMIZERS = {
     "Adadelta": lambda rate: keras.optimizers.Adadelta(rate(1.0)),
     "Adam": lambda rate: keras.optimizers.Adam(rate(0.01), beta_1=0.8, beta_2=0.98),
     "AdamW": lambda rate: keras.optimizers.AdamW(rate(0.01), weight_decay=0.1),
+    "clipped Adam": lambda rate: keras.optimizers.Adam(rate(0.01), global_clipnorm=20.0),
 }
 
 
@@ -73,7 +74,7 @@ def test_both_learn_the_same_from_equal_weights(name):
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
     from twin.torch_model import TorchTwin
-    from twin.torch_optimizer import torch_optimizer
+    from twin.torch_optimizer import clip_together, torch_optimizer
     from twin.weights import copy_to_torch
 
     config = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.0)
@@ -99,6 +100,7 @@ def test_both_learn_the_same_from_equal_weights(name):
         logits = other(tensors["features"], tensors["feature_lengths"])
         loss = other.losses(logits, tensors).mean()
         loss.backward()
+        clip_together(wanted(), parameters)
         optimizer.step()
         theirs.append(loss.item())
     assert ours[-1] < ours[0]

@@ -15,6 +15,10 @@ SHARE = 0.9
 """Of new runs, the part that an interval is meant to hold."""
 STEP_ERROR = Prior(error=0.10, weight=4)
 """How far a straight line over rows, and a ring over a network, are from what will be measured."""
+DELIVERED = (0.75, 0.95)
+"""What of a stated link gradients get, drawn evenly: headers of Ethernet, IP and TCP take 6 %, and
+after each step's pause TCP begins slowly. Chosen by steps over veth pairs of known rates, see
+docs/benchmarks/scaling.md."""
 _BACKWARD_SHARE = 0.6
 
 
@@ -180,6 +184,7 @@ class WorkerPrediction:
             DRAWS,
             rng,
         )
+        self._delivered = rng.uniform(*DELIVERED, DRAWS)
         self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
         # Each draw has the rest of one of the runs.
         which = rng.integers(0, max(len(measured.beside), 1), DRAWS)
@@ -234,7 +239,8 @@ class WorkerPrediction:
         if self._exchange:
             seconds = seconds + self._exchange.drawn(messages, per_link)
         if link is not None:
-            seconds = seconds + messages * link.latency_s + per_link / link.bytes_per_s
+            per_s = self._delivered * link.bytes_per_s
+            seconds = seconds + messages * link.latency_s + per_link / per_s
         return seconds
 
     def _beyond(self, workers: int, rows: float, batch: float) -> list[str]:
