@@ -1,0 +1,164 @@
+"""Milliseconds of a training step by what it computes, by TensorFlow's profiler.
+
+    python benchmarks/step_parts.py --gin_file fast/an4.gin --shard_dir DIR [--steps 20]
+        [--precision mixed_bfloat16] [--operations] [--out FOLDER]
+
+The steps are those of `tfasr train` on the first epoch's batches of the folder's split "train". A
+part's time is the sum over TensorFlow's threads; where two run at once, all parts together take
+longer than the step, which is timed without the profiler. With --operations the table has a row
+for each operation instead.
+"""
+
+import argparse
+import re
+import statistics
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+from twin import results
+
+from tfasr.data.pipeline import BatchSource
+from tfasr.data.shards import open_split
+from tfasr.training.build import build_model, check_splits
+from tfasr.training.from_gin import load_config
+from tfasr.training.step import TimedStep
+
+# The first that matches an operation's name in the graph, and its type.
+PARTS = [
+    ("input", r"Iterator|ParallelMap|Decode|Parse|reduce_std|Single|Dataset"),
+    ("recurrence forward", r"/lstm_\d+(_\d+)?/PyFunc"),
+    ("recurrence backward", r"recurrence_gradient.*PyFunc"),
+    ("normalisation and dropout", r"normalisation|dropout"),
+    ("convolution", r"convolution"),
+    ("loss", r"ctc_loss|CTC|SparseTensor|boolean_mask|SequenceMask|ScatterNd"),
+    ("matmuls", r":MatMul"),
+    ("update", r"[Aa]da"),
+    ("around the recurrence", r"lstm|recurrence_gradient"),
+]
+OPERATION = re.compile(r"(\S+):([A-Za-z_]\w*)$")
+# What runs operations is none.
+CONTAINER = re.compile("ExecutorState|KernelAndDevice|InstantiatedCapturedFunction|Iterator")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--gin_file", default="an4.gin")
+    parser.add_argument("--shard_dir", required=True)
+    parser.add_argument("--precision", choices=["float32", "mixed_bfloat16"], default="float32")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--operations", action="store_true", help="a row for each operation")
+    parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
+    flags = parser.parse_args()
+    step = make_step(flags)
+    for _ in range(5):
+        step()
+    timed = []
+    for _ in range(flags.steps):
+        began = time.perf_counter()
+        step()
+        timed.append(time.perf_counter() - began)
+    rows = rows_of(profiled(step, flags.steps), flags.steps, flags.operations)
+    first = "operation" if flags.operations else "part"
+    table = {
+        "title": f"{flags.gin_file}, {flags.precision}: {1e3 * statistics.median(timed):.1f} ms",
+        "columns": [(first, first), ("ms", "ms a step"), ("calls", "calls a step")],
+        "rows": rows,
+    }
+    found = results.result("step_parts", [table], [], {"tensorflow": tf.__version__})
+    if flags.out:
+        results.write(found, flags.out)
+    print(results.to_text(found))
+
+
+def make_step(flags):
+    """Returns a function that takes the next step of a training that never ends."""
+    bindings = [f"TrainingConfig.precision = {flags.precision!r}"]
+    experiment = load_config(flags.gin_file, bindings).experiment
+    split = open_split(flags.shard_dir, "train")
+    alphabet = check_splits({"train": split}, experiment)
+    model = build_model(experiment, alphabet, compiled=True)
+    source = BatchSource(
+        split,
+        experiment.features,
+        experiment.pipeline,
+        experiment.augmentation,
+        split.feature_statistics(),
+    )
+    step = TimedStep(model)
+
+    def batches():
+        while True:
+            yield from source.training(experiment.training.seed, 1)
+
+    class Endless:
+        element_spec = source.training(0, 1).element_spec
+
+        def __init__(self):
+            self.batches = batches()
+
+        def __next__(self):
+            return next(self.batches)
+
+    endless = Endless()
+    return lambda: step(endless)
+
+
+def profiled(step, steps: int) -> list[tuple[str, int]]:
+    """Returns the operations of some steps with their own times in picoseconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        for _ in range(steps):
+            step()
+        tf.profiler.experimental.stop()
+        space = xplane_pb2.XSpace()
+        for trace in sorted(Path(folder).rglob("*.xplane.pb")):
+            space.MergeFromString(trace.read_bytes())
+    found = []
+    for plane in space.planes:
+        for line in plane.lines if plane.name == "/host:CPU" else []:
+            found += own_times(plane, line)
+    return found
+
+
+def own_times(plane, line) -> list[tuple[str, int]]:
+    """Returns a thread's operations with their times without the operations within them."""
+    own, open_ = [], []
+    for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
+        name = plane.event_metadata[event.metadata_id].name
+        if not OPERATION.match(name) or CONTAINER.match(name):
+            continue
+        while open_ and open_[-1][0] <= event.offset_ps:
+            open_.pop()
+        end = event.offset_ps + event.duration_ps
+        if open_:
+            own[open_[-1][1]][1] -= min(end, open_[-1][0]) - event.offset_ps
+        open_.append((end, len(own)))
+        own.append([name, event.duration_ps])
+    return [(name, max(time_ps, 0)) for name, time_ps in own]
+
+
+def rows_of(events: list[tuple[str, int]], steps: int, operations: bool) -> list[dict]:
+    """Returns the table's rows, by falling time."""
+    times, calls = Counter(), Counter()
+    for name, time_ps in events:
+        row = name if operations else part_of(name)
+        times[row] += time_ps
+        calls[row] += 1
+    first = "operation" if operations else "part"
+    return [
+        {first: row, "ms": time_ps / 1e9 / steps, "calls": calls[row] / steps}
+        for row, time_ps in times.most_common()
+    ]
+
+
+def part_of(name: str) -> str:
+    """Returns the part of the step that an operation belongs to."""
+    return next((part for part, names in PARTS if re.search(names, name)), "other")
+
+
+if __name__ == "__main__":
+    main()
