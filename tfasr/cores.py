@@ -1,10 +1,65 @@
 """How many cores there are for this process."""
 
+import functools
+import math
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 
 def usable_cores() -> int:
-    """Returns the cores that this process may use."""
+    """Returns the cores that this process may use: those it may run on, within its quota."""
     if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, int(min(cores, quota())))
+
+
+@functools.cache
+def quota(root: Path = Path("/")) -> float:
+    """Returns how many cores' time Linux's control groups grant to this process; infinite for all.
+
+    Containers are limited so: they see every core of the machine and get a part of their time.
+
+    Args:
+        root: folder of ``sys/fs/cgroup`` and ``proc/self/cgroup``.
+    """
+    try:
+        groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+    except OSError:  # not Linux
+        return math.inf
+    granted = math.inf
+    for group in groups:
+        _, controllers, path = group.split(":", 2)
+        if not controllers:
+            mount = root / "sys/fs/cgroup"
+        elif "cpu" in controllers.split(","):
+            mount = root / "sys/fs/cgroup" / controllers
+        else:
+            continue
+        for folder in _upwards(mount, path):
+            granted = min(granted, _granted(folder))
+    return granted
+
+
+def _upwards(mount: Path, path: str) -> Iterator[Path]:
+    """Yields the folders of a group and of all around it: each limits what is in it."""
+    folder = mount / path.strip("/")
+    yield folder
+    while folder != mount:
+        folder = folder.parent
+        yield folder
+
+
+def _granted(folder: Path) -> float:
+    """Returns the cores' time that one group grants."""
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        try:
+            words = " ".join((folder / name).read_text("ascii") for name in names).split()
+            time_us, period_us = (float(word) for word in words)
+        except (OSError, ValueError):  # not there, or "max": no limit
+            continue
+        if time_us > 0 and period_us > 0:
+            return time_us / period_us
+    return math.inf

@@ -1,3 +1,5 @@
+from unittest import mock
+
 import keras
 import numpy as np
 import pytest
@@ -5,7 +7,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfasr.layers import compiled
 from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.dropout import Dropout
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -46,14 +50,80 @@ def assert_equal(received, expected):
     center=st.booleans(),
     training=st.booleans(),
     masked=st.booleans(),
+    core=st.sampled_from([compiled.core, None]),
 )
-def test_it_computes_what_keras_own_does(lengths, channels, scale, center, training, masked):
+def test_it_computes_what_keras_own_does(lengths, channels, scale, center, training, masked, core):
     keras_own, ours = twins(channels, scale=scale, center=center, momentum=0.5)
     inputs = np.random.default_rng(sum(lengths)).normal(1, 3, size=(len(lengths), 7, channels))
     inputs = tf.constant(inputs, tf.float32)
     mask = tf.sequence_mask(lengths, 7) if masked else None
     expected = outputs_gradients_and_statistics(keras_own, inputs, mask, training)
-    assert_equal(outputs_gradients_and_statistics(ours, inputs, mask, training), expected)
+    with mock.patch.object(compiled, "core", core):
+        received = outputs_gradients_and_statistics(ours, inputs, mask, training)
+    assert_equal(received, expected)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(lambda x: sum(x) > 3),
+    channels=st.sampled_from([1, 8, 29]),
+    rate=st.sampled_from([0.0, 0.1, 0.5]),
+    dtype=st.sampled_from(["float32", "mixed_bfloat16"]),
+    in_graph=st.booleans(),
+)
+def test_dropout_behind_it_is_that_of_the_dropout_layer(lengths, channels, rate, dtype, in_graph):
+    inputs = np.random.default_rng(sum(lengths)).normal(1, 3, size=(len(lengths), 40, channels))
+    mask = tf.sequence_mask(lengths, 40)
+    results = []
+    for core in (compiled.core, None):
+        layer = BatchNormalization(momentum=0.5, dtype=dtype)
+        dropout = Dropout(rate, seed=4, dtype=dtype)
+        layer.build((None, None, channels))
+
+        def step(inputs, layer=layer, dropout=dropout):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = layer(inputs, training=True, valid=mask, dropout=dropout)
+                loss = tf.reduce_sum(tf.sin(tf.cast(outputs, "float32")))
+            sources = [inputs, *(v.value for v in layer.trainable_variables)]
+            return [outputs, *tape.gradient(loss, sources)]
+
+        step = tf.function(step) if in_graph else step
+        given = tf.cast(inputs, layer.compute_dtype)
+        with mock.patch.object(compiled, "core", core):
+            found = [x.numpy().astype("float32") for _ in range(2) for x in step(given)]
+        results.append(found + layer.get_weights())
+    # An activation that is rounded to bfloat16 the other way has another sine.
+    tolerance = 1e-4 if dtype == "float32" else 4e-2
+    for ours, theirs in zip(*results, strict=True):
+        largest = max(1.0, np.abs(theirs).max())
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=tolerance * largest)
+    if rate:
+        first, second = results[0][0], results[0][4]
+        np.testing.assert_array_equal(first == 0, results[1][0] == 0)
+        assert first.size < 100 or ((first == 0) != (second == 0)).any()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout_behind_it_without_a_mask(training):
+    layer, dropout = BatchNormalization(), Dropout(0.5, seed=1)
+    outputs = layer(tf.ones((4, 50, 3)), training=training, dropout=dropout)
+    # What is equal everywhere is normalised to zero, and else left as it is.
+    expected = 0.0 if training else 1.0
+    np.testing.assert_allclose(outputs, np.full((4, 50, 3), expected), atol=1e-3)
+
+
+def test_second_derivatives_are_refused_by_the_compiled_part():
+    inputs, mask = tf.ones((2, 5, 3)), tf.sequence_mask([5, 2])
+    layer = BatchNormalization()
+    with tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            loss = tf.reduce_sum(layer(inputs, training=True, valid=mask) ** 2)
+        gradient = inner.gradient(loss, inputs)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        outer.gradient(gradient, inputs)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.layers.recurrent import recurrent_kernel
+from tfasr.layers import compiled
 from tfasr.layers.recurrent.lstm import LSTM
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
@@ -54,7 +54,7 @@ def assert_equal(received, expected, atol=1e-5):
 
 def unbuilt_core():
     """As where the compiled core is missing."""
-    return mock.patch.object(recurrent_kernel, "core", None)
+    return mock.patch.object(compiled, "core", None)
 
 
 @settings(deadline=None, max_examples=40)

@@ -200,10 +200,12 @@ class RecurrentStack(Network):
 
     def _finished(self, block, hidden, valid, training):
         """Normalises and drops out what comes out of the convolution or a recurrent layer."""
-        if self.normalisations:
-            # Not as a mask: Keras would hand it on to every layer behind, the recurrent ones too.
-            hidden = self.normalisations[block](hidden, training=training, valid=valid)
-        return self.dropouts[block](hidden, training=training)
+        dropout = self.dropouts[block]
+        if not self.normalisations:
+            return dropout(hidden, training=training)
+        # Not as a mask: Keras would hand it on to every layer behind, the recurrent ones too.
+        normalisation = self.normalisations[block]
+        return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
     def stages(self) -> list[Stage]:
         """Returns the front end, the recurrent blocks and the head, see `tfasr.models.stages`."""

@@ -1,71 +1,18 @@
 // The Python face of the steps; the only file that knows Python.
-#include <pybind11/numpy.h>
-#include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-
+#include <algorithm>
 #include <limits>
 #include <optional>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "buffer.hpp"
-#include "problem.hpp"
-
-namespace py = pybind11;
+#include "arrays.hpp"
 
 namespace recurrent {
-
-extern const Steps k_portable;
-#if defined(__x86_64__) && defined(__GNUC__)
-extern const Steps k_avx2, k_avx512, k_avx512bf16;
-#endif
-
 namespace {
 
-constexpr auto kContiguous = py::array::c_style;
-using Floats = py::array_t<float, kContiguous>;
-using Halves = py::array_t<std::uint16_t, kContiguous>;
-using Mask = std::optional<py::array_t<bool, kContiguous>>;
-
-// From the most to the least; the last one runs everywhere.
-std::vector<const Steps*> steps_here() {
-  std::vector<const Steps*> found;
-#if defined(__x86_64__) && defined(__GNUC__)
-  for (const Steps* steps : {&k_avx512bf16, &k_avx512, &k_avx2}) {
-    if (steps->runs_here()) found.push_back(steps);
-  }
-#endif
-  found.push_back(&k_portable);
-  return found;
-}
-
-const Steps& named(const std::string& name) {
-  const auto found = steps_here();
-  for (const Steps* steps : found) {
-    if (name.empty() || name == steps->name) return *steps;
-  }
-  throw std::invalid_argument("instruction_set must be one of this processor's. Received: " + name);
-}
+using Mask = std::optional<Array<bool>>;
 
 Cell cell_of(py::ssize_t gates) {
   if (gates != 1 && gates != 4) throw std::invalid_argument("There must be 1 or 4 gates.");
   return gates == 4 ? Cell::kLstm : Cell::kVanilla;
-}
-
-template <class T>
-py::array_t<T> make(std::vector<py::ssize_t> shape) {
-  std::size_t size = sizeof(T);
-  for (const py::ssize_t length : shape) size *= static_cast<std::size_t>(length);
-  void* memory = allocate(size);
-  return py::array_t<T>(shape, static_cast<T*>(memory), py::capsule(memory, release));
-}
-
-template <class T>
-void expect(const py::array_t<T, kContiguous>& array, std::vector<py::ssize_t> shape,
-            const char* name) {
-  const std::vector<py::ssize_t> received(array.shape(), array.shape() + array.ndim());
-  if (received != shape) throw std::invalid_argument(std::string(name) + " has a wrong shape.");
 }
 
 const std::uint8_t* mask_of(const Mask& mask, py::ssize_t batch, py::ssize_t time) {
@@ -88,8 +35,8 @@ void run(const Steps& steps, Cell cell, const Backward<Bfloat16>& problem, int t
 }
 
 template <class Stored, class Number>
-py::tuple forward(const py::array_t<Stored, kContiguous>& projected, const Floats& bias,
-                  const py::array_t<Stored, kContiguous>& recurrent_kernel, const Floats& h,
+py::tuple forward(const Array<Stored>& projected, const Floats& bias,
+                  const Array<Stored>& recurrent_kernel, const Floats& h,
                   const Floats& c, const Mask& mask, int threads,
                   const std::string& instruction_set, float ceiling) {
   if (projected.ndim() != 3 || recurrent_kernel.ndim() != 2 || threads < 1) {
@@ -108,9 +55,8 @@ py::tuple forward(const py::array_t<Stored, kContiguous>& projected, const Float
   auto all_gates = make<float>({batch, time, width});
   auto all_c = make<float>({batch, cell == Cell::kLstm ? time : 0, units});
   auto outputs = make<float>({batch, time, units});
-  const auto size = [](py::ssize_t value) { return static_cast<std::size_t>(value); };
   const Forward<Number> problem{
-      size(batch), size(time), size(units), reinterpret_cast<const Number*>(projected.data()),
+      size_of(batch), size_of(time), size_of(units), reinterpret_cast<const Number*>(projected.data()),
       bias.data(), reinterpret_cast<const Number*>(recurrent_kernel.data()), h.data(), c.data(),
       mask_of(mask, batch, time), all_gates.mutable_data(), all_c.mutable_data(),
       outputs.mutable_data(), ceiling};
@@ -124,7 +70,7 @@ py::tuple forward(const py::array_t<Stored, kContiguous>& projected, const Float
 
 template <class Stored, class Number>
 py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
-                   const py::array_t<Stored, kContiguous>& recurrent_kernel,
+                   const Array<Stored>& recurrent_kernel,
                    const Floats& initial_h, const Floats& initial_c, const Mask& mask,
                    const Floats& d_outputs,
                    const Floats& d_last_h, const Floats& d_last_c, int threads,
@@ -153,9 +99,8 @@ py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
   std::copy_n(d_last_h.data(), d_last_h.size(), d_h.mutable_data());
   std::copy_n(d_last_c.data(), d_c.size(), d_c.mutable_data());
   std::fill_n(d_bias.mutable_data(), d_bias.size(), 0.0f);
-  const auto size = [](py::ssize_t value) { return static_cast<std::size_t>(value); };
   const Backward<Number> problem{
-      size(batch), size(time), size(units), gates.data(), c.data(), outputs.data(),
+      size_of(batch), size_of(time), size_of(units), gates.data(), c.data(), outputs.data(),
       reinterpret_cast<const Number*>(recurrent_kernel.data()), initial_h.data(), initial_c.data(),
       mask_of(mask, batch, time), d_outputs.data(), d_h.mutable_data(), d_c.mutable_data(),
       reinterpret_cast<Number*>(dz.mutable_data()),
@@ -195,6 +140,7 @@ PYBIND11_MODULE(_recurrent_core, module) {
   };
   define_backward("backward_float32", backward<float, float>);
   define_backward("backward_bfloat16", backward<std::uint16_t, Bfloat16>);
+  define_normalisation(module);
 }
 
 }  // namespace recurrent

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "normalisation.hpp"
+
 namespace recurrent {
 
 // The upper half of a float; arithmetic happens in float.
@@ -58,6 +60,10 @@ struct Steps {
   void (*forward_bfloat16)(Cell, const Forward<Bfloat16>&, int threads);
   void (*backward_float)(Cell, const Backward<float>&, int threads);
   void (*backward_bfloat16)(Cell, const Backward<Bfloat16>&, int threads);
+  void (*normalise_float)(const NormaliseForward<float>&, int threads);
+  void (*normalise_bfloat16)(const NormaliseForward<Bfloat16>&, int threads);
+  void (*normalise_back_float)(const NormaliseBackward<float>&, int threads);
+  void (*normalise_back_bfloat16)(const NormaliseBackward<Bfloat16>&, int threads);
 };
 
 }  // namespace recurrent

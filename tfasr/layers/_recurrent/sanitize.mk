@@ -1,7 +1,7 @@
 # Included by the top Makefile: the recurrent steps under sanitizers, built under build/.
 
 RECURRENT := tfasr/layers/_recurrent
-RECURRENT_CORE := $(filter-out $(RECURRENT)/binding.cpp,$(wildcard $(RECURRENT)/*.cpp))
+RECURRENT_CORE := $(filter-out $(wildcard $(RECURRENT)/binding*.cpp),$(wildcard $(RECURRENT)/*.cpp))
 FUZZ_RUNS ?= 20000
 RECURRENT_FLAGS := -std=c++17 -g -O1 -pthread -Wall -Wextra -Wpedantic -Werror
 

@@ -47,7 +47,9 @@ bool runs_here() {
 }  // namespace
 
 extern const Steps k_avx512bf16{"avx512bf16", runs_here, forward_of<float>, forward_of<Bfloat16>,
-                        backward_of<float>, backward_of<Bfloat16>};
+                        backward_of<float>, backward_of<Bfloat16>,
+                        normalise_forward<float>, normalise_forward<Bfloat16>,
+                        normalise_backward<float>, normalise_backward<Bfloat16>};
 
 }  // namespace recurrent
 #endif

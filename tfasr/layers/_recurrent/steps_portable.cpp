@@ -22,6 +22,8 @@ bool runs_here() { return true; }
 }  // namespace
 
 extern const Steps k_portable{"portable", runs_here, forward_of<float>, forward_of<Bfloat16>,
-                        backward_of<float>, backward_of<Bfloat16>};
+                        backward_of<float>, backward_of<Bfloat16>,
+                        normalise_forward<float>, normalise_forward<Bfloat16>,
+                        normalise_backward<float>, normalise_backward<Bfloat16>};
 
 }  // namespace recurrent

@@ -4,11 +4,31 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <system_error>
 #include <thread>
-#include <vector>
 
 namespace recurrent {
+
+// Tells the processor that this thread waits: a hyperthread of the same core then runs faster.
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Returns when ready() is true. A step takes microseconds; a thread that waits longer has lost its
+// peer's core to others.
+template <class Ready>
+void wait_for(const Ready& ready) {
+  for (int spins = 0; !ready(); ++spins) {
+    if (spins > 500) {
+      std::this_thread::yield();
+    } else {
+      relax();
+    }
+  }
+}
 
 class Barrier {
  public:
@@ -22,36 +42,37 @@ class Barrier {
       phase_.store(phase + 1, std::memory_order_release);
       return;
     }
-    // A step takes microseconds; a thread that waits longer has lost its peer's core to others.
-    for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
-      if (spins > 2000) std::this_thread::yield();
-    }
+    wait_for([&] { return phase_.load(std::memory_order_acquire) != phase; });
   }
 
  private:
+  // Lines of their own: who arrives must not take away the one that the others look at.
+  alignas(64) std::atomic<int> phase_{0};
+  alignas(64) std::atomic<int> arrived_{0};
   const int members_;
-  std::atomic<int> arrived_{0};
-  std::atomic<int> phase_{0};
 };
 
-// How threads share a problem: in groups by utterances, which wait for nobody else, and inside of a
-// group by units, after each step of which all need the others' results.
-struct Sharing {
+// How threads share a recurrence: in groups by utterances, which wait for nobody else, and inside
+// of a group by units, after each step of which all need the others' results.
+struct TeamPlan {
   int groups;
   int members;
 };
 
-// Weights that fit a core's cache are best read by each core for its own utterances; more are
-// split, so that each core reads only its part in every step.
-inline Sharing share(int threads, std::size_t batch, std::size_t blocks, std::size_t weight_bytes) {
-  constexpr std::size_t kCache = 5 << 18;
+// Weights that fit a core's cache are best read by each core for its own utterances, as long as
+// there are a few of them to each weight that is read; more are split, so that each core reads only
+// its part in every step.
+inline TeamPlan plan_team(int threads, std::size_t batch, std::size_t blocks,
+                          std::size_t weight_bytes) {
+  constexpr std::size_t kCache = 5 << 18, kLeastRows = 4;
+  const auto most_members = static_cast<int>(blocks);
   const auto wanted = static_cast<int>((weight_bytes + kCache - 1) / kCache);
-  int members = std::min({threads, std::max(wanted, 1), static_cast<int>(blocks)});
+  const auto most_groups = static_cast<int>(std::max<std::size_t>(1, batch / kLeastRows));
+  int members = std::min({threads, std::max(wanted, 1), most_members});
   while (threads % members) ++members;
-  members = std::min(members, static_cast<int>(blocks));
-  const int groups = std::max(1, std::min(threads / members, static_cast<int>(batch)));
-  if (groups == 1) members = std::min(threads, static_cast<int>(blocks));
-  return {groups, members};
+  members = std::min(members, most_members);
+  const int groups = std::max(1, std::min(threads / members, most_groups));
+  return {groups, std::min(threads / groups, most_members)};
 }
 
 struct Range {
@@ -63,29 +84,20 @@ inline Range part_of(std::size_t count, int parts, int part) {
   return {count * i / n, count * (i + 1) / n};
 }
 
-// Runs work(0) ... work(count - 1) at the same time; the caller's thread takes the first. Returns
-// `count`; or, where the system refused threads (a limit on memory or processes) and no work was
-// therefore begun, how many could have run.
-template <class Work>
-int run_team(int count, const Work& work) {
-  enum class Order { kWait, kWork, kLeave };
-  std::atomic<Order> order{Order::kWait};
-  std::vector<std::thread> others;
-  others.reserve(static_cast<std::size_t>(count) - 1);
-  int running = 1;
-  try {
-    for (; running < count; ++running) {
-      others.emplace_back([&order, &work, id = running] {
-        while (order.load(std::memory_order_acquire) == Order::kWait) std::this_thread::yield();
-        if (order.load(std::memory_order_relaxed) == Order::kWork) work(id);
-      });
-    }
-  } catch (const std::system_error&) {  // members wait for one another: fewer cannot do this work
-  }
-  order.store(running == count ? Order::kWork : Order::kLeave, std::memory_order_release);
-  if (running == count) work(0);
-  for (std::thread& other : others) other.join();
-  return running;
+using Work = void (*)(const void* context, int member);
+
+// Calls work(context, 0) ... work(context, count - 1) at the same time; the caller's thread takes
+// the first. Returns `count`; or, where the system refused threads (a limit on memory or processes)
+// and no work was therefore begun, how many could have run. Threads are kept for later calls, and
+// each works for one call at a time. Any thread may call this.
+int run_team(int count, Work work, const void* context);
+
+template <class Function>
+int run_team(int count, const Function& function) {
+  const auto call = [](const void* context, int member) {
+    (*static_cast<const Function*>(context))(member);
+  };
+  return run_team(count, call, &function);
 }
 
 }  // namespace recurrent

@@ -86,7 +86,7 @@ class ClippedRNN(keras.layers.RNN):
     def _fused(self) -> bool:
         if keras.backend.backend() != "tensorflow" or self.requested_kernel == "generic":
             return False
-        from tfasr.layers.recurrent.recurrent_kernel import runs_here
+        from tfasr.layers.compiled import runs_here
 
         return runs_here(self.compute_dtype)
 

@@ -103,8 +103,9 @@ class LSTM(keras.layers.LSTM):
             self.use_cudnn = wanted
 
     def _fused_loop(self, sequences, initial_state, mask, training):
+        from tfasr.layers.compiled import runs_here
         from tfasr.layers.recurrent.lstm_kernel import lstm_sequence
-        from tfasr.layers.recurrent.recurrent_kernel import recurrent_sequence, runs_here
+        from tfasr.layers.recurrent.recurrent_kernel import recurrent_sequence
 
         native = runs_here(self.compute_dtype)
         self.last_kernel = "fused CPU" if native else "fused TensorFlow loop"

@@ -7,19 +7,9 @@ themselves run in a compiled core (``_recurrent/``), the weights packed once for
 
 import math
 
-import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
-from tfasr.cores import usable_cores
-from tfasr.layers.recurrent.fused_call import has_gpu
-
-try:
-    from tfasr.layers import _recurrent_core as core
-except ImportError:  # built without a compiler: the layers then use loops in TensorFlow
-    core = None
-
-DTYPES = ("float32", "bfloat16")
+from tfasr.layers.compiled import call, function, plain, replicas_here, team_size
 
 
 def recurrent_sequence(
@@ -28,7 +18,8 @@ def recurrent_sequence(
     """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
 
     Args:
-        inputs: ``(batch, time, features)`` in the dtype of the matmuls, one of `DTYPES`.
+        inputs: ``(batch, time, features)`` in the dtype of the matmuls: float32
+            or bfloat16.
         kernel: ``(features, gates * units)``, in the same dtype.
         *recurrence: what `recurrent_steps` takes after the projected inputs.
         **options: likewise.
@@ -51,9 +42,9 @@ def recurrent_steps(
     """Runs the steps of a recurrent layer whose inputs are projected already.
 
     Args:
-        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, one of `DTYPES`.
-            Four gates make an LSTM, in Keras's order (input, forget, candidate, output); one makes
-            a vanilla layer.
+        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, float32 or
+            bfloat16. Four gates make an LSTM, in Keras's order (input, forget, candidate, output);
+            one makes a vanilla layer.
         recurrent_kernel: ``(units, gates * units)``, in the same dtype.
         bias: ``(gates * units,)``.
         initial_h: float32 ``(batch, units)``: the output before the first step.
@@ -89,14 +80,6 @@ def recurrent_steps(
     return run(projected, recurrent_kernel, bias, *states)
 
 
-def runs_here(dtype: str) -> bool:
-    """Returns whether the compiled steps can multiply in a dtype in the graph being made."""
-    if core is None or dtype not in DTYPES or has_gpu():
-        return False
-    # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
-    return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
 def refuse_second_derivatives(*_):
     """Raises NotImplementedError: the place where a gradient's gradient would be."""
     raise NotImplementedError(
@@ -107,16 +90,16 @@ def refuse_second_derivatives(*_):
 
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
     """Returns activated gates, c, and h of all steps; c is empty for a vanilla layer."""
-    name = f"forward_{projected.dtype.name}"
+    name, replicas = f"forward_{projected.dtype.name}", replicas_here()
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
-        matrices = _plain(projected), bias, _plain(recurrent_kernel)
-        run, options = getattr(core, name), {"threads": usable_cores(), "ceiling": ceiling}
+        matrices = plain(projected), bias, plain(recurrent_kernel)
+        run, options = function(name), {"threads": team_size(replicas), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
     arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states)]
     masks = [] if mask is None else [mask]
-    results = _call(steps, arguments + masks, [tf.float32] * 3)
+    results = call(steps, arguments + masks, [tf.float32] * 3)
     batch, time, width = projected.shape
     units = recurrent_kernel.shape[0]
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
@@ -127,11 +110,11 @@ def _backward(saved, upstream, ceiling):
     """Returns the gradient of `projected`, each step's previous h, the gradients of b, h, c."""
     gates, c, outputs, recurrent_kernel, states, mask = saved
     dtype = recurrent_kernel.dtype
-    name = f"backward_{dtype.name}"
+    name, replicas = f"backward_{dtype.name}", replicas_here()
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
-        known = gates, c, outputs, _plain(recurrent_kernel), h, c0, *(mask or [None])
-        run, options = getattr(core, name), {"threads": usable_cores(), "ceiling": ceiling}
+        known = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
+        run, options = function(name), {"threads": team_size(replicas), "ceiling": ceiling}
         dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
         return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
 
@@ -139,23 +122,11 @@ def _backward(saved, upstream, ceiling):
     arguments = [gates, c, outputs, recurrent_kernel, *_two(states), upstream[0]]
     arguments += [*_two(upstream[1:]), *masks]
     dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
-    results = _call(steps, arguments, dtypes)
+    with tf.name_scope("recurrence_gradient"):
+        results = call(steps, arguments, dtypes)
     state = outputs[:, 0].shape
     shapes = [gates.shape, outputs.shape, (gates.shape[2],), state, (None, state[1])]
     return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
-
-
-def _call(function, arguments, dtypes):
-    """Returns what a function of arrays makes of tensors: at once, or in the graph being made."""
-    if tf.executing_eagerly():
-        # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
-        return [tf.convert_to_tensor(array) for array in function(*(x.numpy() for x in arguments))]
-    return tf.numpy_function(function, arguments, dtypes, stateful=False)
-
-
-def _plain(array):
-    """Returns an array as the core takes it: numpy has no bfloat16 of its own."""
-    return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def _two(states):

@@ -62,7 +62,8 @@ class SimpleRNN(keras.layers.SimpleRNN):
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return super().inner_loop(*arguments)
-        from tfasr.layers.recurrent.recurrent_kernel import recurrent_sequence, runs_here
+        from tfasr.layers.compiled import runs_here
+        from tfasr.layers.recurrent.recurrent_kernel import recurrent_sequence
 
         ceiling = self._ceiling()
         known = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll

@@ -1,0 +1,67 @@
+"""The compiled core of the layers (``_recurrent/``), called from TensorFlow's graphs."""
+
+import os
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from tfasr.cores import usable_cores
+from tfasr.layers.recurrent.fused_call import has_gpu
+
+try:
+    from tfasr.layers import _recurrent_core as core
+except ImportError:  # built without a compiler: the layers then use TensorFlow's operations
+    core = None
+
+DTYPES = ("float32", "bfloat16")
+
+
+def runs_here(dtype: str, function: str = "forward_float32") -> bool:
+    """Returns whether a compiled function can compute in a dtype in the graph being made.
+
+    Args:
+        dtype: of the activations.
+        function: that is needed; a core built from an older source has fewer.
+    """
+    if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
+        return False
+    # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
+    return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def function(name: str):
+    """Returns a function of the compiled core, where `runs_here` says that there is one."""
+    return getattr(core, name)
+
+
+def call(run, arguments, dtypes):
+    """Returns what a function of arrays makes of tensors: at once, or in the graph being made."""
+    if tf.executing_eagerly():
+        # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
+        return [tf.convert_to_tensor(array) for array in run(*(x.numpy() for x in arguments))]
+    return tf.numpy_function(run, arguments, dtypes, stateful=False)
+
+
+def plain(array: np.ndarray) -> np.ndarray:
+    """Returns an array as the core takes it: numpy has no bfloat16 of its own."""
+    return array if array.dtype == np.float32 else array.view(np.uint16)
+
+
+def replicas_here() -> int:
+    """Returns how many replicas of the model being traced share this process's cores."""
+    if not tf.distribute.has_strategy():
+        return 1
+    return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
+
+
+def team_size(replicas: int = 1) -> int:
+    """Returns how many threads a call of one of several replicas may use.
+
+    No more than the process's cores, see `usable_cores`, nor than TensorFlow itself was told to use
+    inside of an operation.
+    """
+    told = tf.config.threading.get_intra_op_parallelism_threads()
+    told = told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    cores = usable_cores()
+    return max(min(told or cores, cores) // replicas, 1)
