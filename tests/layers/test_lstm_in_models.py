@@ -113,6 +113,7 @@ def test_fit_on_two_devices_learns_what_keras_own_learns():
     run_python(
         """
         import keras, numpy as np, tensorflow as tf
+        from tfasr.layers.compiled import replicas_here
         from tfasr.layers.recurrent.lstm import LSTM
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
@@ -123,7 +124,9 @@ def test_fit_on_two_devices_learns_what_keras_own_learns():
         losses = []
         for kind in (keras.layers.LSTM, LSTM):
             keras.utils.set_random_seed(0)
+            assert replicas_here() == 1
             with strategy.scope():
+                assert replicas_here() == 2  # who share the cores
                 layer = kind(8)
                 model = keras.Sequential(
                     [keras.Input((None, 3)), keras.layers.Masking(), layer, keras.layers.Dense(2)]
