@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "buffer.hpp"
-#include "instruction_sets.hpp"
+#include "instruction_set.hpp"
 
 namespace recurrent {
 
@@ -22,10 +22,10 @@ template <class T>
 using Array = py::array_t<T, kContiguous>;
 using Floats = Array<float>;
 
-// The steps of a name, or this processor's best for none.
-inline const Steps& named(const std::string& name) {
-  for (const Steps* steps : steps_here()) {
-    if (name.empty() || name == steps->name) return *steps;
+// The instruction set of a name, or this processor's best for none.
+inline const InstructionSet& named(const std::string& name) {
+  for (const InstructionSet* set : instruction_sets_here()) {
+    if (name.empty() || name == set->name) return *set;
   }
   throw std::invalid_argument("instruction_set must be one of this processor's. Received: " + name);
 }

@@ -1,4 +1,4 @@
-// The Python face of the steps; the only file that knows Python.
+// The Python face of the set; the only file that knows Python.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -21,17 +21,17 @@ const std::uint8_t* mask_of(const Mask& mask, py::ssize_t batch, py::ssize_t tim
   return reinterpret_cast<const std::uint8_t*>(mask->data());
 }
 
-void run(const Steps& steps, Cell cell, const Forward<float>& problem, int threads) {
-  steps.forward_float(cell, problem, threads);
+void run(const InstructionSet& set, Cell cell, const Forward<float>& problem, int threads) {
+  set.forward_float(cell, problem, threads);
 }
-void run(const Steps& steps, Cell cell, const Forward<Bfloat16>& problem, int threads) {
-  steps.forward_bfloat16(cell, problem, threads);
+void run(const InstructionSet& set, Cell cell, const Forward<Bfloat16>& problem, int threads) {
+  set.forward_bfloat16(cell, problem, threads);
 }
-void run(const Steps& steps, Cell cell, const Backward<float>& problem, int threads) {
-  steps.backward_float(cell, problem, threads);
+void run(const InstructionSet& set, Cell cell, const Backward<float>& problem, int threads) {
+  set.backward_float(cell, problem, threads);
 }
-void run(const Steps& steps, Cell cell, const Backward<Bfloat16>& problem, int threads) {
-  steps.backward_bfloat16(cell, problem, threads);
+void run(const InstructionSet& set, Cell cell, const Backward<Bfloat16>& problem, int threads) {
+  set.backward_bfloat16(cell, problem, threads);
 }
 
 template <class Stored, class Number>
@@ -55,15 +55,24 @@ py::tuple forward(const Array<Stored>& projected, const Floats& bias,
   auto all_gates = make<float>({batch, time, width});
   auto all_c = make<float>({batch, cell == Cell::kLstm ? time : 0, units});
   auto outputs = make<float>({batch, time, units});
-  const Forward<Number> problem{
-      size_of(batch), size_of(time), size_of(units), reinterpret_cast<const Number*>(projected.data()),
-      bias.data(), reinterpret_cast<const Number*>(recurrent_kernel.data()), h.data(), c.data(),
-      mask_of(mask, batch, time), all_gates.mutable_data(), all_c.mutable_data(),
-      outputs.mutable_data(), ceiling};
-  const Steps& steps = named(instruction_set);
+  Forward<Number> problem;
+  problem.batch = size_of(batch);
+  problem.time = size_of(time);
+  problem.units = size_of(units);
+  problem.recurrent_kernel = reinterpret_cast<const Number*>(recurrent_kernel.data());
+  problem.initial_h = h.data();
+  problem.initial_c = c.data();
+  problem.mask = mask_of(mask, batch, time);
+  problem.ceiling = ceiling;
+  problem.projected = reinterpret_cast<const Number*>(projected.data());
+  problem.bias = bias.data();
+  problem.gates = all_gates.mutable_data();
+  problem.c = all_c.mutable_data();
+  problem.outputs = outputs.mutable_data();
+  const InstructionSet& set = named(instruction_set);
   if (batch && time) {
     const py::gil_scoped_release release;
-    run(steps, cell, problem, threads);
+    run(set, cell, problem, threads);
   }
   return py::make_tuple(all_gates, all_c, outputs);
 }
@@ -99,16 +108,28 @@ py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
   std::copy_n(d_last_h.data(), d_last_h.size(), d_h.mutable_data());
   std::copy_n(d_last_c.data(), d_c.size(), d_c.mutable_data());
   std::fill_n(d_bias.mutable_data(), d_bias.size(), 0.0f);
-  const Backward<Number> problem{
-      size_of(batch), size_of(time), size_of(units), gates.data(), c.data(), outputs.data(),
-      reinterpret_cast<const Number*>(recurrent_kernel.data()), initial_h.data(), initial_c.data(),
-      mask_of(mask, batch, time), d_outputs.data(), d_h.mutable_data(), d_c.mutable_data(),
-      reinterpret_cast<Number*>(dz.mutable_data()),
-      reinterpret_cast<Number*>(previous_h.mutable_data()), d_bias.mutable_data(), ceiling};
-  const Steps& steps = named(instruction_set);
+  Backward<Number> problem;
+  problem.batch = size_of(batch);
+  problem.time = size_of(time);
+  problem.units = size_of(units);
+  problem.recurrent_kernel = reinterpret_cast<const Number*>(recurrent_kernel.data());
+  problem.initial_h = initial_h.data();
+  problem.initial_c = initial_c.data();
+  problem.mask = mask_of(mask, batch, time);
+  problem.ceiling = ceiling;
+  problem.gates = gates.data();
+  problem.c = c.data();
+  problem.outputs = outputs.data();
+  problem.d_outputs = d_outputs.data();
+  problem.d_h = d_h.mutable_data();
+  problem.d_c = d_c.mutable_data();
+  problem.dz = reinterpret_cast<Number*>(dz.mutable_data());
+  problem.previous_h = reinterpret_cast<Number*>(previous_h.mutable_data());
+  problem.d_bias = d_bias.mutable_data();
+  const InstructionSet& set = named(instruction_set);
   if (batch && time) {
     const py::gil_scoped_release release;
-    run(steps, cell, problem, threads);
+    run(set, cell, problem, threads);
   }
   return py::make_tuple(dz, previous_h, d_bias, d_h, d_c);
 }
@@ -120,7 +141,7 @@ PYBIND11_MODULE(_recurrent_core, module) {
   const float no_ceiling = std::numeric_limits<float>::infinity();
   module.def("instruction_sets", [] {
     py::list names;
-    for (const Steps* steps : steps_here()) names.append(steps->name);
+    for (const InstructionSet* set : instruction_sets_here()) names.append(set->name);
     return names;
   });
   const auto define = [&](const char* name, auto function) {

@@ -8,17 +8,17 @@ namespace {
 
 using Mask = Array<bool>;
 
-void run(const Steps& steps, const NormaliseForward<float>& problem, int threads) {
-  steps.normalise_float(problem, threads);
+void run(const InstructionSet& set, const NormaliseForward<float>& problem, int threads) {
+  set.normalise_float(problem, threads);
 }
-void run(const Steps& steps, const NormaliseForward<Bfloat16>& problem, int threads) {
-  steps.normalise_bfloat16(problem, threads);
+void run(const InstructionSet& set, const NormaliseForward<Bfloat16>& problem, int threads) {
+  set.normalise_bfloat16(problem, threads);
 }
-void run(const Steps& steps, const NormaliseBackward<float>& problem, int threads) {
-  steps.normalise_back_float(problem, threads);
+void run(const InstructionSet& set, const NormaliseBackward<float>& problem, int threads) {
+  set.normalise_back_float(problem, threads);
 }
-void run(const Steps& steps, const NormaliseBackward<Bfloat16>& problem, int threads) {
-  steps.normalise_back_bfloat16(problem, threads);
+void run(const InstructionSet& set, const NormaliseBackward<Bfloat16>& problem, int threads) {
+  set.normalise_back_bfloat16(problem, threads);
 }
 
 template <class Stored, class Problem>
@@ -57,10 +57,10 @@ py::tuple forward(const Array<Stored>& inputs, const Floats& gamma, const Floats
   problem.outputs = reinterpret_cast<Number*>(outputs.mutable_data());
   problem.mean = mean.mutable_data();
   problem.variance = variance.mutable_data();
-  const Steps& steps = named(instruction_set);
+  const InstructionSet& set = named(instruction_set);
   {
     const py::gil_scoped_release release;
-    run(steps, problem, threads);
+    run(set, problem, threads);
   }
   return py::make_tuple(outputs, mean, variance);
 }
@@ -83,10 +83,10 @@ py::tuple backward(const Array<Stored>& inputs, const Floats& gamma, const Float
   problem.d_inputs = reinterpret_cast<Number*>(d_inputs.mutable_data());
   problem.d_gamma = d_gamma.mutable_data();
   problem.d_beta = d_beta.mutable_data();
-  const Steps& steps = named(instruction_set);
+  const InstructionSet& set = named(instruction_set);
   {
     const py::gil_scoped_release release;
-    run(steps, problem, threads);
+    run(set, problem, threads);
   }
   return py::make_tuple(d_inputs, d_gamma, d_beta);
 }

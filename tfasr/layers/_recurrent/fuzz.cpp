@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "instruction_sets.hpp"
+#include "instruction_set.hpp"
 
 namespace recurrent {
 
@@ -52,28 +52,6 @@ Drawn draw(Random& random) {
   return d;
 }
 
-std::vector<float> solve(const Steps& steps, Drawn d, int threads) {
-  const std::size_t sequence = d.batch * d.time;
-  std::vector<float> gates(sequence * d.width), c(sequence * d.units), outputs(sequence * d.units);
-  std::vector<float> dz(sequence * d.width), previous(sequence * d.units), d_bias(d.width);
-  const std::uint8_t* mask = d.masked ? d.mask.data() : nullptr;
-  steps.forward_float(d.cell,
-                      {d.batch, d.time, d.units, d.projected.data(), d.bias.data(), d.kernel.data(),
-                       d.h.data(), d.c.data(), mask, gates.data(), c.data(), outputs.data(), 0.7f},
-                      threads);
-  steps.backward_float(
-      d.cell,
-      {d.batch, d.time, d.units, gates.data(), c.data(), outputs.data(), d.kernel.data(),
-       d.h.data(), d.c.data(), mask, d.d_outputs.data(), d.d_h.data(), d.d_c.data(), dz.data(),
-       previous.data(), d_bias.data(), 0.7f},
-      threads);
-  std::vector<float> all = outputs;
-  for (const auto& part : {dz, previous, d_bias, d.d_h}) {
-    all.insert(all.end(), part.begin(), part.end());
-  }
-  return all;
-}
-
 std::vector<Bfloat16> upper_half(const std::vector<float>& values) {
   std::vector<Bfloat16> halves(values.size());
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -97,23 +75,55 @@ void append(std::vector<float>& all, const std::vector<Bfloat16>& part) {
   }
 }
 
-std::vector<float> solve_rounded(const Steps& steps, const Drawn& d, int threads) {
-  const auto projected = upper_half(d.projected), kernel = upper_half(d.kernel);
+void run(const InstructionSet& set, Cell cell, const Forward<float>& problem, int threads) {
+  set.forward_float(cell, problem, threads);
+}
+void run(const InstructionSet& set, Cell cell, const Forward<Bfloat16>& problem, int threads) {
+  set.forward_bfloat16(cell, problem, threads);
+}
+void run(const InstructionSet& set, Cell cell, const Backward<float>& problem, int threads) {
+  set.backward_float(cell, problem, threads);
+}
+void run(const InstructionSet& set, Cell cell, const Backward<Bfloat16>& problem, int threads) {
+  set.backward_bfloat16(cell, problem, threads);
+}
+
+// The recurrence, forwards and backwards.
+template <class Number>
+std::vector<float> recur(const InstructionSet& set, const Drawn& d,
+                         const std::vector<Number>& projected, const std::vector<Number>& kernel,
+                         int threads) {
   const std::size_t sequence = d.batch * d.time;
   std::vector<float> gates(sequence * d.width), c(sequence * d.units), outputs(sequence * d.units);
   std::vector<float> d_bias(d.width), d_h = d.d_h, d_c = d.d_c;
-  std::vector<Bfloat16> dz(sequence * d.width), previous(sequence * d.units);
-  steps.forward_bfloat16(d.cell,
-                         {d.batch, d.time, d.units, projected.data(), d.bias.data(), kernel.data(),
-                          d.h.data(), d.c.data(), nullptr, gates.data(), c.data(), outputs.data(),
-                          0.7f},
-                         threads);
-  steps.backward_bfloat16(
-      d.cell,
-      {d.batch, d.time, d.units, gates.data(), c.data(), outputs.data(), kernel.data(), d.h.data(),
-       d.c.data(), nullptr, d.d_outputs.data(), d_h.data(), d_c.data(), dz.data(), previous.data(),
-       d_bias.data(), 0.7f},
-      threads);
+  std::vector<Number> dz(sequence * d.width), previous(sequence * d.units);
+  Forward<Number> forward;
+  forward.batch = d.batch;
+  forward.time = d.time;
+  forward.units = d.units;
+  forward.recurrent_kernel = kernel.data();
+  forward.initial_h = d.h.data();
+  forward.initial_c = d.c.data();
+  forward.mask = d.masked ? d.mask.data() : nullptr;
+  forward.ceiling = 0.7f;
+  forward.projected = projected.data();
+  forward.bias = d.bias.data();
+  forward.gates = gates.data();
+  forward.c = c.data();
+  forward.outputs = outputs.data();
+  run(set, d.cell, forward, threads);
+  Backward<Number> backward;
+  static_cast<Recurrence<Number>&>(backward) = forward;
+  backward.gates = gates.data();
+  backward.c = c.data();
+  backward.outputs = outputs.data();
+  backward.d_outputs = d.d_outputs.data();
+  backward.d_h = d_h.data();
+  backward.d_c = d_c.data();
+  backward.dz = dz.data();
+  backward.previous_h = previous.data();
+  backward.d_bias = d_bias.data();
+  run(set, d.cell, backward, threads);
   std::vector<float> all = outputs;
   append(all, dz);
   append(all, previous);
@@ -124,7 +134,7 @@ std::vector<float> solve_rounded(const Steps& steps, const Drawn& d, int threads
 
 // Batch normalisation with dropout of what a recurrence is given.
 template <class Number>
-std::vector<float> normalise(const Steps& steps, const Drawn& d,
+std::vector<float> normalise(const InstructionSet& set, const Drawn& d,
                              const std::vector<Number>& inputs, int threads) {
   const std::size_t rows = d.batch * d.time;
   std::vector<float> mean(d.width), variance(d.width), d_gamma(d.width), d_beta(d.width);
@@ -152,11 +162,11 @@ std::vector<float> normalise(const Steps& steps, const Drawn& d,
   backward.d_gamma = d_gamma.data();
   backward.d_beta = d_beta.data();
   if constexpr (sizeof(Number) == sizeof(float)) {
-    steps.normalise_float(forward, threads);
-    steps.normalise_back_float(backward, threads);
+    set.normalise_float(forward, threads);
+    set.normalise_back_float(backward, threads);
   } else {
-    steps.normalise_bfloat16(forward, threads);
-    steps.normalise_back_bfloat16(backward, threads);
+    set.normalise_bfloat16(forward, threads);
+    set.normalise_back_bfloat16(backward, threads);
   }
   std::vector<float> all;
   append(all, outputs);
@@ -165,26 +175,28 @@ std::vector<float> normalise(const Steps& steps, const Drawn& d,
   return all;
 }
 
-using Solve = std::vector<float> (*)(const Steps&, const Drawn&, int);
+using Solve = std::vector<float> (*)(const InstructionSet&, const Drawn&, int);
 
-std::vector<float> normalise_float(const Steps& steps, const Drawn& d, int threads) {
-  return normalise(steps, d, d.projected, threads);
+std::vector<float> recur_float(const InstructionSet& set, const Drawn& d, int threads) {
+  return recur(set, d, d.projected, d.kernel, threads);
 }
-std::vector<float> normalise_rounded(const Steps& steps, const Drawn& d, int threads) {
-  return normalise(steps, d, upper_half(d.projected), threads);
+std::vector<float> recur_rounded(const InstructionSet& set, const Drawn& d, int threads) {
+  return recur(set, d, upper_half(d.projected), upper_half(d.kernel), threads);
 }
-std::vector<float> solve_float(const Steps& steps, const Drawn& d, int threads) {
-  return solve(steps, d, threads);
+std::vector<float> normalise_float(const InstructionSet& set, const Drawn& d, int threads) {
+  return normalise(set, d, d.projected, threads);
 }
-
+std::vector<float> normalise_rounded(const InstructionSet& set, const Drawn& d, int threads) {
+  return normalise(set, d, upper_half(d.projected), threads);
+}
 // What is solved, and by how much the instruction sets may differ: a value that is rounded to
 // bfloat16 the other way moves all that follow.
 const struct {
   const char* name;
   Solve solve;
   float tolerance;
-} kSolvers[] = {{"float", solve_float, 1e-3f},
-                {"bfloat16", solve_rounded, 5e-2f},
+} kSolvers[] = {{"float", recur_float, 1e-3f},
+                {"bfloat16", recur_rounded, 5e-2f},
                 {"normalisation of float", normalise_float, 1e-3f},
                 {"normalisation of bfloat16", normalise_rounded, 5e-2f}};
 
@@ -199,13 +211,13 @@ bool agree(const Drawn& drawn, int problem, Random& random) {
   for (const auto& [name, solve, tolerance] : kSolvers) {
     const std::vector<float> expected = solve(k_portable, drawn, 1);
     const float most = tolerance * largest_of(expected);
-    for (const Steps* steps : steps_here()) {
+    for (const InstructionSet* set : instruction_sets_here()) {
       const int threads = static_cast<int>(below(random, 5));
-      const std::vector<float> received = solve(*steps, drawn, threads);
+      const std::vector<float> received = solve(*set, drawn, threads);
       for (std::size_t i = 0; i < expected.size(); ++i) {
         if (!(std::abs(received[i] - expected[i]) <= most)) {
           std::printf("problem %d, %s, by %s, %d threads: value %zu is %g, not %g\n", problem, name,
-                      steps->name, threads, i, received[i], expected[i]);
+                      set->name, threads, i, received[i], expected[i]);
           return false;
         }
       }

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "problem.hpp"
+
 namespace recurrent {
 
 // What is dropped: the activation i if the i-th half word of Philox's stream for this seed is below

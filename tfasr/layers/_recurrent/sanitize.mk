@@ -1,4 +1,4 @@
-# Included by the top Makefile: the recurrent steps under sanitizers, built under build/.
+# Included by the top Makefile: the compiled parts of layers under sanitizers, built under build/.
 
 RECURRENT := tfasr/layers/_recurrent
 RECURRENT_CORE := $(filter-out $(wildcard $(RECURRENT)/binding*.cpp),$(wildcard $(RECURRENT)/*.cpp))
