@@ -31,7 +31,7 @@ from tfasr.training.step import TimedStep
 PARTS = [
     ("input", r"Iterator|ParallelMap|Decode|Parse|reduce_std|Single|Dataset"),
     ("recurrence forward", r"/lstm_\d+(_\d+)?/PyFunc"),
-    ("recurrence backward", r"recurrence_gradient.*PyFunc"),
+    ("recurrence backward", r"^recurrence_gradient.*PyFunc|^PyFunc"),
     ("normalisation and dropout", r"normalisation|dropout"),
     ("convolution", r"convolution"),
     ("loss", r"ctc_loss|CTC|SparseTensor|boolean_mask|SequenceMask|ScatterNd"),

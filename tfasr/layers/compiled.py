@@ -1,6 +1,7 @@
 """The compiled core of the layers (``_recurrent/``), called from TensorFlow's graphs."""
 
 import os
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -55,13 +56,19 @@ def replicas_here() -> int:
     return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
 
 
-def team_size(replicas: int = 1) -> int:
-    """Returns how many threads a call of one of several replicas may use.
+def team_size() -> Callable[[], int]:
+    """Returns a function that says how many threads a call may use, whenever it is made.
 
-    No more than the process's cores, see `usable_cores`, nor than TensorFlow itself was told to use
-    inside of an operation.
+    No more than the process's cores, see `usable_cores`, nor than TensorFlow was told to use inside
+    of an operation; replicas in one process divide them. What TensorFlow was told is read when a
+    graph is made: it can no longer change, and to ask takes as long as a small call.
     """
     told = tf.config.threading.get_intra_op_parallelism_threads()
     told = told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
-    cores = usable_cores()
-    return max(min(told or cores, cores) // replicas, 1)
+    replicas = replicas_here()
+
+    def threads() -> int:
+        cores = usable_cores()
+        return max(min(told or cores, cores) // replicas, 1)
+
+    return threads

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, function, plain, replicas_here, runs_here, team_size
+from tfasr.layers.compiled import call, function, plain, runs_here, team_size
 from tfasr.layers.dropout import kept_scale
 
 NORMALISED = "normalise_float32"
@@ -59,6 +59,7 @@ def normalise_and_drop(
         Srivastava et al. 2014, dropout.
     """
     seed = tf.zeros((2,), tf.int32) if drawn.seed is None else drawn.seed
+    mask = tf.cast(mask, tf.bool)
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
@@ -80,15 +81,13 @@ def normalise_and_drop(
 
 def _forward(inputs, gamma, beta, mask, seed, options):
     """Returns the outputs, the mean and the variance."""
-    run, replicas = function(f"normalise_{inputs.dtype.name}"), replicas_here()
+    run, threads = function(f"normalise_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
     def normalise(inputs, gamma, beta, mask, seed):
         rows = plain(inputs).reshape(-1, channels)
-        threads = team_size(replicas)
-        outputs, *statistics = run(
-            rows, gamma, beta, mask.reshape(-1), seed=seed, threads=threads, **options
-        )
+        known = rows, gamma, beta, mask.reshape(-1)
+        outputs, *statistics = run(*known, seed=seed, threads=threads(), **options)
         return [outputs.view(inputs.dtype).reshape(inputs.shape), *statistics]
 
     dtypes = [inputs.dtype, tf.float32, tf.float32]
@@ -100,13 +99,13 @@ def _forward(inputs, gamma, beta, mask, seed, options):
 def _backward(saved, d_outputs, mask, seed, options):
     """Returns the gradients of the inputs, gamma and beta."""
     inputs = saved[0]
-    run, replicas = function(f"normalise_back_{inputs.dtype.name}"), replicas_here()
+    run, threads = function(f"normalise_back_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
     def differentiate(inputs, gamma, mean, variance, d_outputs, mask, seed):
         rows, d_rows = (plain(array).reshape(-1, channels) for array in (inputs, d_outputs))
         known = rows, gamma, mean, variance, d_rows, mask.reshape(-1)
-        d_inputs, *others = run(*known, seed=seed, threads=team_size(replicas), **options)
+        d_inputs, *others = run(*known, seed=seed, threads=threads(), **options)
         return [d_inputs.view(inputs.dtype).reshape(inputs.shape), *others]
 
     dtypes = [inputs.dtype, tf.float32, tf.float32]

@@ -9,7 +9,7 @@ import math
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, function, plain, replicas_here, team_size
+from tfasr.layers.compiled import call, function, plain, team_size
 
 
 def recurrent_sequence(
@@ -90,11 +90,11 @@ def refuse_second_derivatives(*_):
 
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
     """Returns activated gates, c, and h of all steps; c is empty for a vanilla layer."""
-    name, replicas = f"forward_{projected.dtype.name}", replicas_here()
+    name, threads = f"forward_{projected.dtype.name}", team_size()
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
         matrices = plain(projected), bias, plain(recurrent_kernel)
-        run, options = function(name), {"threads": team_size(replicas), "ceiling": ceiling}
+        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
     arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states)]
@@ -110,11 +110,11 @@ def _backward(saved, upstream, ceiling):
     """Returns the gradient of `projected`, each step's previous h, the gradients of b, h, c."""
     gates, c, outputs, recurrent_kernel, states, mask = saved
     dtype = recurrent_kernel.dtype
-    name, replicas = f"backward_{dtype.name}", replicas_here()
+    name, threads = f"backward_{dtype.name}", team_size()
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
         known = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
-        run, options = function(name), {"threads": team_size(replicas), "ceiling": ceiling}
+        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
         dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
         return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
 
