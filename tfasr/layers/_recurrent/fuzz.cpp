@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "instruction_set.hpp"
+#include "team.hpp"
 
 namespace recurrent {
 
@@ -226,6 +227,29 @@ bool agree(const Drawn& drawn, int problem, Random& random) {
   return true;
 }
 
+// Says whether teams of any size fit their problems: no more members than threads, none without
+// rows or blocks, and four utterances to a group before a group is shared by units.
+bool plans_fit() {
+  for (int threads = 1; threads <= 64; ++threads) {
+    for (const std::size_t batch : {1, 3, 4, 16, 64}) {
+      for (const std::size_t blocks : {1, 5, 16, 100}) {
+        for (const std::size_t weight_bytes : {1 << 10, 1 << 20, 1 << 24}) {
+          const auto [groups, members] = plan_team(threads, batch, blocks, weight_bytes);
+          const auto most_groups = static_cast<int>(std::max<std::size_t>(1, batch / 4));
+          if (groups < 1 || members < 1 || groups * members > threads || groups > most_groups ||
+              members > static_cast<int>(blocks)) {
+            std::printf("%d threads, batch %zu, %zu blocks: %d groups of %d\n", threads, batch,
+                        blocks, groups, members);
+            return false;
+          }
+        }
+      }
+    }
+  }
+  const TeamPlan wide = plan_team(64, 16, 16, 1 << 20);
+  return wide.groups == 4 && wide.members == 16;
+}
+
 }  // namespace
 }  // namespace recurrent
 
@@ -233,6 +257,7 @@ int main(int count, char** arguments) {
   using namespace recurrent;
   const int problems = count > 1 ? std::atoi(arguments[1]) : 100;
   const int first = count > 2 ? std::atoi(arguments[2]) : 0;
+  if (!plans_fit()) return 1;
   for (int problem = first; problem < first + problems; ++problem) {
     Random random(static_cast<Random::result_type>(problem));
     const Drawn drawn = draw(random);
