@@ -72,6 +72,11 @@ class TorchTwin(nn.Module):
         self.classifier = nn.Linear(widths[-1], num_classes)
         self.reset_parameters()
 
+    def add_to_blank_bias(self, amount: float) -> None:
+        """Adds to the bias of the last class, as ``TrainingConfig.initial_blank_bias`` does."""
+        with torch.no_grad():
+            self.classifier.bias[-1] += amount
+
     def reset_parameters(self) -> None:
         """Draws weights by the scheme of tfasr's model: Glorot uniform, forget gates' biases 1."""
         recurrent = {"orthogonal": nn.init.orthogonal_, "glorot_uniform": nn.init.xavier_uniform_}

@@ -113,6 +113,7 @@ class _TwinRun:
                 experiment.pipeline,
                 experiment.augmentation,
                 statistics_,
+                experiment.model.output_lengths,
             )
             for name in ("train", "validation")
         )
@@ -145,6 +146,7 @@ class _TwinRun:
             mask_statistics=True,
             momentum=moving_momentum(experiment, len(self._splits["train"].utterances)),
         )
+        self._model.add_to_blank_bias(self._training.initial_blank_bias)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._wanted = wanted = self._training.optimizer()
         self._optimizer, self._rate = torch_optimizer(wanted, self._parameters)

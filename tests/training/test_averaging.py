@@ -256,7 +256,9 @@ def recipe():
     return dataclasses.replace(
         experiment,
         pipeline=dataclasses.replace(experiment.pipeline, first_epoch_by_length=True),
-        augmentation=AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=2),
+        augmentation=AugmentationConfig(
+            time_masks=1, time_mask_fraction=0.5, from_epoch=2, tempo_change=0.1
+        ),
     )
 
 
