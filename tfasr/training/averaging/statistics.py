@@ -93,6 +93,9 @@ def _in_training(call: Any) -> Any:
     def called(*args, **kwargs):
         bound = signature.bind(*args, **kwargs)
         bound.arguments["training"] = True
+        # tfasr's layer also drops out what comes of it, if it is given the dropout behind it.
+        if "dropout" in bound.arguments:
+            bound.arguments["dropout"] = None
         return call(*bound.args, **bound.kwargs)
 
     return called
