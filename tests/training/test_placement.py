@@ -138,7 +138,7 @@ def test_each_books_its_own_intervals(runs):
     assert len(work) == EPOCHS
     assert all(min(one["load_s"], one["forward_s"], one["decode_s"]) > 0 for one in work)
     averaged = "moving average of weights, momentum 0.8 a step; batch statistics estimated anew"
-    assert run["shared"].comparability["weights"].startswith(averaged)
+    assert run["shared"].fact("evaluated_weights").startswith(averaged)
     # What they cost differs; what they are scores of does not.
     assert (
         run["shared"].comparability == run["swapped"].comparability == run["beside"].comparability

@@ -44,6 +44,23 @@ def call(run, arguments, dtypes):
     return tf.numpy_function(run, arguments, dtypes, stateful=False)
 
 
+def second_derivatives_refused(what: str, instead: str) -> Callable:
+    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError.
+
+    Args:
+        what: has first derivatives only.
+        instead: what to do, a sentence.
+    """
+
+    def refuse(*_):
+        raise NotImplementedError(
+            f"{what} has first derivatives only, and the gradient of its gradient was asked for. "
+            f"{instead}"
+        )
+
+    return refuse
+
+
 def plain(array: np.ndarray) -> np.ndarray:
     """Returns an array as the core takes it: numpy has no bfloat16 of its own."""
     return array if array.dtype == np.float32 else array.view(np.uint16)

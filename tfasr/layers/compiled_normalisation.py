@@ -9,10 +9,21 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, function, plain, runs_here, team_size
+from tfasr.layers.compiled import (
+    call,
+    function,
+    plain,
+    runs_here,
+    second_derivatives_refused,
+    team_size,
+)
 from tfasr.layers.dropout import kept_scale
 
 NORMALISED = "normalise_float32"
+_REFUSE = second_derivatives_refused(
+    "Compiled batch normalisation",
+    "Compute it in a tf.function with jit_compile=True, which takes TensorFlow's own operations.",
+)
 
 
 class Drawn(NamedTuple):
@@ -70,7 +81,7 @@ def normalise_and_drop(
         def gradient(d_outputs, inputs, gamma):
             d_outputs = tf.stop_gradient(d_outputs)
             saved = (*known, mean, variance)
-            return _backward(saved, d_outputs, mask, seed, options), _refuse
+            return _backward(saved, d_outputs, mask, seed, options), _REFUSE
 
         return (outputs, mean, variance), lambda d_outputs, *_: gradient(d_outputs, inputs, gamma)
 
@@ -113,11 +124,3 @@ def _backward(saved, d_outputs, mask, seed, options):
         results = call(differentiate, [*saved, d_outputs, mask, seed], dtypes)
     shapes = [inputs.shape, (channels,), (channels,)]
     return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
-
-
-def _refuse(*_):
-    raise NotImplementedError(
-        "Compiled batch normalisation has first derivatives only, and the gradient of its gradient "
-        "was asked for. Compute it in a tf.function with jit_compile=True, where TensorFlow's own "
-        "operations are used."
-    )

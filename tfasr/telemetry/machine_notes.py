@@ -86,6 +86,8 @@ class MachineNotes:
             self._note("worker_sample", {**sample, "gpu_percent": self._gpus(), "energy": energy})
 
     def _processors(self) -> tuple[float | None, float | None]:
+        # psutil.cpu_percent keeps one last reading for the whole process, and others of its
+        # callers here ask every few milliseconds.
         now, before = psutil.cpu_times(), self._before
         self._before = now
         process = self._tree.percent()

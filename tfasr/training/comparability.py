@@ -8,7 +8,6 @@ from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import needs_lexicon
-from tfasr.training.averaging.averages import averaging_rule
 from tfasr.training.batch_statistics import statistics_rule
 from tfasr.training.division import CLOSED, is_closed
 from tfasr.training.experiment import Experiment
@@ -40,7 +39,6 @@ def comparability(
     for utterance in sorted(validation.utterances, key=lambda u: u.id):
         references.update(f"{utterance.id}\0{utterance.text}\n".encode())
     words = hashlib.sha256("\n".join(lexicon).encode()).hexdigest()[:16]
-    averaged = averaging_rule(experiment.training)
     facts = {
         "validation_references": references.hexdigest()[:16],
         "validation_utterances": len(validation.utterances),
@@ -51,10 +49,8 @@ def comparability(
         "lexicon": words if needs_lexicon(experiment.decoder) else None,
         "batch_statistics": statistics_rule(experiment.training, own_momentum),
         "target_rule": f"median of {experiment.training.target_window} epochs",
-        # Open runs, and those that evaluate the weights of the last step, state neither, as none
-        # did before: they stay comparable with those.
+        # Open runs do not state it, as none did before: they stay comparable with those.
         **({"division": CLOSED} if is_closed(experiment) else {}),
-        **({"weights": averaged} if averaged else {}),
     }
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":

@@ -10,6 +10,7 @@ from tfasr.data.shards import ShardedSplit, content_hashes
 from tfasr.ledger import Ledger
 from tfasr.telemetry.compiled import warn_of_missing_parts
 from tfasr.telemetry.process import process_age_s
+from tfasr.training.averaging.averages import averaging_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.comparability import comparability
 from tfasr.training.ctc_model import CtcModel
@@ -80,6 +81,7 @@ def book_facts(
         own_momentum: batch normalisations that keep a momentum of their own.
     """
     training = experiment.training
+    averaged = averaging_rule(training)
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -93,6 +95,7 @@ def book_facts(
             "devices": list(training.evaluation_devices),
         },
         **_second_decoder_facts(training.second_decoder),
+        **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
         "parameters": int(model.count_params()),
         "comparability": comparability(

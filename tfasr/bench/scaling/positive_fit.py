@@ -107,6 +107,7 @@ def _shared_out(x: np.ndarray, seconds: np.ndarray, shares: np.ndarray) -> np.nd
 
 def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """Returns the non-negative least-squares coefficients of each row of seconds, ``(rows, 2)``."""
+    # scipy.optimize.nnls takes one row at a time, and there are thousands of draws.
     weighted = x[None] / seconds[:, :, None]  # (rows, measurements, 2)
     moments = np.einsum("rmi,rmj->rij", weighted, weighted)
     sums = weighted.sum(axis=1)

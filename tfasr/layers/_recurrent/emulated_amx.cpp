@@ -4,6 +4,10 @@
 
 // Vectors of 16 floats are no registers here; nothing hands any to another source.
 #pragma GCC diagnostic ignored "-Wpsabi"
+// Compiled by everyone who installs, run by tests alone: a third of the time of -O3 is enough.
+#ifndef __clang__
+#pragma GCC optimize("O1")
+#endif
 
 namespace recurrent {
 namespace {

@@ -9,7 +9,7 @@ import functools
 import tensorflow as tf
 
 from tfasr.layers.recurrent.lstm_loops import backward_steps, forward_steps
-from tfasr.layers.recurrent.recurrent_kernel import refuse_second_derivatives
+from tfasr.layers.recurrent.recurrent_kernel import REFUSE_SECOND_DERIVATIVES
 
 
 def lstm_sequence(
@@ -52,7 +52,7 @@ def lstm_sequence(
         def gradient(*upstream_and_differentiable):
             upstream = [tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]]
             gradients = backward(saved, upstream, *constants[1:3], mask)
-            return gradients, refuse_second_derivatives
+            return gradients, REFUSE_SECOND_DERIVATIVES
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 

@@ -9,7 +9,17 @@ import math
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, function, plain, team_size
+from tfasr.layers.compiled import (
+    call,
+    function,
+    plain,
+    second_derivatives_refused,
+    team_size,
+)
+
+REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
+    "The fused kernel", "Pass kernel='generic' to the layer."
+)
 
 
 def recurrent_sequence(
@@ -73,19 +83,11 @@ def recurrent_steps(
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
             gradients = [dz, _outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
-            return gradients + d_states[: len(h_c)], refuse_second_derivatives
+            return gradients + d_states[: len(h_c)], REFUSE_SECOND_DERIVATIVES
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 
     return run(projected, recurrent_kernel, bias, *states)
-
-
-def refuse_second_derivatives(*_):
-    """Raises NotImplementedError: the place where a gradient's gradient would be."""
-    raise NotImplementedError(
-        "The fused kernel has first derivatives only, and the gradient of its gradient was asked "
-        "for. Pass kernel='generic' to the layer."
-    )
 
 
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
