@@ -37,7 +37,8 @@ recurrent_core = Pybind11Extension(
     depends=sorted(str(path) for kind in ("*.hpp", "*.inc") for path in RECURRENT.glob(kind)),
     cxx_std=17,
     extra_compile_args=["-O3", "-ffp-contract=fast", "-pthread"],
-    extra_link_args=["-pthread"],
+    # TensorFlow's functions are looked up while it runs; before glibc 2.34 that took a library.
+    extra_link_args=["-pthread", "-ldl"],
 )
 
 ParallelCompile().install()

@@ -30,8 +30,8 @@ from tfasr.training.step import TimedStep
 # The first that matches an operation's name in the graph, and its type.
 PARTS = [
     ("input", r"Iterator|ParallelMap|Decode|Parse|reduce_std|Single|Dataset"),
-    ("recurrence forward", r"/lstm_\d+(_\d+)?/PyFunc"),
-    ("recurrence backward", r"^recurrence_gradient.*PyFunc|^PyFunc"),
+    ("recurrence forward", r"/lstm_\d+(_\d+)?/(PyFunc|TfasrRecurrence)"),
+    ("recurrence backward", r"^recurrence_gradient.*(PyFunc|Tfasr)|^PyFunc|RecurrenceGradient"),
     ("normalisation and dropout", r"normalisation|dropout"),
     ("convolution", r"convolution"),
     ("loss", r"ctc_loss|CTC|SparseTensor|boolean_mask|SequenceMask|ScatterNd"),

@@ -1,13 +1,15 @@
 """The compiled core of the layers (``_recurrent/``), called from TensorFlow's graphs."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from tfasr.cores import usable_cores
+from tfasr.layers import operations
+from tfasr.layers.operations import Operation
 from tfasr.layers.recurrent.fused_call import has_gpu
 
 try:
@@ -36,12 +38,32 @@ def function(name: str):
     return getattr(core, name)
 
 
-def call(run, arguments, dtypes):
-    """Returns what a function of arrays makes of tensors: at once, or in the graph being made."""
+def call(
+    run: Callable[..., Sequence[np.ndarray]],
+    operation: Operation,
+    arguments: Sequence[tf.Tensor],
+    shapes: Sequence[tuple[int | None, ...]],
+) -> list[tf.Tensor]:
+    """Returns what a compiled function makes of tensors: at once, or in the graph being made.
+
+    In a graph it is an operation of TensorFlow's; where that cannot be (`operations.registered`),
+    the graph calls back into Python, which takes longer, most of all while Python is busy, and
+    cannot be exported.
+
+    Args:
+        run: calls the function with arrays, and returns arrays.
+        operation: the same as an operation of TensorFlow's.
+        arguments: of both.
+        shapes: of the results.
+    """
     if tf.executing_eagerly():
         # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
         return [tf.convert_to_tensor(array) for array in run(*(x.numpy() for x in arguments))]
-    return tf.numpy_function(run, arguments, dtypes, stateful=False)
+    if operations.registered():
+        operations.limit_threads(_told_threads())
+        return operations.add(operation, arguments, replicas_here())
+    results = tf.numpy_function(run, arguments, operation.dtypes, stateful=False)
+    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
@@ -80,8 +102,7 @@ def team_size() -> Callable[[], int]:
     of an operation; replicas in one process divide them. What TensorFlow was told is read when a
     graph is made: it can no longer change, and to ask takes as long as a small call.
     """
-    told = tf.config.threading.get_intra_op_parallelism_threads()
-    told = told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    told = _told_threads()
     replicas = replicas_here()
 
     def threads() -> int:
@@ -89,3 +110,9 @@ def team_size() -> Callable[[], int]:
         return max(min(told or cores, cores) // replicas, 1)
 
     return threads
+
+
+def _told_threads() -> int:
+    """Returns how many threads TensorFlow was told to use inside of an operation; 0 for any."""
+    told = tf.config.threading.get_intra_op_parallelism_threads()
+    return told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

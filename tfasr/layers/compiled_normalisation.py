@@ -18,6 +18,7 @@ from tfasr.layers.compiled import (
     team_size,
 )
 from tfasr.layers.dropout import kept_scale
+from tfasr.layers.operations import Operation
 
 NORMALISED = "normalise_float32"
 _REFUSE = second_derivatives_refused(
@@ -101,10 +102,9 @@ def _forward(inputs, gamma, beta, mask, seed, options):
         outputs, *statistics = run(*known, seed=seed, threads=threads(), **options)
         return [outputs.view(inputs.dtype).reshape(inputs.shape), *statistics]
 
-    dtypes = [inputs.dtype, tf.float32, tf.float32]
-    results = call(normalise, [inputs, gamma, beta, mask, seed], dtypes)
+    operation = _operation("TfasrNormalise", inputs, options)
     shapes = [inputs.shape, (channels,), (channels,)]
-    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+    return call(normalise, operation, [inputs, gamma, beta, mask, seed], shapes)
 
 
 def _backward(saved, d_outputs, mask, seed, options):
@@ -119,8 +119,14 @@ def _backward(saved, d_outputs, mask, seed, options):
         d_inputs, *others = run(*known, seed=seed, threads=threads(), **options)
         return [d_inputs.view(inputs.dtype).reshape(inputs.shape), *others]
 
-    dtypes = [inputs.dtype, tf.float32, tf.float32]
-    with tf.name_scope("normalisation_gradient"):
-        results = call(differentiate, [*saved, d_outputs, mask, seed], dtypes)
+    operation = _operation("TfasrNormaliseGradient", inputs, options)
     shapes = [inputs.shape, (channels,), (channels,)]
-    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+    with tf.name_scope("normalisation_gradient"):
+        return call(differentiate, operation, [*saved, d_outputs, mask, seed], shapes)
+
+
+def _operation(name, inputs, options):
+    dtypes = [inputs.dtype, tf.float32, tf.float32]
+    known = {"epsilon": float(options["epsilon"]), "scale": float(options["scale"])}
+    levels = int(options["dropped_levels"])
+    return Operation(name, dtypes, {"T": inputs.dtype, "dropped_levels": levels, **known})

@@ -249,6 +249,8 @@ def test_kernels_are_summed_over_threads_without_what_ran_within_them():
                 (LOOP, 4 * second, 3 * second),
                 ("b/matmul:MatMul", 20 * second, second),
                 ("b/lstm/PyFuncStateless:PyFuncStateless", 22 * second, second),
+                ("b/lstm/TfasrRecurrence:TfasrRecurrence", 24 * second, 2 * second),
+                ("b/drop/TfasrNormalise:TfasrNormalise", 27 * second, second),
             ],
             "tf_Compute/2": [("c/matmul:MatMul", 0, second), ("EagerExecute: f", 0, 9 * second)],
         }
@@ -261,6 +263,8 @@ def test_kernels_are_summed_over_threads_without_what_ran_within_them():
         "MatMul": (3, 4.0, "matmul"),
         PROGRAM_NAME: (1, 3.0, "convolution"),
         "PyFuncStateless": (1, 1.0, "recurrence"),
+        "TfasrRecurrence": (1, 2.0, "recurrence"),
+        "TfasrNormalise": (1, 1.0, "elementwise"),
     }
 
 

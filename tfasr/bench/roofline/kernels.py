@@ -15,7 +15,7 @@ _PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
 PROGRAM_NAME = "XLA program"
 _KINDS = (
     ("convolution", re.compile("conv|xla", re.IGNORECASE)),
-    ("recurrence", re.compile("pyfunc|rnn|lstm", re.IGNORECASE)),
+    ("recurrence", re.compile("pyfunc|rnn|lstm|recurrence", re.IGNORECASE)),
     ("matmul", re.compile(r"matmul|gemm|einsum|mm\b", re.IGNORECASE)),
 )
 

@@ -11,7 +11,7 @@ _MOST_KERNELS = 12
 _LONGEST_NAME = 60
 _OF_MODEL = [
     "From TensorFlow's profiler, whose recording slows a step; seconds are summed over what runs "
-    "at the same time. On a processor PyFuncStateless is the LSTM's compiled loop. Average kernel: "
+    "at the same time. On a processor TfasrRecurrence is the LSTM's compiled loop. Average kernel: "
     "the seconds of all over their number."
 ]
 _OF_SPOTTER = [

@@ -1,4 +1,4 @@
-// What the Python faces have in common: arrays with memory of their own, and what is expected.
+// What the Python faces have in common: arrays as views, and results as arrays.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -8,19 +8,22 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 #include "buffer.hpp"
-#include "instruction_set.hpp"
+#include "prepare.hpp"
 
 namespace recurrent {
 
 namespace py = pybind11;
 
-constexpr auto kContiguous = py::array::c_style;
 template <class T>
-using Array = py::array_t<T, kContiguous>;
+using Array = py::array_t<T, py::array::c_style>;
 using Floats = Array<float>;
+
+// What numpy calls the numbers: it has no bfloat16 of its own.
+template <class Number>
+using Stored = std::conditional_t<std::is_same_v<Number, Bfloat16>, std::uint16_t, Number>;
 
 // The instruction set of a name, or this processor's best for none.
 inline const InstructionSet& named(const std::string& name) {
@@ -30,21 +33,39 @@ inline const InstructionSet& named(const std::string& name) {
   throw std::invalid_argument("instruction_set must be one of this processor's. Received: " + name);
 }
 
-template <class T>
-Array<T> make(std::vector<py::ssize_t> shape) {
-  std::size_t size = sizeof(T);
-  for (const py::ssize_t length : shape) size *= static_cast<std::size_t>(length);
-  void* memory = allocate(size);
-  return Array<T>(shape, static_cast<T*>(memory), py::capsule(memory, release));
+inline void expect_threads(int threads) {
+  if (threads < 1) throw std::invalid_argument("threads must be at least 1.");
 }
 
-template <class T>
-void expect(const Array<T>& array, std::vector<py::ssize_t> shape, const char* name) {
-  const std::vector<py::ssize_t> received(array.shape(), array.shape() + array.ndim());
-  if (received != shape) throw std::invalid_argument(std::string(name) + " has a wrong shape.");
+template <class Number, class T>
+View<Number> view(const Array<T>& array) {
+  static_assert(sizeof(Number) == sizeof(T));
+  return {reinterpret_cast<const Number*>(array.data()),
+          Shape(array.shape(), array.shape() + array.ndim())};
 }
 
-inline std::size_t size_of(py::ssize_t value) { return static_cast<std::size_t>(value); }
+inline View<float> view(const Floats& array) { return view<float>(array); }
+
+// The results of a call, in memory that is kept for later calls.
+class Results {
+ public:
+  template <class Number>
+  Number* make(int index, const Shape& shape) {
+    std::size_t size = sizeof(Number);
+    for (const std::int64_t length : shape) size *= size_of(length);
+    void* memory = allocate(size);
+    arrays_[index] = Array<Stored<Number>>(shape, static_cast<Stored<Number>*>(memory),
+                                           py::capsule(memory, release));
+    return static_cast<Number*>(memory);
+  }
+
+  py::tuple tuple() const { return py::tuple(arrays_); }
+
+  explicit Results(int count) : arrays_(static_cast<std::size_t>(count)) {}
+
+ private:
+  py::list arrays_;
+};
 
 // Adds the functions of batch normalisation to the module.
 void define_normalisation(py::module_& module);

@@ -7,7 +7,7 @@ RECURRENT_FLAGS := -std=c++17 -g -O1 -pthread -Wall -Wextra -Wpedantic -Werror
 
 build/recurrent_fuzz_%: $(RECURRENT_CORE) $(wildcard $(RECURRENT)/*.hpp) $(wildcard $(RECURRENT)/*.inc)
 	mkdir -p build
-	$(CXX) $(RECURRENT_FLAGS) $(RECURRENT_MODE_$*) $(RECURRENT_CORE) -o $@
+	$(CXX) $(RECURRENT_FLAGS) $(RECURRENT_MODE_$*) $(RECURRENT_CORE) -o $@ -ldl
 
 RECURRENT_MODE_memory := -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined \
 	-fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -16,6 +16,7 @@ from tfasr.layers.compiled import (
     second_derivatives_refused,
     team_size,
 )
+from tfasr.layers.operations import Operation
 
 REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
     "The fused kernel", "Pass kernel='generic' to the layer."
@@ -99,13 +100,15 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
         run, options = function(name), {"threads": threads(), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
-    arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states)]
     masks = [] if mask is None else [mask]
-    results = call(steps, arguments + masks, [tf.float32] * 3)
+    arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states), *masks]
     batch, time, width = projected.shape
     units = recurrent_kernel.shape[0]
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
-    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+    operation = Operation(
+        "TfasrRecurrence", [tf.float32] * 3, _attributes(projected, mask, ceiling)
+    )
+    return call(steps, operation, arguments, shapes)
 
 
 def _backward(saved, upstream, ceiling):
@@ -123,12 +126,17 @@ def _backward(saved, upstream, ceiling):
     masks = [] if mask is None else [mask]
     arguments = [gates, c, outputs, recurrent_kernel, *_two(states), upstream[0]]
     arguments += [*_two(upstream[1:]), *masks]
-    dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
-    with tf.name_scope("recurrence_gradient"):
-        results = call(steps, arguments, dtypes)
     state = outputs[:, 0].shape
     shapes = [gates.shape, outputs.shape, (gates.shape[2],), state, (None, state[1])]
-    return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
+    dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
+    attributes = _attributes(recurrent_kernel, mask, ceiling)
+    operation = Operation("TfasrRecurrenceGradient", dtypes, attributes)
+    with tf.name_scope("recurrence_gradient"):
+        return call(steps, operation, arguments, shapes)
+
+
+def _attributes(multiplied, mask, ceiling):
+    return {"T": multiplied.dtype, "masks": 0 if mask is None else 1, "ceiling": float(ceiling)}
 
 
 def _two(states):

@@ -1,0 +1,106 @@
+"""The compiled core's functions (``_recurrent/``) as operations of TensorFlow's graphs.
+
+Importing this module adds them to TensorFlow, where the core is built. A model that Keras's
+``model.export`` wrote holds them, and loads in any process that has imported it; elsewhere
+TensorFlow says "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export`` need
+nothing of tfasr.
+"""
+
+import functools
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfasr.cores import quota
+
+try:
+    from tfasr.layers import _recurrent_core as core
+except ImportError:  # built without a compiler
+    core = None
+
+Attribute = int | float | tf.DType
+
+# What the core takes for no limit.
+_ANY_THREADS = 2**31 - 1
+
+log = logging.getLogger("tfasr")
+
+
+class Operation(NamedTuple):
+    """What kind of operation is to be added to a graph.
+
+    Attributes:
+        name: by which TensorFlow knows the kind.
+        dtypes: of its outputs.
+        attributes: constants of the operation, without "replicas".
+    """
+
+    name: str
+    dtypes: list[tf.DType]
+    attributes: dict[str, Attribute]
+
+
+@functools.cache
+def registered() -> bool:
+    """Adds the operations to TensorFlow, and returns whether it has them.
+
+    The core asks TensorFlow's loaded library for the functions of its C interface; where it finds
+    one missing, or is of an older source that does not ask, there are no operations.
+    """
+    if not hasattr(core, "register_operations"):
+        return False
+    for library in sorted(Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework*")):
+        try:
+            core.register_operations(str(library))
+        except RuntimeError as error:
+            log.info("No native operations for TensorFlow: %s", error)
+        else:
+            # What is configured in TensorFlow is asked when a graph is made, not yet: asking makes
+            # TensorFlow look for devices.
+            limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
+            return True
+    return False
+
+
+def limit_threads(told: int) -> None:
+    """Says how many threads a call of an operation takes at most in this process.
+
+    Args:
+        told: how many TensorFlow may use inside of an operation; 0 for any number. The cores that a
+            call may run on and this process's quota bound it, too.
+    """
+    granted = max(int(min(quota(), _ANY_THREADS)), 1)
+    core.limit_threads(min(told or _ANY_THREADS, granted))
+
+
+def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
+    """Adds an operation to the graph being made, where `registered`.
+
+    Args:
+        operation: its kind.
+        inputs: its inputs.
+        replicas: how many of them share this process's cores.
+
+    Returns:
+        The outputs.
+    """
+    attributes = {**operation.attributes, "replicas": replicas}
+    values = {name: _value(attribute) for name, attribute in attributes.items()}
+    graph = tf.compat.v1.get_default_graph()
+    made = graph.create_op(operation.name, list(inputs), operation.dtypes, attrs=values)
+    return list(made.outputs)
+
+
+def _value(attribute: Attribute) -> tf.compat.v1.AttrValue:
+    if isinstance(attribute, tf.DType):
+        return tf.compat.v1.AttrValue(type=attribute.as_datatype_enum)
+    if isinstance(attribute, float):
+        return tf.compat.v1.AttrValue(f=attribute)
+    return tf.compat.v1.AttrValue(i=attribute)
+
+
+registered()
