@@ -53,16 +53,23 @@ def registered() -> bool:
     """
     if not hasattr(core, "register_operations"):
         return False
-    for library in sorted(Path(tf.sysconfig.get_lib()).glob("libtensorflow_framework*")):
+    folder = Path(tf.sysconfig.get_lib())
+    reason = f"there is no libtensorflow_framework in {folder}."
+    for library in sorted(folder.glob("libtensorflow_framework*")):
         try:
             core.register_operations(str(library))
         except RuntimeError as error:
-            log.info("No native operations for TensorFlow: %s", error)
+            reason = str(error)
         else:
             # What is configured in TensorFlow is asked when a graph is made, not yet: asking makes
             # TensorFlow look for devices.
             limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
             return True
+    log.warning(
+        "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
+        "through Python, and an exported model runs in no other process.",
+        reason,
+    )
     return False
 
 

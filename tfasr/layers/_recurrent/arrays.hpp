@@ -49,6 +49,8 @@ inline View<float> view(const Floats& array) { return view<float>(array); }
 // The results of a call, in memory that is kept for later calls.
 class Results {
  public:
+  explicit Results(int count) : arrays_(static_cast<std::size_t>(count)) {}
+
   template <class Number>
   Number* make(int index, const Shape& shape) {
     std::size_t size = sizeof(Number);
@@ -60,8 +62,6 @@ class Results {
   }
 
   py::tuple tuple() const { return py::tuple(arrays_); }
-
-  explicit Results(int count) : arrays_(static_cast<std::size_t>(count)) {}
 
  private:
   py::list arrays_;
