@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tfasr.layers import operations
 from tfasr.layers.batch_normalization import BatchNormalization
@@ -83,6 +84,33 @@ def test_they_compute_what_the_callbacks_do(monkeypatch, kind, policy, masked):
         return
     assert types & NATIVE and "PyFuncStateless" not in types
     assert "PyFuncStateless" in callback_types and not callback_types & NATIVE
+
+
+def test_an_empty_batch():
+    layer = layer_of("lstm", "float32")
+    layer.build((None, None, 3))
+    step, types = traced(layer, masked=False)
+    outputs, gradients = step(tf.zeros((0, 4, 3)), tf.ones((0, 4), tf.bool))
+    assert types & NATIVE
+    assert outputs.shape == (0, 4, 5)
+    assert all(np.all(gradient.numpy() == 0) for gradient in gradients)
+
+
+def test_second_derivatives_are_refused():
+    layer = layer_of("lstm", "float32")
+
+    @tf.function(autograph=False)
+    def twice(inputs):
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                loss = tf.reduce_sum(layer(inputs) ** 2)
+            gradient = inner.gradient(loss, inputs)
+        return outer.gradient(gradient, inputs)
+
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        twice(normal(0, 2, 4, 3))
 
 
 def run_python(program, folder=ROOT):
@@ -198,7 +226,11 @@ def test_they_keep_to_the_limit_of_threads(monkeypatch):
         operations.limit_threads(0)
 
 
-def test_where_tensorflow_offers_no_interface_there_are_none(monkeypatch, tmp_path, caplog):
+def test_where_they_cannot_be_added_there_are_none(monkeypatch, tmp_path, caplog):
+    assert operations.registered()
+    assert not operations.registered.__wrapped__()
+    assert "another copy of tfasr in this process" in caplog.text
+    monkeypatch.setattr(op_def_registry, "get", lambda name: None)
     monkeypatch.setattr(tf.sysconfig, "get_lib", lambda: str(tmp_path))
     assert not operations.registered.__wrapped__()
     assert f"no libtensorflow_framework in {tmp_path}" in caplog.text

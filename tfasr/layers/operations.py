@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
 
 from tfasr.cores import quota
 
@@ -53,6 +54,25 @@ def registered() -> bool:
     """
     if not hasattr(core, "register_operations"):
         return False
+    reason = _reason_against()
+    if reason is None:
+        # What is configured in TensorFlow is asked when a graph is made, not yet: asking makes
+        # TensorFlow look for devices.
+        limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
+        return True
+    log.warning(
+        "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
+        "through Python, and an exported model runs in no other process.",
+        reason,
+    )
+    return False
+
+
+def _reason_against() -> str | None:
+    """Adds the operations; returns None, or why they could not be added."""
+    # A second registration of a name would end the process.
+    if op_def_registry.get("TfasrRecurrence") is not None:
+        return "another copy of tfasr in this process has added its own."
     folder = Path(tf.sysconfig.get_lib())
     reason = f"there is no libtensorflow_framework in {folder}."
     for library in sorted(folder.glob("libtensorflow_framework*")):
@@ -61,16 +81,8 @@ def registered() -> bool:
         except RuntimeError as error:
             reason = str(error)
         else:
-            # What is configured in TensorFlow is asked when a graph is made, not yet: asking makes
-            # TensorFlow look for devices.
-            limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
-            return True
-    log.warning(
-        "The compiled layers could not be added to TensorFlow as operations: %s Graphs call them "
-        "through Python, and an exported model runs in no other process.",
-        reason,
-    )
-    return False
+            return None
+    return reason
 
 
 def limit_threads(told: int) -> None:

@@ -1,4 +1,4 @@
-// The operations that TensorFlow's graphs are made of, see operations.cpp.
+// The core's functions as operations of TensorFlow's graphs: what their users call.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // Batch normalisation with dropout as operations of TensorFlow's graphs, forwards and backwards.
-#include "operation.hpp"
+#include "tensorflow_operation.hpp"
 #include "prepare_normalisation.hpp"
 #include "shapes.hpp"
 

@@ -1,7 +1,7 @@
 // Shapes while a graph is made, where lengths may be unknown.
 #pragma once
 
-#include "operation.hpp"
+#include "tensorflow_operation.hpp"
 
 namespace recurrent {
 

@@ -181,7 +181,8 @@ inline const InstructionSet& best_set() {
   return best;
 }
 
-// Adds batch normalisation.
+// Each in the source of its name.
+void define_recurrence_operations();
 void define_normalisation_operations();
 
 }  // namespace recurrent
