@@ -20,7 +20,7 @@ struct TF_Tensor;
 namespace recurrent {
 
 // As in tf_datatype.h and tf_status.h.
-enum class DataType : int { kFloat = 1, kInt32 = 3, kBool = 10, kBfloat16 = 14 };
+enum class DataType : int { kFloat = 1, kBfloat16 = 14 };
 enum class Code : int { kInvalidArgument = 3, kResourceExhausted = 8, kInternal = 13 };
 
 // Each member is the function of its name.

@@ -19,11 +19,15 @@ namespace recurrent {
 extern TensorFlow tensorflow;
 
 template <class T>
-inline constexpr DataType kTypeOf = DataType::kBool;  // std::uint8_t holds a boolean
+struct TypeOf;
 template <>
-inline constexpr DataType kTypeOf<float> = DataType::kFloat;
+struct TypeOf<float> {
+  static constexpr DataType kValue = DataType::kFloat;
+};
 template <>
-inline constexpr DataType kTypeOf<Bfloat16> = DataType::kBfloat16;
+struct TypeOf<Bfloat16> {
+  static constexpr DataType kValue = DataType::kBfloat16;
+};
 
 class Status {
  public:
@@ -93,7 +97,7 @@ class Call {
     void* memory = allocate(size);
     const auto give_back = [](void* data, std::size_t, void*) { release(data); };
     TF_Tensor* tensor =
-        tensorflow.TF_NewTensor(kTypeOf<T>, shape.data(), static_cast<int>(shape.size()), memory,
+        tensorflow.TF_NewTensor(TypeOf<T>::kValue, shape.data(), static_cast<int>(shape.size()), memory,
                                 size, give_back, nullptr);
     if (!tensor) throw std::bad_alloc();
     tensors_.push_back(tensor);
