@@ -20,6 +20,7 @@ COMMANDS = {
     "train": "train a model and record the run",
     "launch": "train in several processes on this machine, see docs/cluster.md",
     "evaluate": "score a trained model on a prepared split",
+    "ngram": "write an n-gram language model of a split's transcripts, for evaluate",
     "transcribe": "write down what recordings say: text, subtitles, word times",
     "serve": "a page to drop recordings on or to speak into",
     "export": "write a trained recogniser for other programs: ONNX, LiteRT, Keras",

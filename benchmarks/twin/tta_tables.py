@@ -64,7 +64,7 @@ def tta_tables(runs: dict[str, dict[int, Path]], target: tuple[str, float]) -> l
             "columns": [("system", "system"), ("seed", "seed"), *_COLUMNS, ("last_pct", "last %")],
             "rows": rows,
         },
-        *_factor_tables(runs, target),
+        *_factor_tables(runs, target, {row["system"]: row["minutes"] for row in systems}),
     ]
 
 
@@ -136,7 +136,7 @@ def _median(values: list[float | None]) -> float | None:
 
 
 def _factor_tables(
-    runs: dict[str, dict[int, Path]], target: tuple[str, float]
+    runs: dict[str, dict[int, Path]], target: tuple[str, float], medians: dict[str, float | None]
 ) -> list[dict[str, Any]]:
     """Returns how each further system's times compare with the first's, and what they are made of.
 
@@ -146,7 +146,7 @@ def _factor_tables(
     text = report(folders, targets=[target], policy="paper", output_format="json")
     first = next(iter(runs))
     others = list(zip(runs, json.loads(text), strict=True))[1:]
-    tables = [_ratio_table(first, others)] if others else []
+    tables = [_ratio_table(first, others, medians)] if others else []
     for system, group in others:
         if group["factors"] is None:
             continue
@@ -161,12 +161,19 @@ def _factor_tables(
     return tables
 
 
-def _ratio_table(first: str, others: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def _ratio_of_medians(first: float | None, other: float | None) -> float | None:
+    return None if first is None or other is None else other / first
+
+
+def _ratio_table(
+    first: str, others: list[tuple[str, dict[str, Any]]], medians: dict[str, float | None]
+) -> dict[str, Any]:
     """Returns the ratios of times with their intervals and verdicts, as `tfasr report` finds them.
 
     Args:
         first: the system that the others are compared with.
         others: their names, and the report's groups of their runs.
+        medians: minutes of each system; None where half of its runs never arrived.
     """
     rows = []
     for system, group in others:
@@ -175,6 +182,7 @@ def _ratio_table(first: str, others: list[tuple[str, dict[str, Any]]]) -> dict[s
         rows.append(
             {
                 "system": system,
+                "of_medians": _ratio_of_medians(medians[first], medians[system]),
                 "ratio": found["ratio"],
                 "low": low,
                 "high": high,
@@ -184,7 +192,8 @@ def _ratio_table(first: str, others: list[tuple[str, dict[str, Any]]]) -> dict[s
         )
     columns = [
         ("system", "system"),
-        ("ratio", f"times as long as {first}"),
+        ("of_medians", f"median, times {first}'s"),
+        ("ratio", "as the verdict says"),
         ("low", "95 % from"),
         ("high", "to"),
         ("p_value", "p"),

@@ -109,3 +109,4 @@ def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path)
     assert together == pytest.approx(minutes[1] / minutes[0])
     assert ratios["rows"][0]["ratio"] == pytest.approx(together)
     assert ratios["rows"][0]["low"] is None  # one run each gives no interval
+    assert ratios["rows"][0]["of_medians"] == pytest.approx(minutes[1] / minutes[0])

@@ -54,3 +54,41 @@ def test_hypotheses_are_those_of_one_run_and_split(runs, tmp_path, capsys):
     words = ["--run_dir", runs[0], "--split", "train", "--split", "validation"]
     assert evaluate(*words, "--hypotheses", tmp_path / "texts.jsonl") == 2
     assert "1 runs, 2 splits" in capsys.readouterr().err
+
+
+def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp_path, capsys):
+    pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
+    arpa = tmp_path / "train.arpa"
+    assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
+    words = ["--run_dir", runs[0], "--split", "validation", "--decoder", "word_beam"]
+    assert evaluate(*words, "--beam_width", 4, "--format", "json", "--out", tmp_path / "none") == 0
+    words += ["--beam_width", 4, "--language_model", arpa, "--out", tmp_path / "with"]
+    # Every word costs so much that the empty text wins.
+    assert evaluate(*words, "--word_bonus", -100) == 0
+    found = {n: json.loads((tmp_path / n / "scores.json").read_text()) for n in ("none", "with")}
+    without, rows = found["none"]["rows"][0], found["with"]["rows"][0]
+    assert rows["deletions"] == rows["words"] > without["deletions"]
+    assert (rows["language_model"], rows["word_bonus"]) == (str(arpa), -100)
+    assert f"language model {arpa}" in (tmp_path / "with" / "scores.md").read_text()
+
+
+def test_a_language_model_is_refused_where_it_would_do_nothing(runs, tmp_path, capsys):
+    words = ["--run_dir", runs[0], "--split", "validation"]
+    assert evaluate(*words, "--lm_weight", 0.5) == 2
+    assert "Received: no --language_model" in capsys.readouterr().err
+    assert evaluate(*words, "--language_model", tmp_path / "none.arpa") == 2
+    assert "none.arpa" in capsys.readouterr().err
+    arpa = tmp_path / "train.arpa"
+    assert run(parse(["tfasr", "ngram", "--shard_dir", str(SHARDS), "--out", str(arpa)])) == 0
+    assert "n-grams of 1 to 3 words" in capsys.readouterr().out
+    assert evaluate(*words, "--language_model", arpa) == 2  # the run's decoder is greedy
+    message = capsys.readouterr().err
+    assert "needs the decoder word_beam" in message or "kenlm package" in message
+
+
+@pytest.mark.parametrize("wrong", ["--order=0", "--order=7", "--out=.", "--split=none"])
+def test_an_n_gram_that_cannot_be_made_is_refused(wrong, tmp_path, capsys):
+    words = ["ngram", "--shard_dir", str(SHARDS), "--out", str(tmp_path / "a.arpa"), wrong]
+    assert run(parse(["tfasr", *words])) == 2
+    assert "must" in capsys.readouterr().err
+    assert not (tmp_path / "a.arpa").exists()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.writers import formats
-from tfasr.errors import UsageError
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
+    from tfasr.decoding.kenlm_model import KenlmModel
     from tfasr.training.evaluation import EvaluationResult
 
 SCORES = "scores"
@@ -37,6 +38,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         default=None,
         help="for word_beam: keep one beam for each future; see WordBeamSearch",
+    )
+    parser.add_argument(
+        "--language_model",
+        metavar="ARPA",
+        help="for word_beam: an n-gram file, such as tfasr ngram writes, that scores words too; "
+        "needs tfasr[kenlm]",
+    )
+    parser.add_argument(
+        "--lm_weight",
+        type=float,
+        help="power of the language model's probabilities; default: 1",
+    )
+    parser.add_argument(
+        "--word_bonus",
+        type=float,
+        help="natural logarithm that each word adds, against the model's liking for few words; "
+        "default: 0",
     )
     parser.add_argument("--checkpoint", default="best", help="best, last or a file")
     parser.add_argument("--hypotheses", help="a file to write the texts to, as JSON lines")
@@ -87,6 +105,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     from tfasr.training.trained import evaluate
 
     one = len(arguments.run_dir) == len(arguments.split) == 1
+    model = _language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
@@ -98,6 +117,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 decoder=arguments.decoder,
                 beam_width=arguments.beam_width,
                 recombine=arguments.recombine,
+                language_model=model,
                 checkpoint=arguments.checkpoint,
             )
             if arguments.hypotheses:
@@ -108,6 +128,23 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             about = {"run": name, "split": split, **_decoder(arguments, run_dir)}
             rows.append({**about, **scores, "loss": result.loss})
     return rows
+
+
+def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
+    """Returns what scores words beside the model, if that was asked for."""
+    from tfasr.decoding.kenlm_model import KenlmModel
+
+    numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
+    given = {name: value for name, value in numbers.items() if value is not None}
+    if arguments.language_model is None:
+        if given:
+            raise UsageError(
+                "--lm_weight and --word_bonus are of a language model. Received: no "
+                "--language_model."
+            )
+        return None
+    with wrong_values_are_wrong_use():
+        return KenlmModel(arguments.language_model, **given)
 
 
 def _scores(result: "EvaluationResult") -> dict[str, Any]:
@@ -131,7 +168,11 @@ def _decoder(arguments: argparse.Namespace, run_dir: str) -> dict[str, Any]:
     name = arguments.decoder or own.name
     width = own.beam_width if arguments.beam_width is None else arguments.beam_width
     width = width if DECODERS[name].has_beam else None
-    return {"decoder": name, "beam_width": width, "checkpoint": arguments.checkpoint}
+    about = {"decoder": name, "beam_width": width, "checkpoint": arguments.checkpoint}
+    if arguments.language_model is not None:
+        keys = ("language_model", "lm_weight", "word_bonus")
+        about |= {key: getattr(arguments, key) for key in keys}
+    return about
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:

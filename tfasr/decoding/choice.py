@@ -2,16 +2,20 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfasr.alphabet import Alphabet
 from tfasr.checked_files import read_text
 from tfasr.config import config_class, require
 from tfasr.decoding.decoder import Decoder, DecoderKind, check_kind
-from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH
+from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH, WordBeamSearch
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.registry import Registry
 from tfasr.run_files import LEXICON_FILE
+
+if TYPE_CHECKING:
+    from tfasr.decoding.kenlm_model import KenlmModel
 
 DECODERS: Registry[DecoderKind] = Registry(
     "decoder",
@@ -94,6 +98,31 @@ def make_decoder(
         ValueError: if its lexicon is empty or cannot be spelled.
     """
     return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
+
+
+def with_language_model(
+    config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
+) -> Decoder:
+    """Returns word beam search whose words a language model scores too.
+
+    Args:
+        config: its beam.
+        alphabet: the classes.
+        lexicon: the words, in plain spelling.
+        model: must know them all.
+
+    Raises:
+        RunError: if word beam search was not built; it says how to.
+        ValueError: if the lexicon is empty, cannot be spelled, or has a word unknown to the model.
+    """
+    return WordBeamSearch(
+        alphabet,
+        lexicon,
+        beam_width=config.beam_width,
+        mode="kenlm",
+        language_model=model,
+        recombine=config.recombine,
+    )
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:

@@ -18,6 +18,7 @@ from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
+    from tfasr.decoding.kenlm_model import KenlmModel
     from tfasr.training.evaluation import EvaluationResult, Evaluator
 
 
@@ -169,6 +170,7 @@ def evaluate(
     decoder: str | None = None,
     beam_width: int | None = None,
     recombine: bool | None = None,
+    language_model: "KenlmModel | None" = None,
     checkpoint: str = "best",
 ) -> "EvaluationResult":
     """Scores a run's model on a split.
@@ -180,16 +182,25 @@ def evaluate(
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
         recombine: of word beam search; the run's own by default.
+        language_model: scores the words of word beam search beside the model; it must know all
+            words of the training transcripts.
         checkpoint: "best" (by validation CER), "last", or a file.
 
     Returns:
         An `tfasr.training.evaluation.EvaluationResult`.
 
     Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit.
+        UsageError: if the run, its checkpoint or the split is missing or does not fit, or a
+            language model is given to another decoder or does not know a word.
         RunError: if not every utterance was scored.
     """
-    from tfasr.decoding.choice import check_beam, load_lexicon, make_decoder, needs_lexicon
+    from tfasr.decoding.choice import (
+        check_beam,
+        load_lexicon,
+        make_decoder,
+        needs_lexicon,
+        with_language_model,
+    )
     from tfasr.telemetry.memory import available_bytes
     from tfasr.training.evaluation import Evaluator
 
@@ -201,13 +212,23 @@ def evaluate(
         chosen = dataclasses.replace(
             Experiment.load(run_dir).decoder, **{k: v for k, v in changes.items() if v is not None}
         )
+    if language_model is not None and chosen.name != "word_beam":
+        raise UsageError(
+            "A language model needs the decoder word_beam, which writes the words that it scores. "
+            f"Received: the decoder {chosen.name}."
+        )
     trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
     longest = trained.source.split.frames.max(initial=0)
     frames = int(trained.model.output_lengths(int(longest)))
     check_beam(chosen, trained.alphabet.num_classes, frames, available_bytes())
     lexicon = load_lexicon(run_dir) if needs_lexicon(chosen) else []
     try:
-        written_by = make_decoder(chosen, trained.alphabet, lexicon)
+        if language_model is None:
+            written_by = make_decoder(chosen, trained.alphabet, lexicon)
+        else:
+            written_by = with_language_model(chosen, trained.alphabet, lexicon, language_model)
     except ValueError as error:
-        raise UsageError(f"{run_dir / LEXICON_FILE} must fit the run's alphabet: {error}") from None
+        raise UsageError(
+            f"{run_dir / LEXICON_FILE} must fit the run's alphabet and the language model: {error}"
+        ) from None
     return Evaluator(trained.model, trained.source, written_by).evaluate()

@@ -27,7 +27,8 @@ class GroupComparison:
     Attributes:
         ratio: the second group's time over the first's, as read at first hits: of geometric means
             if every run arrived, otherwise of restricted means up to the longest time that both
-            groups observed.
+            groups observed, which counts a run that never arrived as one that arrived then.
+        restricted_to_s: that time; None where every run arrived.
         ratio_of_middles: of geometric means of the brackets' middles, which is free of what an
             evaluation comes too late; if every run arrived.
         interval: 95 % interval of the ratio of true times, from the brackets by Welch's t on
@@ -45,6 +46,7 @@ class GroupComparison:
     """
 
     ratio: float | None
+    restricted_to_s: float | None = None
     ratio_of_middles: float | None = None
     interval: tuple[float, float] | None = None
     bracket: float | None = None
@@ -80,6 +82,9 @@ class GroupComparison:
         if self.ratio is None:
             return "no ratio: a group never reached the target"
         said = f"{self.ratio:.2f} times as long"
+        if self.restricted_to_s is not None:
+            said += f" within the {self.restricted_to_s:.3g} s that both observed, as a run never "
+            said += "arrived"
         if self.interval is not None:
             said += f" (95 % interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
         if self.adjusted_p is None:
@@ -106,8 +111,10 @@ def compare_groups(
     fewest = min(len(first), len(second))
     tested = by_order and fewest >= FEWEST_FOR_TEST
     order = order_test(_ends(first), _ends(second)) if tested else None
+    ratio, restricted_to_s = _ratio_of_hits(first, second)
     found = GroupComparison(
-        ratio=_ratio_of_hits(first, second),
+        ratio=ratio,
+        restricted_to_s=restricted_to_s,
         p_value=order and order.p_value,
         test=order and "gehan",
         permutation_p=order and order.p_value,
@@ -177,13 +184,18 @@ def _exponentials(centre: float, reach: float) -> tuple[float, float]:
     return math.exp(centre - reach), math.exp(centre + reach)
 
 
-def _ratio_of_hits(first: Sequence[Bracket], second: Sequence[Bracket]) -> float | None:
+def _ratio_of_hits(
+    first: Sequence[Bracket], second: Sequence[Bracket]
+) -> tuple[float | None, float | None]:
+    """Returns the ratio, and the time that its means are restricted to, if they are."""
     hits = [[b.first_hit_s for b in group] for group in (first, second)]
     if all(time is not None and time > 0 for group in hits for time in group):
-        return math.exp(_log_mean(hits[1]) - _log_mean(hits[0]))
+        return math.exp(_log_mean(hits[1]) - _log_mean(hits[0])), None
     common = min(longest_seen_s(first), longest_seen_s(second))
     means = [restricted_mean_s(group, common) for group in (first, second)]
-    return means[1] / means[0] if None not in means and means[0] > 0 else None
+    if None in means or not means[0] > 0:
+        return None, None
+    return means[1] / means[0], common
 
 
 def _interpolated(

@@ -54,7 +54,9 @@ def _decoders(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _decoder(row: Mapping[str, Any]) -> str:
     name, width = row.get("decoder", UNKNOWN), row.get("beam_width")
-    return str(name) if width is None else f"{name}, beam width {width}"
+    told = str(name) if width is None else f"{name}, beam width {width}"
+    model = row.get("language_model")
+    return told if model is None else f"{told}, language model {model}"
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Cell]:
