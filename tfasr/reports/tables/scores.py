@@ -1,6 +1,7 @@
 """Error rates of best checkpoints on several splits, a row for each run."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tfasr.display.table import UNKNOWN, Cell, Table, records_of
@@ -56,7 +57,7 @@ def _decoder(row: Mapping[str, Any]) -> str:
     name, width = row.get("decoder", UNKNOWN), row.get("beam_width")
     told = str(name) if width is None else f"{name}, beam width {width}"
     model = row.get("language_model")
-    return told if model is None else f"{told}, language model {model}"
+    return told if model is None else f"{told}, language model {Path(model).name}"
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Cell]:
