@@ -37,7 +37,7 @@ _TENSORFLOW_REMEDIES = {
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
     "PipelineConfig.global_batch_size, or free some space; checkpoints are kept.",
 }
-NEED_TENSORFLOW = ("prepare", "train", "evaluate", "export")
+NEED_TENSORFLOW = ("prepare", "train", "evaluate", "ngram", "export")
 
 
 def parse(argv: list[str]):
