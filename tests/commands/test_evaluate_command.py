@@ -69,7 +69,8 @@ def test_a_language_model_of_the_training_transcripts_scores_words_too(runs, tmp
     found = {n: json.loads((tmp_path / n / "scores.json").read_text()) for n in ("none", "with")}
     without, rows = found["none"]["rows"][0], found["with"]["rows"][0]
     assert without["insertions"] > rows["insertions"] == 0
-    assert (rows["language_model"], rows["word_bonus"]) == (str(arpa), -100)
+    told = (rows["language_model"], rows["lm_weight"], rows["word_bonus"])
+    assert told == (str(arpa), 1.0, -100)  # a default is told too
     assert "language model train.arpa" in (tmp_path / "with" / "scores.md").read_text()
 
 

@@ -125,7 +125,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             scores = _scores(result)
             if one:
                 _print_one(scores, result, arguments.format)
-            about = {"run": name, "split": split, **_decoder(arguments, run_dir)}
+            about = {"run": name, "split": split, **_decoder(arguments, run_dir, model)}
             rows.append({**about, **scores, "loss": result.loss})
     return rows
 
@@ -160,7 +160,9 @@ def _scores(result: "EvaluationResult") -> dict[str, Any]:
     ).to_json()
 
 
-def _decoder(arguments: argparse.Namespace, run_dir: str) -> dict[str, Any]:
+def _decoder(
+    arguments: argparse.Namespace, run_dir: str, model: "KenlmModel | None"
+) -> dict[str, Any]:
     """Returns which decoder wrote the hypotheses of a run."""
     from tfasr.training.experiment import Experiment
 
@@ -169,9 +171,9 @@ def _decoder(arguments: argparse.Namespace, run_dir: str) -> dict[str, Any]:
     width = own.beam_width if arguments.beam_width is None else arguments.beam_width
     width = width if DECODERS[name].has_beam else None
     about = {"decoder": name, "beam_width": width, "checkpoint": arguments.checkpoint}
-    if arguments.language_model is not None:
-        keys = ("language_model", "lm_weight", "word_bonus")
-        about |= {key: getattr(arguments, key) for key in keys}
+    if model is not None:
+        about |= {"language_model": str(model.path), "lm_weight": model.weight}
+        about |= {"word_bonus": model.word_bonus}
     return about
 
 

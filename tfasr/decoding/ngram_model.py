@@ -11,7 +11,7 @@ from tfasr.durable import write_whole
 
 MAX_ORDER = 6  # what the kenlm package on PyPI is compiled for
 BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-_NEVER = -99.0  # log10 of the sentence's beginning, which nothing is followed by; ARPA's custom
+_NEVER = -99.0  # log10, ARPA's custom for the sentence's beginning, which follows nothing
 
 Words = tuple[str, ...]
 
@@ -57,8 +57,7 @@ class NgramModel:
         self.vocabulary = sorted({word for (word,) in counts[0]} - {BEGIN} | {END, UNKNOWN})
         self.orders: list[Order] = []
         for number in range(order):
-            adjusted = _adjusted(counts, number)
-            self.orders.append(self._order(adjusted))
+            self.orders.append(self._order(_adjusted(counts, number)))
 
     def probability(self, words: Words) -> float:
         """Returns the probability of the last word behind the others; unknown words are <unk>.
@@ -66,8 +65,8 @@ class NgramModel:
         Args:
             words: one at least; those further back than the order are not looked at.
         """
-        known = {*self.vocabulary, BEGIN}
-        words = tuple(word if word in known else UNKNOWN for word in words)
+        known = self.orders[0].probabilities
+        words = tuple(w if (w,) in known or w == BEGIN else UNKNOWN for w in words)
         return self._probability(words[-len(self.orders) :])
 
     def write(self, path: str | Path) -> None:
@@ -76,9 +75,8 @@ class NgramModel:
         Args:
             path: the file.
         """
-        begin = {(BEGIN,): 10**_NEVER}
         shown = [dict(order.probabilities) for order in self.orders]
-        shown[0] |= begin
+        shown[0][(BEGIN,)] = 10**_NEVER
         lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1))]
         for number, grams in enumerate(shown, 1):
             lines += ["", f"\\{number}-grams:"]

@@ -9,13 +9,8 @@ from tensorflow.python.ops import control_flow_util
 
 from tfasr.cores import usable_cores
 from tfasr.layers import operations
-from tfasr.layers.operations import Operation
+from tfasr.layers.operations import Operation, core
 from tfasr.layers.recurrent.fused_call import has_gpu
-
-try:
-    from tfasr.layers import _recurrent_core as core
-except ImportError:  # built without a compiler: the layers then use TensorFlow's operations
-    core = None
 
 DTYPES = ("float32", "bfloat16")
 

@@ -20,7 +20,7 @@ from tfasr.cores import quota
 
 try:
     from tfasr.layers import _recurrent_core as core
-except ImportError:  # built without a compiler
+except ImportError:  # built without a compiler: layers then use TensorFlow's own operations
     core = None
 
 Attribute = int | float | tf.DType

@@ -215,7 +215,7 @@ def evaluate(
     if language_model is not None and chosen.name != "word_beam":
         raise UsageError(
             "A language model needs the decoder word_beam, which writes the words that it scores. "
-            f"Received: the decoder {chosen.name}."
+            f"Received: the decoder {chosen.name}. Choose --decoder word_beam."
         )
     trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
     longest = trained.source.split.frames.max(initial=0)
