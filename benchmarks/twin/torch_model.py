@@ -1,8 +1,11 @@
 """The acoustic model as a PyTorch user would write it."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 
 class MaskedBatchNorm(nn.BatchNorm1d):
@@ -30,7 +33,9 @@ class TorchTwin(nn.Module):
     the convolution's output. An LSTM's second bias stays 0, as Keras has but one.
 
     Args:
-        config: sizes, a `tfasr.models.acoustic_model.AcousticModelConfig`; forward LSTMs alone.
+        config: sizes, a `tfasr.models.acoustic_model.AcousticModelConfig`. Where it runs LSTMs
+            backwards too, batches are packed, so that those begin at an utterance's last frame and
+            not in its padding.
         num_classes: classes, the CTC blank last.
         num_features: features per frame.
         mask_statistics: whether padded frames are left out of batch statistics, as tfasr does, or
@@ -48,19 +53,20 @@ class TorchTwin(nn.Module):
         momentum: float | None = None,
     ):
         super().__init__()
-        if config.bidirectional:
-            raise ValueError("The twin has forward LSTMs alone. Received: bidirectional=True.")
         self.config = config
         self._mask_statistics = mask_statistics
         self.convolution = nn.Conv1d(
             num_features, config.conv_filters, config.conv_kernel, config.conv_stride
         )
-        widths = [config.conv_filters] + [config.lstm_units] * config.num_lstm_layers
+        outputs = config.directions * config.lstm_units
+        widths = [config.conv_filters] + [outputs] * config.num_lstm_layers
         self.recurrent = nn.ModuleList(
-            nn.LSTM(width, config.lstm_units) for width in widths[: config.num_lstm_layers]
+            nn.LSTM(width, config.lstm_units, bidirectional=config.bidirectional)
+            for width in widths[: config.num_lstm_layers]
         )
         for layer in self.recurrent:
-            layer.bias_hh_l0.requires_grad_(False)
+            for direction in directions(layer):
+                direction["bias_hh"].requires_grad_(False)
         # Keras's epsilon and momentum, which PyTorch counts from the other end.
         forgets = 0.01 if momentum is None else 1.0 - momentum
         self.normalisations = nn.ModuleList(
@@ -83,14 +89,14 @@ class TorchTwin(nn.Module):
         for layer in (self.convolution, self.classifier):
             nn.init.xavier_uniform_(layer.weight)
             nn.init.zeros_(layer.bias)
-        for layer in self.recurrent:
-            nn.init.xavier_uniform_(layer.weight_ih_l0)
-            recurrent[self.config.recurrent_initializer](layer.weight_hh_l0)
-            nn.init.zeros_(layer.bias_hh_l0)
-            nn.init.zeros_(layer.bias_ih_l0)
-            units = layer.hidden_size
+        units = self.config.lstm_units
+        for direction in (one for layer in self.recurrent for one in directions(layer)):
+            nn.init.xavier_uniform_(direction["weight_ih"])
+            recurrent[self.config.recurrent_initializer](direction["weight_hh"])
+            nn.init.zeros_(direction["bias_hh"])
+            nn.init.zeros_(direction["bias_ih"])
             with torch.no_grad():
-                layer.bias_ih_l0[units : 2 * units] = 1.0
+                direction["bias_ih"][units : 2 * units] = 1.0
 
     def output_lengths(self, feature_lengths: torch.Tensor) -> torch.Tensor:
         """Returns the output frames of so many feature frames."""
@@ -105,17 +111,25 @@ class TorchTwin(nn.Module):
         """
         hidden = functional.relu(self.convolution(features.transpose(1, 2))).permute(2, 0, 1)
         valid = None
+        lengths = self.output_lengths(feature_lengths)
         if self._mask_statistics:
             steps = torch.arange(hidden.shape[0])
-            valid = (steps[:, None] < self.output_lengths(feature_lengths)[None, :]).reshape(-1)
+            valid = (steps[:, None] < lengths[None, :]).reshape(-1)
         for block in range(len(self.recurrent) + 1):
             if self.normalisations:
                 frames = hidden.reshape(-1, hidden.shape[2])
                 hidden = self.normalisations[block](frames, valid).view(hidden.shape)
             hidden = self.dropout(hidden)
             if block < len(self.recurrent):
-                hidden, _ = self.recurrent[block](hidden)
+                hidden = self._recurred(block, hidden, lengths)
         return self.classifier(hidden)
+
+    def _recurred(self, block: int, hidden: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        layer = self.recurrent[block]
+        if not layer.bidirectional:
+            return layer(hidden)[0]
+        packed = pack_padded_sequence(hidden, lengths, enforce_sorted=False)
+        return pad_packed_sequence(layer(packed)[0], total_length=hidden.shape[0])[0]
 
     def losses(
         self, logits: torch.Tensor, batch: dict[str, torch.Tensor], log_probs: bool = False
@@ -135,3 +149,12 @@ class TorchTwin(nn.Module):
             blank=logits.shape[2] - 1,
             reduction="none",
         )
+
+
+def directions(layer: nn.LSTM) -> Iterator[dict[str, nn.Parameter]]:
+    """Yields the weights of each direction, forwards first, under PyTorch's names without ends."""
+    for end in ("l0", "l0_reverse")[: 1 + layer.bidirectional]:
+        yield {
+            name: getattr(layer, f"{name}_{end}")
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        }

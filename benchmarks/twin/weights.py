@@ -1,10 +1,11 @@
 """One model's weights in another: tfasr's in the PyTorch twin."""
 
+import keras
 import numpy as np
 import torch
 
 from tfasr.models.acoustic_model import AcousticModel
-from twin.torch_model import TorchTwin
+from twin.torch_model import TorchTwin, directions
 
 
 def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
@@ -23,13 +24,15 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
         (twin.classifier.weight, model.classifier.kernel),
         (twin.classifier.bias, model.classifier.bias),
     ]
-    for theirs, ours in zip(twin.recurrent, model.recurrent, strict=True):
+    ours = [one for layer in model.recurrent for one in _one_way(layer)]
+    theirs = [one for layer in twin.recurrent for one in directions(layer)]
+    for one, layer in zip(theirs, ours, strict=True):
         pairs += [
-            (theirs.weight_ih_l0, ours.cell.kernel),
-            (theirs.weight_hh_l0, ours.cell.recurrent_kernel),
-            (theirs.bias_ih_l0, ours.cell.bias),
+            (one["weight_ih"], layer.cell.kernel),
+            (one["weight_hh"], layer.cell.recurrent_kernel),
+            (one["bias_ih"], layer.cell.bias),
         ]
-        torch.nn.init.zeros_(theirs.bias_hh_l0)
+        torch.nn.init.zeros_(one["bias_hh"])
     for theirs, ours in zip(twin.normalisations, model.normalisations, strict=True):
         pairs += [
             (theirs.weight, ours.gamma),
@@ -39,6 +42,12 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
         ]
     for parameter, variable in pairs:
         _assign(parameter, np.array(variable.value.numpy()).T)
+
+
+def _one_way(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    if isinstance(layer, keras.layers.Bidirectional):
+        return [layer.forward_layer, layer.backward_layer]
+    return [layer]
 
 
 def _assign(parameter: torch.Tensor, value: np.ndarray) -> None:

@@ -1,5 +1,7 @@
 """The PyTorch twin and the stock Keras model compute what tfasr's model computes."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -22,11 +24,12 @@ def test_stock_keras_agrees():
     assert max(found.values()) < TOLERANCE
 
 
-def test_torch_agrees():
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_torch_agrees(bidirectional):
     pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.agreement import TOLERANCE, disagreements
 
-    found = disagreements(SMALL, ["torch"])
+    found = disagreements(dataclasses.replace(SMALL, bidirectional=bidirectional), ["torch"])
     assert len(found) == 4
     assert max(found.values()) < TOLERANCE
 
@@ -68,8 +71,10 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_both_learn_the_same_from_equal_weights(name):
+@pytest.mark.parametrize(
+    ("name", "bidirectional"), [*((name, False) for name in OPTIMIZERS), ("clipped Adam", True)]
+)
+def test_both_learn_the_same_from_equal_weights(name, bidirectional):
     """Gradients, an optimizer's settings, the learning rate's decay and the statistics, in one."""
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
     from twin.sizes import NUM_CLASSES, NUM_FEATURES, parse_size
@@ -77,7 +82,7 @@ def test_both_learn_the_same_from_equal_weights(name):
     from twin.torch_optimizer import clip_together, torch_optimizer
     from twin.weights import copy_to_torch
 
-    config = AcousticModelConfig(conv_filters=12, num_lstm_layers=2, lstm_units=10, dropout=0.0)
+    config = dataclasses.replace(SMALL, dropout=0.0, bidirectional=bidirectional)
 
     def wanted():
         cosine = keras.optimizers.schedules.CosineDecay
@@ -119,25 +124,33 @@ def _tfasr_step(model, size):
     return lambda: step(iterator).loss, batch
 
 
-def test_the_initial_weights_follow_tfasrs_scheme():
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_initial_weights_follow_tfasrs_scheme(bidirectional):
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
-    from twin.torch_model import TorchTwin
+    from twin.torch_model import TorchTwin, directions
 
     config = AcousticModelConfig(
-        conv_filters=16, num_lstm_layers=1, lstm_units=24, recurrent_initializer="orthogonal"
+        conv_filters=16,
+        num_lstm_layers=1,
+        lstm_units=24,
+        bidirectional=bidirectional,
+        recurrent_initializer="orthogonal",
     )
     torch.manual_seed(1)
     other = TorchTwin(config, num_classes=30, num_features=93, mask_statistics=True)
     model = build_model(Experiment(model=config), Alphabet(), compiled=False).recogniser
-    layer, ours = other.recurrent[0], model.recurrent[0].cell
-    np.testing.assert_array_equal(layer.bias_ih_l0.detach(), ours.bias.value.numpy())
-    recurrent = layer.weight_hh_l0.detach().T
-    np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(24), atol=1e-5)
     pairs = [
-        (layer.weight_ih_l0, ours.kernel),
         (other.convolution.weight, model.convolution.kernel),
         (other.classifier.weight, model.classifier.kernel),
     ]
+    ours = getattr(model.recurrent[0], "forward_layer", model.recurrent[0]).cell
+    ways = list(directions(other.recurrent[0]))
+    assert len(ways) == 1 + bidirectional
+    for way in ways:
+        np.testing.assert_array_equal(way["bias_ih"].detach(), ours.bias.value.numpy())
+        recurrent = way["weight_hh"].detach().T
+        np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(24), atol=1e-5)
+        pairs.append((way["weight_ih"], ours.kernel))
     for theirs, kernel in pairs:  # one uniform range
         assert theirs.abs().max().item() == pytest.approx(abs(kernel.numpy()).max(), rel=0.02)
     other.add_to_blank_bias(-1.5)
