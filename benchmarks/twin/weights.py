@@ -5,7 +5,7 @@ import numpy as np
 import torch
 
 from tfasr.models.acoustic_model import AcousticModel
-from twin.torch_model import TorchTwin, directions
+from twin.torch_model import TorchTwin
 
 
 def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
@@ -25,14 +25,13 @@ def copy_to_torch(model: AcousticModel, twin: TorchTwin) -> None:
         (twin.classifier.bias, model.classifier.bias),
     ]
     ours = [one for layer in model.recurrent for one in _one_way(layer)]
-    theirs = [one for layer in twin.recurrent for one in directions(layer)]
-    for one, layer in zip(theirs, ours, strict=True):
+    for theirs, layer in zip(twin.lstms(), ours, strict=True):
         pairs += [
-            (one["weight_ih"], layer.cell.kernel),
-            (one["weight_hh"], layer.cell.recurrent_kernel),
-            (one["bias_ih"], layer.cell.bias),
+            (theirs.weight_ih_l0, layer.cell.kernel),
+            (theirs.weight_hh_l0, layer.cell.recurrent_kernel),
+            (theirs.bias_ih_l0, layer.cell.bias),
         ]
-        torch.nn.init.zeros_(one["bias_hh"])
+        torch.nn.init.zeros_(theirs.bias_hh_l0)
     for theirs, ours in zip(twin.normalisations, model.normalisations, strict=True):
         pairs += [
             (theirs.weight, ours.gamma),

@@ -127,7 +127,7 @@ def _tfasr_step(model, size):
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_initial_weights_follow_tfasrs_scheme(bidirectional):
     torch = pytest.importorskip("torch", reason=NEEDS_TORCH)
-    from twin.torch_model import TorchTwin, directions
+    from twin.torch_model import TorchTwin
 
     config = AcousticModelConfig(
         conv_filters=16,
@@ -144,13 +144,13 @@ def test_the_initial_weights_follow_tfasrs_scheme(bidirectional):
         (other.classifier.weight, model.classifier.kernel),
     ]
     ours = getattr(model.recurrent[0], "forward_layer", model.recurrent[0]).cell
-    ways = list(directions(other.recurrent[0]))
+    ways = other.lstms()
     assert len(ways) == 1 + bidirectional
     for way in ways:
-        np.testing.assert_array_equal(way["bias_ih"].detach(), ours.bias.value.numpy())
-        recurrent = way["weight_hh"].detach().T
+        np.testing.assert_array_equal(way.bias_ih_l0.detach(), ours.bias.value.numpy())
+        recurrent = way.weight_hh_l0.detach().T
         np.testing.assert_allclose(recurrent @ recurrent.T, np.eye(24), atol=1e-5)
-        pairs.append((way["weight_ih"], ours.kernel))
+        pairs.append((way.weight_ih_l0, ours.kernel))
     for theirs, kernel in pairs:  # one uniform range
         assert theirs.abs().max().item() == pytest.approx(abs(kernel.numpy()).max(), rel=0.02)
     other.add_to_blank_bias(-1.5)
