@@ -116,6 +116,10 @@ class TorchTwin(nn.Module):
         with torch.no_grad():
             self.classifier.bias[-1] += amount
 
+    def zero_classifier(self) -> None:
+        """Sets the last layer's weights to 0, as ``TrainingConfig.zero_output_layer`` does."""
+        nn.init.zeros_(self.classifier.weight)
+
     def reset_parameters(self) -> None:
         """Draws weights by the scheme of tfasr's model: Glorot uniform, forget gates' biases 1."""
         recurrent = {"orthogonal": nn.init.orthogonal_, "glorot_uniform": nn.init.xavier_uniform_}

@@ -146,6 +146,8 @@ class _TwinRun:
             mask_statistics=True,
             momentum=moving_momentum(experiment, len(self._splits["train"].utterances)),
         )
+        if self._training.zero_output_layer:
+            self._model.zero_classifier()
         self._model.add_to_blank_bias(self._training.initial_blank_bias)
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._wanted = wanted = self._training.optimizer()

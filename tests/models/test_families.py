@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.models.families import CLASSES, FEATURES, LENGTHS, SIZES, batch, built, config, logits
 from tfasr.errors import UsageError
-from tfasr.models.network import add_to_blank_bias
+from tfasr.models.network import add_to_blank_bias, zero_classifier
 from tfasr.models.recogniser import MODELS, can_stream, estimated_step_bytes, model_flops
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
@@ -60,8 +60,22 @@ def test_the_blanks_bias_is_raised_in_every_family(models, name):
 
 
 def test_a_model_without_a_classifier_has_no_bias_to_raise():
-    with pytest.raises(UsageError, match=r"`classifier`.*Received: -1.0; Sequential has none"):
+    with pytest.raises(UsageError, match=r"bias = -1.0 .*`classifier`.* Sequential, which has"):
         add_to_blank_bias(keras.Sequential([keras.layers.Dense(3)]), -1.0)
+    with pytest.raises(UsageError, match=r"zero_output_layer = True .*have a kernel of 2 dim"):
+        zero_classifier(keras.Sequential([keras.layers.Dense(3)]))
+
+
+def test_no_frame_prefers_a_class_when_the_last_layer_is_zero(models, name):
+    model = models[name]
+    kernel = model.classifier.kernel.numpy()
+    assert logits(model, *batch()).std() > 0
+    zero_classifier(model)
+    after = logits(model, *batch())
+    model.classifier.kernel.assign(kernel)
+    np.testing.assert_array_equal(
+        after, np.broadcast_to(model.classifier.bias.numpy(), after.shape)
+    )
 
 
 def test_neither_padding_nor_neighbours_change_an_utterance(models, name):

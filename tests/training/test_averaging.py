@@ -306,6 +306,16 @@ def test_the_blanks_bias_is_there_before_the_optimizer_and_recorded():
     assert biased.to_json()["training"]["initial_blank_bias"] == -1.5
 
 
+def test_the_last_layer_begins_at_zero():
+    experiment = tones_experiment(zero_output_layer=True, initial_blank_bias=-1.5)
+    model = build_model(experiment, Alphabet(), compiled=True)
+    classifier = model.recogniser.classifier
+    assert not plain_array(classifier.kernel).any()
+    assert plain_array(classifier.bias).tolist()[-1] == -1.5
+    others = [plain_array(layer.cell.kernel) for layer in model.recogniser.recurrent]
+    assert all(kernel.any() for kernel in others)
+
+
 def test_what_cannot_be_averaged_is_refused(tmp_path):
     several = tones_experiment(optimizer=averaging_adam, num_replicas=2)
     with pytest.raises(UsageError, match="With several replicas TrainingConfig.optimizer must not"):

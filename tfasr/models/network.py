@@ -77,15 +77,33 @@ def add_to_blank_bias(model: Any, amount: float) -> None:
     Raises:
         UsageError: if the model has no such layer.
     """
-    classifier = getattr(model, "classifier", None)
-    bias = getattr(classifier, "bias", None)
-    if bias is None or len(bias.shape) != 1:
-        found = "none" if classifier is None else f"a {type(classifier).__name__} without a bias"
-        raise UsageError(
-            "TrainingConfig.initial_blank_bias must be 0 unless the model's last layer is assigned "
-            "as its `classifier` and has a bias of the shape (classes,), as "
-            f"tfasr.models.network.class_scores makes it. Received: {amount}; "
-            f"{type(model).__name__} has {found}."
-        )
+    bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
     bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
+
+
+def zero_classifier(model: Any) -> None:
+    """Sets the kernel of a model's last layer to 0: every frame then has the same class scores.
+
+    Args:
+        model: as for `add_to_blank_bias`; its last layer has a kernel.
+
+    Raises:
+        UsageError: if the model has no such layer.
+    """
+    kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
+    kernel.assign(keras.ops.zeros_like(kernel))
+
+
+def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) -> Any:
+    classifier = getattr(model, "classifier", None)
+    weight = getattr(classifier, name, None)
+    if weight is None or len(weight.shape) != dimensions:
+        found = "none" if classifier is None else f"a {type(classifier).__name__} without it"
+        raise UsageError(
+            f"For TrainingConfig.{setting} the model's last layer must be assigned as its "
+            f"`classifier` and have a {name} of {dimensions} dimensions, as "
+            f"tfasr.models.network.class_scores makes it. Received: {type(model).__name__}, which "
+            f"has {found}."
+        )
+    return weight

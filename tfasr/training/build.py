@@ -10,7 +10,7 @@ from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import check_beam
 from tfasr.errors import UsageError
 from tfasr.models.build import build_recogniser
-from tfasr.models.network import add_to_blank_bias
+from tfasr.models.network import add_to_blank_bias, zero_classifier
 from tfasr.models.recogniser import (
     MODELS,
     RecogniserConfig,
@@ -110,8 +110,8 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         compiled: whether it gets its optimizer, built too.
 
     Raises:
-        UsageError: if the model is not what it must be, see `tfasr.models.build`, or has no bias
-            of the blank that ``TrainingConfig.initial_blank_bias`` could be added to.
+        UsageError: if the model is not what it must be, see `tfasr.models.build`, or has no last
+            layer that ``initial_blank_bias`` and ``zero_output_layer`` could change.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -122,8 +122,10 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         seed=training.seed,
         dtype=training.precision,
     )
+    # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
+    if training.zero_output_layer:
+        zero_classifier(recogniser)
     if training.initial_blank_bias:
-        # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
         add_to_blank_bias(recogniser, training.initial_blank_bias)
     model = CtcModel(
         recogniser, experiment.model.output_lengths, training.gradient_accumulation_steps

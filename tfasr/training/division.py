@@ -20,15 +20,14 @@ def is_closed(experiment: Experiment) -> bool:
     fixes model and optimizer likewise.
     """
     model, augmented = experiment.model, experiment.augmentation != AugmentationConfig()
-    begun_otherwise = experiment.training.initial_blank_bias != 0
+    training = experiment.training
+    begun_otherwise = training.initial_blank_bias != 0 or training.zero_output_layer
     fed_otherwise = experiment.pipeline.first_epoch_by_length
     if augmented or begun_otherwise or fed_otherwise or not isinstance(model, AcousticModelConfig):
         return False
     # How the recurrence is computed changes no result.
     paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
-    return model == paper and _update_rule(experiment.training.optimizer()) == _update_rule(
-        zeiler_adadelta()
-    )
+    return model == paper and _update_rule(training.optimizer()) == _update_rule(zeiler_adadelta())
 
 
 def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:

@@ -61,6 +61,9 @@ class TrainingConfig:
         initial_blank_bias: added to the bias of the CTC blank in the model's last layer before the
             first step; below 0 the network begins with fewer blanks. The layer must be the model's
             ``classifier``, as `tfasr.models.network.class_scores` makes it.
+        zero_output_layer: whether the kernel of the model's last layer, its ``classifier``, begins
+            at 0, so that no frame prefers a class before the first step. Fewer runs then stay for
+            epochs on the plateau that CTC begins with (docs/recipes.md).
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut.
             They go through the model one after the other, which saves memory. Gradients are added
             up, clipped and applied once per global batch, so that steps and schedules do not
@@ -116,6 +119,7 @@ class TrainingConfig:
     optimizer: Callable = zeiler_adadelta
     precision: str = "float32"
     initial_blank_bias: float = 0.0
+    zero_output_layer: bool = False
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
