@@ -1,6 +1,9 @@
 """The whole job beside a PyTorch twin: minutes to a target on AN4, three seeds each.
 
-    tfasr prepare --gin_file an4.gin --corpus an4 --corpus_dir AN4 --shard_dir shards/an4
+    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/train.tsv --split train \\
+        --shard_dir shards/an4
+    tfasr prepare --corpus tsv --corpus_dir an4 --manifest splits/dev.tsv --split validation \\
+        --shard_dir shards/an4
     python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_peers
     python benchmarks/time_to_accuracy.py --shard_dir shards/an4 --run_dir runs/an4_fast \\
         --gin_file fast/an4.gin --baseline_gin_file an4.gin --seeds 1 2 3 4 5

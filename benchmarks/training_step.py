@@ -17,6 +17,9 @@ float32 weights (mixed_bfloat16, torch.autocast); the twin also runs with all we
 and ``ratio_to_torch_best`` is against the fastest of all its variants. A ratio is the other's time
 over ours, of the same round, the median of the rounds: above 1, tfasr is faster.
 
+``--instruction_set avx2`` has all systems do without better instructions (`twin/limits.py`): what
+an older processor would gain, measured on a newer one. Clock and caches stay the newer one's.
+
 PyTorch takes part where it is installed. Its build for CPUs alone, which the installation page of
 pytorch.org names, is a tenth of the download of the default one, which
 ``pip install 'tfasr[peers]'`` takes. Everything runs on the CPU, also where there
@@ -30,17 +33,19 @@ import argparse
 import contextlib
 import importlib.util
 import json
+import os
 import statistics
 import sys
 from pathlib import Path
 
 from twin import results
 from twin.agreement import TOLERANCE
+from twin.limits import LIMITS
 from twin.sizes import Size, parse_size
 from twin.systems import PRECISIONS, SYSTEMS, VARIANTS
 from twin.worker import Worker, take_turn
 
-from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.compiled import layers_instruction_set, require_compiled_parts
 
 COLUMNS = [
     ("system", "system"),
@@ -63,12 +68,17 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--turn_s", type=float, default=0.5, help="least seconds of a turn")
+    parser.add_argument(
+        "--instruction_set", choices=LIMITS, help="act as a processor without better ones"
+    )
     parser.add_argument("--format", choices=["table", "json"], default="table")
     parser.add_argument("--out", type=Path, help="also write JSON and Markdown: a file or a folder")
     flags = parser.parse_args()
+    os.environ.update(LIMITS.get(flags.instruction_set, {}))
     require_compiled_parts()
     sizes = [parse_size(s) if isinstance(s, str) else s for s in flags.size]
     systems, notes = installed(flags.systems)
+    notes.append(f"tfasr's compiled layers took {layers_instruction_set()['name']}.")
     versions, tables = {}, []
     for size in sizes:
         notes += check_agreement(size, systems)

@@ -14,11 +14,13 @@ Written by a training run, in order:
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and points with the run's facts: ``shards`` (each split's content
   hash), ``shared_with_training`` (of the validation split: ``utterances``, ``of_utterances``,
-  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``global_batch_size``,
-  ``seed``, ``train_samples``, ``eval_samples``, ``opt_name``, ``opt_base_learning_rate``,
-  ``targets`` (list of ``[metric, value]``), ``metrics`` (those that `tfasr.Recorder` was told of,
-  each with the fields of `tfasr.tta.metrics.Metric`), ``comparability`` (a dict of what makes
-  results comparable), ``hardware`` (what the machine costs, where that was given).
+  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set``
+  (of the compiled layers: ``name``, and ``forced`` where TFASR_INSTRUCTION_SET names it; None
+  without such layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``,
+  ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics``
+  (those that `tfasr.Recorder` was told of, each with the fields of `tfasr.tta.metrics.Metric`),
+  ``comparability`` (a dict of what makes results comparable), ``hardware`` (what the machine
+  costs, where that was given).
 - per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
   (metadata ``step``), ``sentences_start/_stop`` and ``logging_start/_stop`` (what ``--log_to``
   takes; both with metadata ``step``), ``eval_start``,

@@ -19,6 +19,7 @@ def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
     command = [sys.executable, str(BENCHMARKS / "training_step.py"), "--size", "8x2x60"]
     command += ["--systems", "tfasr", peer, "--precision", "float32", "--rounds", "2"]
     command += ["--turn_s", "0", "--format", "json", "--out", str(tmp_path)]
+    command += ["--instruction_set", "portable"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -32,6 +33,7 @@ def test_the_benchmark_compares_systems_that_it_found_to_agree(tmp_path):
     assert ours["peak_memory_bytes"] > 0
     assert "torch" not in theirs or found["machine"]["packages"]["torch"]
     assert any("agree to" in note for note in found["notes"])
+    assert "tfasr's compiled layers took portable." in found["notes"]
     written = sorted(path.name for path in tmp_path.iterdir())
     assert written == [f"{found['date']}-training_step{end}" for end in (".json", ".md")]
 

@@ -23,6 +23,7 @@ FACTS = {
     "shards": {"train": "0" * 64},
     "shared_with_training": {"utterances": 1, "of_utterances": 8, "speakers": 0, "of_speakers": 2},
     "missing_compiled_parts": ["recurrent layers"],
+    "instruction_set": {"name": "avx2", "forced": True},
     "traces": {"training": {"traces": 1, "shapes": 1}, "evaluation": {"traces": 1}},
     "decode_work": 0.25,
 }

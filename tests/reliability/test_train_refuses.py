@@ -11,6 +11,7 @@ from tests.reliability.conftest import TINY, snapshot
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.durable import locked
 from tfasr.ledger import read_events
+from tfasr.telemetry.compiled import layers_instruction_set
 
 
 def train(shard_dir, run_dir, *bindings, resume=False):
@@ -192,11 +193,13 @@ def test_what_both_splits_hold_is_booked_and_in_the_report(tmp_path):
     counts = {"utterances": 12, "of_utterances": 24, "speakers": 0, "of_speakers": 8}
     ledger = LedgerBuilder().begin().event("shared_with_training", counts)
     ledger.event("missing_compiled_parts", ["recurrent layers"])
+    ledger.event("instruction_set", {"name": "portable", "forced": True})
     run_dir = ledger.epoch(1, 0.5).end().write(tmp_path / "run")
     said = " ".join(report([run_dir], targets=["cer=0.1"]).split())
     assert "12 of 24 utterances of the validation split are trained on too" in said
     assert "speakers of the validation split" not in said
     assert "compiled parts were missing (recurrent layers)" in said
+    assert "TFASR_INSTRUCTION_SET held its compiled layers to portable" in said
 
 
 def test_a_run_books_its_shards_and_what_they_share(trained_once, shard_dir):
@@ -205,3 +208,4 @@ def test_a_run_books_its_shards_and_what_they_share(trained_once, shard_dir):
     assert events["shards"]["train"] == stated
     assert events["shared_with_training"]["of_utterances"] == 24
     assert events["shared_with_training"]["speakers"] == 0
+    assert events["instruction_set"] == layers_instruction_set()

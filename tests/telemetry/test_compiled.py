@@ -1,6 +1,9 @@
 """Compiled parts that are missing are told, booked and refused by benchmarks."""
 
+import json
 import logging
+import os
+import subprocess
 import sys
 
 import pytest
@@ -26,3 +29,33 @@ def test_nothing_is_said_where_all_load(caplog):
     assert warn_of_missing_parts() == []
     require_compiled_parts()
     assert not caplog.records
+
+
+SAY = """
+import json
+from tfasr.telemetry.compiled import layers_instruction_set
+from tfasr.errors import RunError
+try:
+    print(json.dumps(layers_instruction_set()))
+except RunError as error:
+    print(json.dumps(str(error)))
+"""
+
+
+def told(variable: str | None):
+    """Returns what a new process says that has the variable."""
+    environment = {k: v for k, v in os.environ.items() if k != "TFASR_INSTRUCTION_SET"}
+    environment |= {} if variable is None else {"TFASR_INSTRUCTION_SET": variable}
+    command = [sys.executable, "-c", SAY]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return json.loads(said.stdout)
+
+
+def test_the_environment_names_the_instruction_set_of_the_compiled_layers():
+    core = pytest.importorskip("tfasr.layers._recurrent_core")
+    best = core.instruction_sets()[0]
+    assert told(None) == told("") | {"forced": False} == {"name": best, "forced": False}
+    assert told("portable") == {"name": "portable", "forced": True}
+    refusal = told("abacus")
+    assert refusal.startswith("The environment variable TFASR_INSTRUCTION_SET must be one of")
+    assert refusal.endswith("portable, emulated_amx. Received: abacus")

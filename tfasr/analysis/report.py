@@ -276,6 +276,12 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
     if isinstance(missing, list) and missing:
         parts = ", ".join(map(str, missing))
         notes.append(f"compiled parts were missing ({parts}): the run was slower than with them")
+    instructions = run.fact("instruction_set")
+    if isinstance(instructions, dict) and instructions.get("forced"):
+        notes.append(
+            f"TFASR_INSTRUCTION_SET held its compiled layers to {instructions.get('name')}: they "
+            "may be slower than the processor allows"
+        )
     return notes + _shared_notes(run.fact("shared_with_training"))
 
 

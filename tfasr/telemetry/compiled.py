@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import sys
 
 from tfasr.errors import RunError
@@ -11,6 +12,9 @@ _PARTS = {
     "word beam search": "tfasr.decoding._word_beam_core",
 }
 _BUILD = "Build them in the source folder with a C++17 compiler: pip install --editable ."
+
+# Names the instruction set that the compiled layers take; the processor's best where it is unset.
+INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
 
 log = logging.getLogger("tfasr")
 
@@ -40,6 +44,24 @@ def warn_of_missing_parts() -> list[str]:
             _BUILD,
         )
     return sorted(missing)
+
+
+def layers_instruction_set() -> dict[str, str | bool] | None:
+    """Returns which instruction set the compiled layers take, for the ledger; None without them.
+
+    Returns:
+        ``name``, such as "avx2", and ``forced``, whether TFASR_INSTRUCTION_SET names it.
+
+    Raises:
+        RunError: if that variable names none of this processor's.
+    """
+    try:
+        name = importlib.import_module(_PARTS["recurrent layers"]).chosen_instruction_set()
+    except (ImportError, AttributeError):  # not built, or built from an older source
+        return None
+    except ValueError as error:
+        raise RunError(str(error)) from error
+    return {"name": name, "forced": bool(os.environ.get(INSTRUCTION_SET_VARIABLE))}
 
 
 def require_compiled_parts() -> None:

@@ -8,7 +8,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.overlap import overlap, warn_of_overlap
 from tfasr.data.shards import ShardedSplit, content_hashes
 from tfasr.ledger import Ledger
-from tfasr.telemetry.compiled import warn_of_missing_parts
+from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_parts
 from tfasr.telemetry.process import process_age_s
 from tfasr.training.averaging.averages import averaging_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
@@ -53,6 +53,7 @@ def begin_session(
     warn_of_overlap(shared, "validation")
     ledger.event("shared_with_training", shared.to_json())
     ledger.event("missing_compiled_parts", warn_of_missing_parts())
+    ledger.event("instruction_set", layers_instruction_set())
     if session:
         log_resumption(run_dir, step)
     return checkpoint

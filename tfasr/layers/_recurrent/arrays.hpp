@@ -25,12 +25,9 @@ using Floats = Array<float>;
 template <class Number>
 using Stored = std::conditional_t<std::is_same_v<Number, Bfloat16>, std::uint16_t, Number>;
 
-// The instruction set of a name, or this processor's best for none.
-inline const InstructionSet& named(const std::string& name) {
-  for (const InstructionSet* set : instruction_sets_here()) {
-    if (name.empty() || name == set->name) return *set;
-  }
-  throw std::invalid_argument("instruction_set must be one of this processor's. Received: " + name);
+// The instruction set of an argument, or `chosen_set` for none.
+inline const InstructionSet& argument_set(const std::string& name) {
+  return name.empty() ? chosen_set() : named(name, "instruction_set");
 }
 
 inline void expect_threads(int threads) {

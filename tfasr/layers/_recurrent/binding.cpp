@@ -29,7 +29,7 @@ py::tuple forward(const Array<T>& projected, const Floats& bias, const Array<T>&
   arguments.bias = view(bias);
   Results results(3);
   const auto prepared = prepare(arguments, results);
-  const InstructionSet& set = named(instruction_set);
+  const InstructionSet& set = argument_set(instruction_set);
   {
     const py::gil_scoped_release released;
     run(set, prepared, threads);
@@ -58,7 +58,7 @@ py::tuple backward(const Floats& gates, const Floats& c, const Floats& outputs,
   arguments.d_last_c = view(d_last_c);
   Results results(5);
   const auto prepared = prepare(arguments, results);
-  const InstructionSet& set = named(instruction_set);
+  const InstructionSet& set = argument_set(instruction_set);
   {
     const py::gil_scoped_release released;
     run(set, prepared, threads);
@@ -76,6 +76,8 @@ PYBIND11_MODULE(_recurrent_core, module) {
     for (const InstructionSet* set : instruction_sets_here()) names.append(set->name);
     return names;
   });
+  module.def("chosen_instruction_set", [] { return chosen_set().name; },
+             "Returns what is taken where a call names none.");
   const auto define = [&](const char* name, auto function) {
     module.def(name, function, py::arg("projected").noconvert(), py::arg("bias"),
                py::arg("recurrent_kernel").noconvert(), py::arg("h"), py::arg("c"),

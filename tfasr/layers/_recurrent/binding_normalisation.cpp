@@ -29,7 +29,7 @@ py::tuple forward(const Array<T>& inputs, const Floats& gamma, const Floats& bet
   arguments.beta = view(beta);
   Results results(3);
   const auto problem = prepare(arguments, results);
-  const InstructionSet& set = named(instruction_set);
+  const InstructionSet& set = argument_set(instruction_set);
   {
     const py::gil_scoped_release released;
     run(set, problem, threads);
@@ -53,7 +53,7 @@ py::tuple backward(const Array<T>& inputs, const Floats& gamma, const Floats& me
   arguments.d_outputs = view<Number>(d_outputs);
   Results results(3);
   const auto problem = prepare(arguments, results);
-  const InstructionSet& set = named(instruction_set);
+  const InstructionSet& set = argument_set(instruction_set);
   {
     const py::gil_scoped_release released;
     run(set, problem, threads);

@@ -1,6 +1,9 @@
 // Which instruction sets there are, what each offers, and which of them this processor has.
 #pragma once
 
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "normalisation.hpp"
@@ -56,6 +59,28 @@ inline std::vector<const InstructionSet*> instruction_sets_here() {
   found.push_back(&k_portable);
   if (k_emulated_amx.runs_here()) found.push_back(&k_emulated_amx);
   return found;
+}
+
+// The instruction set of a name; `what` was to name it.
+inline const InstructionSet& named(const std::string& name, const std::string& what) {
+  std::string known;
+  for (const InstructionSet* set : instruction_sets_here()) {
+    if (name == set->name) return *set;
+    known += (known.empty() ? "" : ", ") + std::string(set->name);
+  }
+  throw std::invalid_argument(what + " must be one of this processor's, " + known +
+                              ". Received: " + name);
+}
+
+// What is taken where a call names none: this processor's best, or the one that the environment
+// names, so that a slower processor's can be measured on a faster one.
+inline const InstructionSet& chosen_set() {
+  static const InstructionSet& chosen = []() -> const InstructionSet& {
+    const char* told = std::getenv("TFASR_INSTRUCTION_SET");
+    if (told == nullptr || *told == '\0') return *instruction_sets_here().front();
+    return named(told, "The environment variable TFASR_INSTRUCTION_SET");
+  }();
+  return chosen;
 }
 
 }  // namespace recurrent

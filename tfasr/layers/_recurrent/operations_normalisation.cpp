@@ -32,7 +32,7 @@ class NormalisationKernel {
 
   template <class Problem>
   void solve(const Problem& problem) const {
-    run(best_set(), problem, threads_of_a_call(replicas_));
+    run(chosen_set(), problem, threads_of_a_call(replicas_));
   }
 
  private:

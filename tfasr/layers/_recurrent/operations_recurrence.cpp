@@ -28,7 +28,7 @@ class RecurrenceKernel {
 
   template <class Problem>
   void solve(const Prepared<Problem>& prepared) const {
-    run(best_set(), prepared, threads_of_a_call(replicas_));
+    run(chosen_set(), prepared, threads_of_a_call(replicas_));
   }
 
  private:

@@ -179,12 +179,6 @@ void define_kernel(const char* operation, DataType type) {
   status.expect_ok();
 }
 
-// This processor's best instruction set.
-inline const InstructionSet& best_set() {
-  static const InstructionSet& best = *instruction_sets_here().front();
-  return best;
-}
-
 // Each in the source of its name.
 void define_recurrence_operations();
 void define_normalisation_operations();
