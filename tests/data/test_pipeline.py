@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
 from tfasr.alphabet import Alphabet
@@ -8,6 +10,7 @@ from tfasr.data.augmentation import AugmentationConfig
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.data.shards import RECORD, open_split
+from tfasr.data.shares import Share
 from tfasr.errors import UsageError
 
 UTTERANCES = 37
@@ -155,6 +158,36 @@ def test_a_first_epoch_by_length_goes_from_short_to_long(split):
     assert positions(first) != positions(arrays(source.training(2, 1))), "a bucket is shuffled"
     assert_same(arrays(source.training(1, 1, skip=3)), first[3:])
     assert_same(arrays(source.training(1, 2)), arrays(usual.training(1, 2)))
+
+
+@PADDINGS
+def test_a_schedule_changes_the_size_of_batches_and_nothing_else(split, padding):
+    growing = make_source(split, batch_size_schedule=[(2, 2), (4, 9)], **padding)
+    for epoch, size in ((1, 4), (2, 2), (3, 2), (4, 9), (7, 9)):
+        batches = arrays(growing.training(1, epoch))
+        usual = make_source(split, global_batch_size=size, **padding)
+        assert_same(batches, arrays(usual.training(1, epoch)))
+        assert max(len(batch["positions"]) for batch in batches) == size
+        assert_same(arrays(growing.training(1, epoch, skip=2)), batches[2:])
+    shares = [arrays(growing.training(1, 4, share=Share(rank, 2))) for rank in (0, 1)]
+    # A worker whose share of a small batch is empty holds another's row, which does not count.
+    assert set(sum(positions(shares[0]) + positions(shares[1]), [])) == set(range(UTTERANCES))
+
+
+@given(st.lists(st.tuples(st.integers(-1, 9), st.integers(-1, 9)), max_size=4), st.integers(1, 9))
+def test_a_schedule_is_in_order_and_says_each_epochs_batch_size(schedule, size):
+    epochs = [1, *(epoch for epoch, _ in schedule)]
+    if epochs != sorted(set(epochs)) or any(later <= 0 for _, later in schedule):
+        with pytest.raises(ValueError, match="batch_size_schedule must be pairs of an epoch"):
+            PipelineConfig(global_batch_size=size, batch_size_schedule=schedule)
+        return
+    pipeline = PipelineConfig(global_batch_size=size, batch_size_schedule=schedule)
+    told = [pipeline.batch_size(epoch) for epoch in range(1, 11)]
+    expected = size
+    for epoch in range(1, 11):
+        expected = dict(schedule).get(epoch, expected)
+        assert told[epoch - 1] == expected
+    assert set(told) <= set(pipeline.batch_sizes)
 
 
 def test_an_order_by_length_needs_lengths_that_differ():

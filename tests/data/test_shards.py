@@ -10,9 +10,15 @@ from tfasr.data.audio import read_audio
 from tfasr.data.features import FeatureConfig, compute_features
 from tfasr.data.listing import kept_row
 from tfasr.data.packing_order import packing_order
-from tfasr.data.pipeline import check_features
 from tfasr.data.rows import Rows
-from tfasr.data.shards import RECORD, FeatureSums, ShardConfig, open_split, write_shard
+from tfasr.data.shards import (
+    RECORD,
+    FeatureSums,
+    ShardConfig,
+    check_features,
+    open_split,
+    write_shard,
+)
 from tfasr.errors import UsageError
 
 

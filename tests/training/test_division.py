@@ -67,3 +67,5 @@ def test_another_beginning_is_open(paper):
     assert not is_closed(dataclasses.replace(paper, training=zeroed))
     by_length = dataclasses.replace(paper.pipeline, padding="bucketed", first_epoch_by_length=True)
     assert not is_closed(dataclasses.replace(paper, pipeline=by_length))
+    growing = dataclasses.replace(paper.pipeline, batch_size_schedule=[(3, 128)])
+    assert not is_closed(dataclasses.replace(paper, pipeline=growing))

@@ -45,7 +45,8 @@ def clock(monkeypatch):
 def run_epoch(clock, steps=4, **more):
     """Calls the hook as a training does: one epoch of five, its first step compiling for 3 s."""
     progress = RunProgress(TrainingState(epoch=2))
-    hook = ShowProgress(epochs=5, utterances=UTTERANCES, batch=BATCH, progress=progress, **more)
+    sizes = {"utterances": UTTERANCES, "batch_size": {2: BATCH}.__getitem__}
+    hook = ShowProgress(epochs=5, progress=progress, **sizes, **more)
     hook.on_train_begin()
     hook.on_epoch_begin(2)
     for number in range(1, steps + 1):

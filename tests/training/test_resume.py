@@ -95,6 +95,23 @@ def test_a_killed_run_reaches_the_same_accuracy(start_training, uninterrupted, t
         assert (Timeline(events).interval_seconds()["lost_work"] > 0) == lost
 
 
+def test_a_killed_run_goes_on_in_its_schedule_of_batch_sizes(start_training, tmp_path):
+    run_dir = tmp_path / "killed"
+    words = ["--gin_binding", "PipelineConfig.batch_size_schedule = [(2, 4)]"]
+    words += ["--gin_binding", "TrainingConfig.epochs = 2"]
+    start_training(run_dir, *words).kill_when(in_the_middle_of_an_epoch)
+    code, output = start_training(run_dir, *words, "--resume").finish()
+    assert code == 0, output
+    events = read_events(run_dir)
+    resumed_from = of(events, "session_start")[-1]["value"]["resumed_from_step"]
+    sizes = {1: [], 2: []}
+    for event in of(events, "train_step"):
+        if event["metadata"]["session"] == 1 or event["metadata"]["step"] <= resumed_from:
+            sizes[event["metadata"]["epoch_num"]].append(event["value"]["utterances"])
+    assert (sum(sizes[1]), sum(sizes[2])) == (96, 96)
+    assert (max(sizes[1]), max(sizes[2])) == (8, 4)
+
+
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before(start_training, tmp_path):
     run_dir = tmp_path / "killed"
     start_training(run_dir).kill_when(in_the_middle_of_an_epoch)

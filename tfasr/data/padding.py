@@ -27,6 +27,10 @@ class Padding:
         self._num_features = num_features
         self._frames = frames
 
+    def with_batch_size(self, batch_size: int) -> "Padding":
+        """Returns the same with so many utterances a batch."""
+        return Padding(self.boundaries, batch_size, self._num_features, self._frames)
+
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
         """Returns the number of the bucket, int64, of an utterance of so many frames."""
         boundaries = tf.constant(self.boundaries, tf.int64)

@@ -4,17 +4,18 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
 
-from tfasr.config import config_class, require, to_json
+from tfasr.config import config_class, require
 from tfasr.data.augmentation import AugmentationConfig, augment
 from tfasr.data.buckets import bucket_boundaries
 from tfasr.data.features import FeatureConfig, normalise_features
 from tfasr.data.padding import Padding
-from tfasr.data.shards import RECORD, ShardedSplit
+from tfasr.data.shards import RECORD, ShardedSplit, check_features
 from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
 from tfasr.data.tempo import Tempo, most_frames, resampled
 from tfasr.errors import UsageError
@@ -56,10 +57,14 @@ class PipelineConfig:
         first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
             longest (SortaGrad); utterances of a bucket, and all later epochs, are shuffled. The
             shards are read once for each bucket, so that no memory grows with the corpus.
+        batch_size_schedule: pairs of an epoch and the utterances of a batch from it on, epochs
+            ascending from 2; ``global_batch_size`` holds before. Learning rates follow steps, of
+            which an epoch then has others.
 
     Source: the paper, Table 2 (batch, readers, and the buffer of whole batches, which is
     ``prefetch``) and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016,
-    section 3.2 (SortaGrad, there by each batch's longest utterance).
+    section 3.2 (SortaGrad, there by each batch's longest utterance). S. Smith et al., Don't Decay
+    the Learning Rate, Increase the Batch Size, ICLR 2018 (batch sizes by epoch).
     """
 
     global_batch_size: int = 96
@@ -70,6 +75,7 @@ class PipelineConfig:
     num_buckets: int = 8
     max_frames: int = 1670
     first_epoch_by_length: bool = False
+    batch_size_schedule: tuple[tuple[int, int], ...] = ()
 
     def check(self) -> None:
         """Raises ValueError for sizes that make no batch."""
@@ -81,6 +87,20 @@ class PipelineConfig:
         ordered = has_buckets or not self.first_epoch_by_length
         message = 'False unless padding is "bucketed" and num_buckets is above 1'
         require(ordered, self, "first_epoch_by_length", message)
+        epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
+        ascending = all(earlier < later for earlier, later in pairwise(epochs))
+        message = "pairs of an epoch, ascending from 2, and a positive batch size"
+        require(ascending and min(self.batch_sizes) > 0, self, "batch_size_schedule", message)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Utterances of a global batch, of all that are used in some epoch."""
+        return [self.global_batch_size, *(size for _, size in self.batch_size_schedule)]
+
+    def batch_size(self, epoch: int) -> int:
+        """Returns the utterances of an epoch's global batches; epochs are counted from 1."""
+        begun = sum(epoch >= begin for begin, _ in self.batch_size_schedule)
+        return self.batch_sizes[begun]
 
 
 @dataclass(frozen=True)
@@ -92,12 +112,14 @@ class _Kind:
         share: of one of several workers.
         masked: whether `AugmentationConfig`'s masks are drawn.
         by_length: whether the buckets come one after the other.
+        batch_size: utterances of a global batch.
     """
 
     replicas: int
     share: Share | None
     masked: bool
     by_length: bool
+    batch_size: int
 
 
 class BatchSource:
@@ -242,6 +264,7 @@ class BatchSource:
             share,
             masked=epoch >= self._augmentation.from_epoch,
             by_length=epoch == 1 and self._pipeline.first_epoch_by_length,
+            batch_size=self._pipeline.batch_size(epoch),
         )
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
@@ -270,7 +293,7 @@ class BatchSource:
         # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
         tf.compat.v1.set_random_seed(None)
 
-        padding = self._training_padding
+        padding = self._training_padding.with_batch_size(kind.batch_size)
 
         def augmented(element: Batch) -> Batch:
             return self._augmented(element, order_seed, kind)
@@ -367,21 +390,3 @@ class BatchSource:
             "positions": parsed["position"],
             "duration_s": parsed["duration_s"],
         }
-
-
-def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
-    """Raises UsageError unless a split was prepared with these features."""
-    wanted = to_json(features)
-    del wanted["normalisation"]
-    prepared = split.index["features"]
-    differing = [
-        f"{name} {prepared.get(name)} in the shards, {wanted.get(name)} wanted"
-        for name in sorted(wanted.keys() | prepared.keys())
-        if wanted.get(name) != prepared.get(name)
-    ]
-    if differing:
-        raise UsageError(
-            f"Shards must be prepared with the model's features. {split.folder} differs in: "
-            f"{'; '.join(differing)}. Run tfasr prepare with the same --gin_file into another "
-            "--shard_dir, or correct the preset."
-        )

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from tfasr.config import config_class, require
+from tfasr.config import config_class, require, to_json
+from tfasr.data.features import FeatureConfig
 from tfasr.data.manifest_file import read_manifest
 from tfasr.data.packed_utterances import PackedUtterances
 from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, check_shards, read_index
@@ -22,6 +23,7 @@ __all__ = [
     "ShardConfig",
     "ShardedSplit",
     "ShardedUtterance",
+    "check_features",
     "content_hashes",
     "encode_record",
     "open_split",
@@ -256,3 +258,21 @@ def open_split(shard_dir: str | Path, split: str, *, content: bool = False) -> S
 def content_hashes(splits: dict[str, ShardedSplit]) -> dict[str, str]:
     """Returns each split's content hash: equal ones hold the same records."""
     return {name: split.index["content_hash"] for name, split in splits.items()}
+
+
+def check_features(split: ShardedSplit, features: FeatureConfig) -> None:
+    """Raises UsageError unless a split was prepared with these features."""
+    wanted = to_json(features)
+    del wanted["normalisation"]
+    prepared = split.index["features"]
+    differing = [
+        f"{name} {prepared.get(name)} in the shards, {wanted.get(name)} wanted"
+        for name in sorted(wanted.keys() | prepared.keys())
+        if wanted.get(name) != prepared.get(name)
+    ]
+    if differing:
+        raise UsageError(
+            f"Shards must be prepared with the model's features. {split.folder} differs in: "
+            f"{'; '.join(differing)}. Run tfasr prepare with the same --gin_file into another "
+            "--shard_dir, or correct the preset."
+        )

@@ -148,10 +148,13 @@ def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
 
 
 def check_batch_size(experiment: Experiment) -> None:
-    """Raises UsageError unless the replicas can share a batch equally."""
-    size, replicas = experiment.pipeline.global_batch_size, experiment.training.num_replicas
-    if size % replicas:
-        raise UsageError(
-            "PipelineConfig.global_batch_size must be a multiple of TrainingConfig.num_replicas. "
-            f"Received: {size} and {replicas}."
-        )
+    """Raises UsageError unless the replicas can share every epoch's batches equally."""
+    pipeline, replicas = experiment.pipeline, experiment.training.num_replicas
+    for size in pipeline.batch_sizes:
+        if size % replicas:
+            where = "PipelineConfig.global_batch_size"
+            where += " and each size of batch_size_schedule" if pipeline.batch_size_schedule else ""
+            raise UsageError(
+                f"{where} must be a multiple of TrainingConfig.num_replicas. "
+                f"Received: {size} and {replicas}."
+            )

@@ -81,7 +81,7 @@ def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool
         if seconds > _ENOUGH_S:
             break
     rate = frames / seconds if seconds else frames / (time.perf_counter() - began)
-    longest = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    longest = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, longest.utterances, longest.frames)
     return _describe(experiment, splits["train"], model.count_params(), rate, steps, need, buffer)
 

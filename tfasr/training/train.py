@@ -311,7 +311,7 @@ def _shown(run: _Run, progress: RunProgress) -> ShowProgress:
     return ShowProgress(
         epochs=training.epochs,
         utterances=len(run.data.splits["train"].utterances),
-        batch=run.experiment.pipeline.global_batch_size,
+        batch_size=run.experiment.pipeline.batch_size,
         progress=progress,
         stops_at_targets=training.stop_at_targets,
     )

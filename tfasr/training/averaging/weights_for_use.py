@@ -25,8 +25,8 @@ class WeightsForUse:
         self._model = model
         self._source = source
         self._seed = experiment.training.seed
-        utterances = experiment.training.averaged_statistics_utterances
-        self._batches = -(-utterances // experiment.pipeline.global_batch_size)
+        self._utterances = experiment.training.averaged_statistics_utterances
+        self._batch_size = experiment.pipeline.batch_size
         self._statistics = StatisticsEstimate(model, experiment.features.num_features)
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
@@ -43,10 +43,12 @@ class WeightsForUse:
             averages = averaged_values(model.optimizer, trained)
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
-            if self._batches and self._statistics.variables:
+            if self._utterances and self._statistics.variables:
                 # The next epoch's batches: the first epoch's may go from short to long.
-                batches = self._source.training(self._seed, state.epoch + 1)
-                self._statistics.estimate(batches.take(self._batches))
+                epoch = state.epoch + 1
+                batches = self._source.training(self._seed, epoch)
+                count = -(-self._utterances // self._batch_size(epoch))
+                self._statistics.estimate(batches.take(count))
             return {
                 name: plain_array(variable)
                 for name, variable in variables.items()

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.live import Live
@@ -34,7 +34,7 @@ class ShowProgress(Hook):
     Args:
         epochs: the last one's number.
         utterances: of the training split.
-        batch: utterances of a global batch.
+        batch_size: returns the utterances of an epoch's global batches.
         progress: says where the run stands.
         stops_at_targets: whether the run may end before its last epoch.
     """
@@ -44,13 +44,13 @@ class ShowProgress(Hook):
         *,
         epochs: int,
         utterances: int,
-        batch: int,
+        batch_size: Callable[[int], int],
         progress: RunProgress,
         stops_at_targets: bool = False,
     ):
         self._epochs = epochs
         self._utterances = utterances
-        self._batch = batch
+        self._batch_size = batch_size
         self._progress = progress
         self._at_most = " at most" if stops_at_targets else ""
         self._live: Live | None = None
@@ -69,7 +69,8 @@ class ShowProgress(Hook):
 
     def on_epoch_begin(self, epoch: int) -> None:
         """Counts anew, from where a resumed epoch goes on."""
-        self._in_epoch = min(self._progress.state.step_in_epoch * self._batch, self._utterances)
+        done = self._progress.state.step_in_epoch * self._batch_size(epoch)
+        self._in_epoch = min(done, self._utterances)
 
     def on_step(self, step: StepResult) -> None:
         """Shows it when it is time."""

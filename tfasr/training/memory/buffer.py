@@ -115,4 +115,4 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
         step_s = experiment.features.step_samples / experiment.features.sample_rate_hz
         # Without a limit of the length, about that of the longest in the paper.
         frames = round(loaded.shards.max_duration_s / step_s) or pipeline.max_frames
-    return buffer_need(experiment, pipeline.global_batch_size, frames)
+    return buffer_need(experiment, max(pipeline.batch_sizes), frames)

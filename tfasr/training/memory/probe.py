@@ -127,7 +127,7 @@ def check_memory(
         return check_host_memory(
             experiment, source, alphabet, parameters=parameters, available=available
         )
-    batch = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available_bytes() if available is None else available)
     try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
@@ -154,7 +154,7 @@ def check_host_memory(
     Raises:
         RunError: as `check_memory` does.
     """
-    batch = longest_batch(source, experiment.pipeline.global_batch_size, alphabet)
+    batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     if parameters is None:
         features, classes = experiment.features.num_features, alphabet.num_classes
