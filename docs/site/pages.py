@@ -16,6 +16,8 @@ from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 
 _ROOT = Path(__file__).resolve().parents[2]
+# Of the worked examples that become pages, by the end of their names.
+_LANGUAGES = {".py": "python", ".cpp": "cpp"}
 _LINK = re.compile(r"(\]\()(\.\./[^)#\s]*)")
 
 
@@ -25,7 +27,7 @@ def _sources() -> dict[str, str]:
     for path in sorted(_ROOT.glob("benchmarks/results/*.md")):
         name = "index.md" if path.name == "README.md" else path.name
         pages[f"benchmarks/results/{path.name}"] = f"results/{name}"
-    for path in sorted(_ROOT.glob("examples/**/*.py")):
+    for path in sorted(p for p in _ROOT.glob("examples/**/*") if p.suffix in _LANGUAGES):
         source = path.relative_to(_ROOT)
         pages[source.as_posix()] = source.with_suffix(".md").as_posix()
     for path in sorted(_ROOT.glob("notebooks/*.ipynb")):
@@ -58,8 +60,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = _notebook(path, page, files, config)
         else:
             text = path.read_text(encoding="utf-8")
-        if path.suffix == ".py":
-            text = f"# {path.stem}\n\n`{source}`\n\n```python\n{text}```\n"
+        if path.suffix in _LANGUAGES:
+            text = f"# {path.stem}\n\n`{source}`\n\n```{_LANGUAGES[path.suffix]}\n{text}```\n"
         files.append(File.generated(config, page, content=_in_site(text, source, page)))
     return files
 
