@@ -83,5 +83,7 @@ def test_senseless_masks_are_refused():
         AugmentationConfig(frequency_masks=-1)
     with pytest.raises(ValueError, match=r"tempo_change must be in 0..0.5"):
         AugmentationConfig(tempo_change=0.6)
+    with pytest.raises(ValueError, match=r"vocal_tract_change must be in 0..0.5"):
+        AugmentationConfig(vocal_tract_change=-0.1)
     with pytest.raises(ValueError, match="from_epoch must be an epoch, counted from 1"):
         AugmentationConfig(from_epoch=0)

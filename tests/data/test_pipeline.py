@@ -288,6 +288,22 @@ def test_a_changed_tempo_resamples_each_utterance_anew_in_each_epoch(split):
         )
 
 
+def test_a_changed_vocal_tract_is_drawn_anew_in_each_epoch_and_never_in_evaluation(split):
+    source = make_source(split, augmentation=AugmentationConfig(vocal_tract_change=0.2))
+    plain = by_position(arrays(source.evaluation()))
+    same = by_position(arrays(make_source(split).evaluation()))
+    assert all(np.array_equal(plain[position], same[position]) for position in same)
+    epochs = [arrays(source.training(1, epoch)) for epoch in (1, 2)]
+    first, second = map(by_position, epochs)
+    for position, features in plain.items():
+        assert first[position].shape == features.shape
+        assert not np.allclose(first[position], features, atol=1e-2)
+        assert not np.allclose(first[position], second[position], atol=1e-2)
+        # Normalised after it, as all that the model sees.
+        np.testing.assert_allclose(first[position].mean(axis=0), 0, atol=1e-3)
+    assert_same(arrays(source.training(1, 1, skip=2)), epochs[0][2:])
+
+
 def stored(split):
     for record in tf.data.TFRecordDataset(split.files, "GZIP"):
         parsed = tf.io.parse_single_example(record, RECORD)

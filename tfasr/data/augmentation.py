@@ -24,6 +24,8 @@ class AugmentationConfig:
             it the model sees speech without masks.
         tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
             frames. It is no speed perturbation of the waveform, see `tfasr.data.tempo.Tempo`.
+        vocal_tract_change: 0.1 scales each utterance's frequencies, anew in each epoch, by 0.9 to
+            1.1, as other speakers' vocal tracts do: `tfasr.data.vocal_tract.VocalTract`.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """
@@ -36,13 +38,15 @@ class AugmentationConfig:
     frequency_masks_over: Literal["log_mel", "all_features"] = "log_mel"
     from_epoch: int = 1
     tempo_change: float = 0.0
+    vocal_tract_change: float = 0.0
 
     def check(self) -> None:
         """Raises ValueError for masks that cannot be drawn."""
         for field in ("time_masks", "time_mask_frames", "frequency_masks", "frequency_mask_bins"):
             require(getattr(self, field) >= 0, self, field, "at least 0")
         require(self.from_epoch >= 1, self, "from_epoch", "an epoch, counted from 1")
-        require(0 <= self.tempo_change <= 0.5, self, "tempo_change", "in 0..0.5")
+        for field in ("tempo_change", "vocal_tract_change"):
+            require(0 <= getattr(self, field) <= 0.5, self, field, "in 0..0.5")
         require(0 <= self.time_mask_fraction <= 1, self, "time_mask_fraction", "in 0..1")
 
 

@@ -18,6 +18,7 @@ from tfasr.data.padding import Padding
 from tfasr.data.shards import RECORD, ShardedSplit, check_features
 from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
 from tfasr.data.tempo import Tempo, most_frames, resampled
+from tfasr.data.vocal_tract import VocalTract
 from tfasr.errors import UsageError
 
 Batch = dict[str, tf.Tensor]
@@ -173,6 +174,8 @@ class BatchSource:
         change = self._augmentation.tempo_change
         self._training_padding = self._padded_for(change) if change else self._padding
         self.boundaries = self._training_padding.boundaries
+        tract_change = self._augmentation.vocal_tract_change
+        self._vocal_tract = VocalTract(tract_change, features) if tract_change else None
         self._tempo = None
         if change:
             if output_lengths is None:
@@ -221,7 +224,7 @@ class BatchSource:
         files = files if files else tf.zeros([0], tf.string)
         records = tf.data.TFRecordDataset(files, self._compression)
         return (
-            self._padding.batches(self._parsed(records, lambda element: element))
+            self._padding.batches(self._parsed(records, self._parse))
             .prefetch(max(self._pipeline.prefetch, 1))
             .with_options(_options())
         )
@@ -295,8 +298,8 @@ class BatchSource:
 
         padding = self._training_padding.with_batch_size(kind.batch_size)
 
-        def augmented(element: Batch) -> Batch:
-            return self._augmented(element, order_seed, kind)
+        def augmented(record: tf.Tensor) -> Batch:
+            return self._augmented(self._parse(record, order_seed), order_seed, kind)
 
         def batches_of(bucket: tf.Tensor | None) -> tf.data.Dataset:
             records = self._shuffled_records(files, order_seed, bucket)
@@ -369,18 +372,22 @@ class BatchSource:
     def _compression(self) -> str:
         return self.split.index["packing"]["compression"]
 
-    def _parsed(self, records: tf.data.Dataset, transform) -> tf.data.Dataset:
+    def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
         return records.map(
-            lambda record: transform(self._parse(record)),
+            parse,
             # Not AUTOTUNE: it does not reach into the functions of an epoch.
             num_parallel_calls=os.cpu_count(),
             deterministic=True,
         )
 
-    def _parse(self, record: tf.Tensor) -> Batch:
+    def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
+        """Returns an utterance, in training as the vocal tract said it that its seed draws."""
         parsed = tf.io.parse_single_example(record, RECORD)
         flat = tf.io.decode_raw(parsed["features"], self.split.index["packing"]["dtype"])
         features = tf.cast(tf.reshape(flat, [-1, self._features.num_features]), tf.float32)
+        if order_seed is not None and self._vocal_tract is not None:
+            seed = tf.stack([order_seed, parsed["position"]])
+            features = self._vocal_tract.drawn(features, seed)
         labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
         return {
             "features": normalise_features(features, self._features, *self._statistics),
