@@ -23,6 +23,7 @@ def paper():
         ("equal_batch_sys10.gin", True),
         ("an4.gin", False),
         ("fast/an4.gin", False),
+        ("fast/an4_accurate.gin", False),
         ("fast/mini_librispeech.gin", False),
         ("demo.gin", False),
         ("gru_an4.gin", False),

@@ -381,7 +381,7 @@ class BatchSource:
         )
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
-        """Returns an utterance, in training as the vocal tract said it that its seed draws."""
+        """Returns an utterance; in an epoch of that seed, with the vocal tract drawn for it."""
         parsed = tf.io.parse_single_example(record, RECORD)
         flat = tf.io.decode_raw(parsed["features"], self.split.index["packing"]["dtype"])
         features = tf.cast(tf.reshape(flat, [-1, self._features.num_features]), tf.float32)

@@ -1,0 +1,131 @@
+"""Where bfloat16 rounds a training step's gradient, layer by layer.
+
+    python benchmarks/rounding.py --run_dir RUN [--shard_dir SHARDS] [--batches 30] [--out FILE]
+
+The gradients of the same batches are computed from a run's weights with all layers in float32, then
+with one layer at a time, and with all of them, in ``mixed_bfloat16``; the last layer and the loss
+are float32 always. Dropout is left out. Of the error against float32 it tells
+
+- its size: the root mean square over the batches, over that of the gradients;
+- what is systematic: the length of the mean error over that of the mean gradient, beside what that
+  would be if the errors of different batches had nothing in common;
+- how much longer or shorter the gradient becomes: the mean error's part along the mean gradient;
+
+and, for comparison, how far the gradients of single batches are from their mean.
+"""
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfasr.telemetry.system import describe_system
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.trained import open_trained
+
+
+def nested(layer: Any) -> list[Any]:
+    """Returns a layer with all that it is made of."""
+    return list(layer._flatten_layers())
+
+
+def set_precision(layers: list[Any], precision: str) -> None:
+    """Lets layers compute in a dtype policy of Keras from their next call on."""
+    for layer in layers:
+        for part in nested(layer):
+            part.dtype_policy = keras.DTypePolicy(precision)
+
+
+def gradients(model: Any, batches: list[dict]) -> np.ndarray:
+    """Returns the gradient of each batch's mean loss, float64 ``(batches, weights)``."""
+    wrapped = CtcModel(model, model.output_lengths)
+    wrapped.compile(optimizer=keras.optimizers.SGD())
+    rows = []
+    for batch in batches:
+        _, found = wrapped.loss_gradients(batch)
+        rows.append(np.concatenate([np.ravel(g) for g in found]).astype(np.float64))
+    return np.stack(rows)
+
+
+def length(vector: np.ndarray) -> float:
+    """Returns the Euclidean length."""
+    return float(np.linalg.norm(vector))
+
+
+def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
+    """Returns what the module's description lists, of gradients ``(batches, weights)``."""
+    errors = rounded - exact
+    mean, mean_error = exact.mean(axis=0), errors.mean(axis=0)
+    spread = math.sqrt(np.square(errors - mean_error).sum() / max(len(errors) - 1, 1))
+    return {
+        "error": length(errors) / length(exact),
+        "systematic": length(mean_error) / length(mean),
+        "systematic_by_chance": spread / math.sqrt(len(errors)) / length(mean),
+        "along_gradient": float(mean_error @ mean / (mean @ mean)),
+    }
+
+
+def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int) -> dict[str, Any]:
+    """Returns the errors by the layers that round, and the spread of single batches."""
+    trained = open_trained(run_dir, "train", shard_dir=shard_dir, checkpoint=checkpoint)
+    model = trained.model.recogniser
+    for dropout in model.dropouts:
+        dropout.rate = 0.0
+    batches = list(trained.source.training(seed=1, epoch=1).take(count))
+    layers = [
+        layer
+        for layer in [model.convolution, *model.normalisations, *model.recurrent]
+        if layer.count_params()
+    ]
+    groups = {layer.name: [layer] for layer in layers}
+    groups["all normalisations"] = list(model.normalisations)
+    groups["all recurrent layers"] = list(model.recurrent)
+    groups["all"] = layers
+    set_precision(layers, "float32")
+    exact = gradients(model, batches)
+    found = {}
+    for name, some in groups.items():
+        set_precision(some, "mixed_bfloat16")
+        found[name] = compared(exact, gradients(model, batches))
+        set_precision(some, "float32")
+    mean = exact.mean(axis=0)
+    spread = math.sqrt(np.square(exact - mean).sum() / max(len(exact) - 1, 1))
+    return {
+        "batches": len(batches),
+        "weights": exact.shape[1],
+        "spread_of_batches": spread / length(mean),
+        "layers": found,
+    }
+
+
+def main() -> None:
+    """Measures and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--run_dir", type=Path, required=True)
+    parser.add_argument("--shard_dir", type=Path, help="the run's own by default")
+    parser.add_argument("--checkpoint", default="last")
+    parser.add_argument("--batches", type=int, default=30)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    found = measured(args.run_dir, args.shard_dir, args.checkpoint, args.batches)
+    print("| layers in bfloat16 | error | systematic | by chance | along the gradient |")
+    print("|---|---:|---:|---:|---:|")
+    for name, row in found["layers"].items():
+        values = [f"{100 * value:.2f} %" for value in row.values()]
+        print(f"| {name} | {' | '.join(values)} |")
+    print(
+        f"Single batches are {100 * found['spread_of_batches']:.0f} % from the mean of "
+        f"{found['batches']}."
+    )
+    if args.out:
+        found |= {"date": time.strftime("%Y-%m-%d"), "machine": describe_system()}
+        args.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
