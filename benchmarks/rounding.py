@@ -4,12 +4,13 @@
 
 The gradients of the same batches are computed from a run's weights with all layers in float32, then
 with one layer at a time, and with all of them, in ``mixed_bfloat16``; the last layer and the loss
-are float32 always. Dropout is left out. Of the error against float32 it tells
+are float32 always. Dropout is left out. Of the error against float32 it tells, all in parts of the
+length of the batches' mean gradient,
 
-- its size: the root mean square over the batches, over that of the gradients;
-- what is systematic: the length of the mean error over that of the mean gradient, beside what that
-  would be if the errors of different batches had nothing in common;
-- how much longer or shorter the gradient becomes: the mean error's part along the mean gradient;
+- its size: the root mean square over the batches;
+- what is systematic: the length of the mean error, beside what that would be if the errors of
+  different batches had nothing in common;
+- how much longer or shorter the gradient becomes: the mean error along the mean gradient;
 
 and, for comparison, how far the gradients of single batches are from their mean.
 """
@@ -63,7 +64,7 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
     mean, mean_error = exact.mean(axis=0), errors.mean(axis=0)
     spread = math.sqrt(np.square(errors - mean_error).sum() / max(len(errors) - 1, 1))
     return {
-        "error": length(errors) / length(exact),
+        "error": length(errors) / math.sqrt(len(errors)) / length(mean),
         "systematic": length(mean_error) / length(mean),
         "systematic_by_chance": spread / math.sqrt(len(errors)) / length(mean),
         "along_gradient": float(mean_error @ mean / (mean @ mean)),
