@@ -1,5 +1,6 @@
 """The fused updates are Keras's."""
 
+import functools
 import subprocess
 import sys
 
@@ -16,7 +17,8 @@ from tfasr.training.memory.synthetic_batch import batch_spec
 from tfasr.training.optimizer.fused_update import FusedAdam, fused
 
 Adadelta, Adam, AdamW = keras.optimizers.Adadelta, keras.optimizers.Adam, keras.optimizers.AdamW
-SHAPES = [(3, 5), (7,), (1, 1)]
+Muon = keras.optimizers.Muon
+SHAPES = [(3, 5), (7,), (1, 1), (6, 2), (2, 3, 4)]
 
 
 def decay():
@@ -43,6 +45,10 @@ def after_updates(optimizer, dtype="float32"):
         lambda: Adam(0.01),
         lambda: Adam(decay(), beta_1=0.8, beta_2=0.9, epsilon=1e-3, clipvalue=0.2),
         lambda: AdamW(0.01, weight_decay=0.1, clipnorm=1.0),
+        lambda: Muon(0.01),
+        lambda: Muon(decay(), ns_steps=3, nesterov=False, rms_rate=None, momentum=0.8),
+        lambda: Muon(0.01, adam_lr_ratio=0.3, adam_beta_1=0.8, weight_decay=None, use_ema=True),
+        lambda: Muon(0.01, exclude_layers=["."], global_clipnorm=0.5, epsilon=1e-3),
     ],
 )
 def test_the_fused_update_is_keras_update(make):
@@ -124,6 +130,7 @@ def test_gradients_of_some_rows_update_those_rows():
         ("float32", Adadelta, "ResourceApplyAdadelta"),
         ("mixed_bfloat16", Adam, "ResourceApplyAdam"),
         ("mixed_float16", Adadelta, "ResourceApplyAdadelta"),
+        ("float32", functools.partial(Muon, exclude_layers=["."]), "ResourceApplyAdam"),
     ],
 )
 def test_training_updates_each_weight_by_one_operation(precision, optimizer, operation):
@@ -145,7 +152,9 @@ from tfasr.training.optimizer.fused_update import fused
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-for make in (lambda: keras.optimizers.Adadelta(1.0), lambda: keras.optimizers.Adam(0.1)):
+from keras.optimizers import Adadelta, Adam, Muon
+
+for make in (lambda: Adadelta(1.0), lambda: Adam(0.1), lambda: Muon(0.1)):
     alone = keras.Variable(np.ones((2, 3), "float32"))
     single = make()
     gradient = np.arange(6, dtype="float32").reshape(2, 3)

@@ -1,10 +1,12 @@
 """Keras's AdaDelta, Adam and AdamW, each variable updated by one operation of TensorFlow.
 
-And its Schedule-Free AdamW, updated as it was published.
+And its Muon, with the matrix products alone; and its Schedule-Free AdamW, as it was published.
 """
 
 import functools
+import inspect
 import logging
+import math
 from typing import Any
 
 import keras
@@ -44,17 +46,10 @@ class _FusedAdamStep:
             super().update_step(gradient, variable, learning_rate)
             return
         index = self._get_variable_index(variable)
-        constant = functools.partial(tf.constant, dtype=variable.dtype)
-        beta_1, beta_2 = constant(self.beta_1), constant(self.beta_2)
-        step = tf.cast(self.iterations + 1, beta_1.dtype)
         tf.raw_ops.ResourceApplyAdam(
             m=_handle(self._momentums[index]),
             v=_handle(self._velocities[index]),
-            beta1_power=tf.pow(beta_1, step),
-            beta2_power=tf.pow(beta_2, step),
-            beta1=beta_1,
-            beta2=beta_2,
-            epsilon=constant(self.epsilon),
+            **_adam_terms(variable.dtype, self.iterations, self.beta_1, self.beta_2, self.epsilon),
             **_update(gradient, variable, learning_rate),
         )
 
@@ -75,6 +70,64 @@ _FUSED = {
     keras.optimizers.Adam: FusedAdam,
     keras.optimizers.AdamW: FusedAdamW,
 }
+
+_MUON = getattr(keras.optimizers, "Muon", None)
+# Keras's first ones, without a size of their own, did other updates and failed on TensorFlow.
+if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
+
+    class FusedMuon(_MUON):
+        """Keras's Muon; config and saved states are the same, and so are results, to rounding.
+
+        A matrix is never transposed in memory, and what Adam updates takes one operation.
+
+        Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024;
+        J. Liu et al., Muon is Scalable for LLM Training, 2025, section 2.2 (the size of an update).
+        """
+
+        def update_step(self, gradient, variable, learning_rate) -> None:
+            """Updates a variable; gradients of some rows alone take Keras's way."""
+            index = self._get_variable_index(variable)
+            momentum, velocity = self.momentums[index], self.adam_velocities[index]
+            if isinstance(gradient, tf.IndexedSlices):  # of embeddings
+                super().update_step(gradient, variable, learning_rate)
+            elif velocity is None:
+                self._update_matrix(gradient, variable, learning_rate, momentum)
+            else:
+                betas = self.adam_beta_1, self.adam_beta_2
+                tf.raw_ops.ResourceApplyAdam(
+                    m=_handle(momentum),
+                    v=_handle(velocity),
+                    **_adam_terms(variable.dtype, self.iterations, *betas, self.epsilon),
+                    **_update(gradient, variable, learning_rate * self.adam_lr_ratio),
+                )
+
+        def _update_matrix(self, gradient, variable, learning_rate, momentum) -> None:
+            gradient = tf.cast(gradient, variable.dtype)
+            summed = gradient + self.momentum * tf.convert_to_tensor(momentum)
+            self.assign(momentum, summed)
+            direction = gradient + self.momentum * summed if self.nesterov else summed
+            size = 1.0 if self.rms_rate is None else self.rms_rate * math.sqrt(max(variable.shape))
+            rate = size * tf.cast(learning_rate, variable.dtype)
+            self.assign_sub(variable, rate * self._orthogonal(direction))
+
+        def _orthogonal(self, matrix: tf.Tensor) -> tf.Tensor:
+            """Returns about the nearest matrix with orthonormal rows, or columns if they are fewer.
+
+            Each Newton-Schulz iteration is X <- (a + b G + c G G) X with G = X X', or the same from
+            the right with G = X' X.
+            """
+            rows, columns = matrix.shape
+            is_wide = rows <= columns
+            linear = self.muon_a * tf.eye(min(rows, columns), dtype=matrix.dtype)
+            matrix /= tf.norm(matrix) + 1e-7  # no singular value above 1
+            for _ in range(self.ns_steps):
+                gram = tf.matmul(matrix, matrix, transpose_a=not is_wide, transpose_b=is_wide)
+                factor = linear + self.muon_b * gram + self.muon_c * tf.matmul(gram, gram)
+                matrix = tf.matmul(factor, matrix) if is_wide else tf.matmul(matrix, factor)
+            return matrix
+
+    _FUSED[_MUON] = FusedMuon
+
 
 if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 
@@ -146,6 +199,18 @@ def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
         log.info("%s: updated by Keras; its config does not hold all settings", cls.__name__)
         return optimizer
     return replacement
+
+
+def _adam_terms(dtype, iterations, beta_1: float, beta_2: float, epsilon: float) -> dict[str, Any]:
+    first, second, small = (tf.constant(value, dtype) for value in (beta_1, beta_2, epsilon))
+    step = tf.cast(iterations + 1, first.dtype)
+    return {
+        "beta1_power": tf.pow(first, step),
+        "beta2_power": tf.pow(second, step),
+        "beta1": first,
+        "beta2": second,
+        "epsilon": small,
+    }
 
 
 def _update(gradient, variable, learning_rate) -> dict[str, Any]:
