@@ -1,6 +1,6 @@
-"""Keras's AdaDelta, Adam and AdamW, each variable updated by one operation of TensorFlow.
+"""Keras's optimizers with fewer operations, and its Schedule-Free AdamW as it was published.
 
-And its Muon, with the matrix products alone; and its Schedule-Free AdamW, as it was published.
+AdaDelta, Adam and AdamW take one operation per variable, Muon little but its products.
 """
 
 import functools
@@ -173,10 +173,10 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 
 
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns an optimizer that does the same with one operation per variable, where there is one.
+    """Returns an optimizer that does the same with fewer operations, where there is one.
 
     Args:
-        optimizer: any, not built yet. It is returned as it is if its class has no such operation,
+        optimizer: any, not built yet. It is returned as it is if its class has no variant here,
             or if its config does not hold all of its settings, such as a learning rate that cannot
             be read back or variables left out of weight decay.
     """
