@@ -43,7 +43,8 @@ def train_twin(
     """Trains the twin and records the run as `tfasr.training.train.train` does.
 
     Args:
-        experiment: as for tfasr; float32, Adadelta, Adam or AdamW, and the greedy decoder alone.
+        experiment: as for tfasr; float32, Adadelta, Adam or AdamW, the loss of the last layer and
+            the greedy decoder alone.
         shard_dir: holds the prepared splits "train" and "validation".
         run_dir: gets the run; it must hold none yet.
         gin_texts: files to write beside it, by name.
@@ -87,6 +88,11 @@ def _check(experiment: Experiment) -> None:
         raise UsageError(
             "The PyTorch twin trains in float32 on one device and decodes greedily. Received: "
             f"precision, num_replicas, decoder = {asked}."
+        )
+    if training.intermediate_loss_weight:
+        raise UsageError(
+            "The PyTorch twin has the last layer's loss alone: TrainingConfig."
+            f"intermediate_loss_weight must be 0. Received: {training.intermediate_loss_weight}."
         )
 
 

@@ -71,3 +71,8 @@ def test_another_beginning_is_open(paper):
     assert not is_closed(dataclasses.replace(paper, pipeline=by_length))
     growing = dataclasses.replace(paper.pipeline, batch_size_schedule=[(3, 128)])
     assert not is_closed(dataclasses.replace(paper, pipeline=growing))
+
+
+def test_another_loss_is_open(paper):
+    middle = dataclasses.replace(paper.training, intermediate_loss_weight=0.3)
+    assert not is_closed(dataclasses.replace(paper, training=middle))

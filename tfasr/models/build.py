@@ -56,14 +56,40 @@ def build_recogniser(
     return model
 
 
-def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: int) -> None:
-    """Calls a model on batches of neighbouring lengths; raises UsageError for wrong logits."""
+def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) -> None:
+    """Raises UsageError unless a model has class scores of a middle layer, by trying it.
+
+    Args:
+        config: what it was made from.
+        model: built.
+        num_features: features per frame.
+    """
+    if not hasattr(model, "call_with_intermediate"):
+        raise UsageError(
+            "For TrainingConfig.intermediate_loss_weight the model must have a method "
+            "call_with_intermediate, as tfasr.models.network.Network has. Received: "
+            f"{type(model).__name__}. Bind the weight to 0, or train an acoustic_model, gru or "
+            "conformer."
+        )
+    frames = _shortest(config)
+    features = keras.ops.zeros((1, frames, num_features))
+    model.call_with_intermediate(features, keras.ops.convert_to_tensor(np.int32([frames])))
+
+
+def _shortest(config: RecogniserConfig) -> int:
+    """Returns the least feature frames that leave `_FEW` output frames."""
     shortest = next((n for n in range(1, 4096) if output_frames(config, n) >= _FEW), None)
     if shortest is None:
         raise UsageError(
             f"output_lengths must leave at least {_FEW} output frames of 4095 feature frames. "
             f"Received: {output_frames(config, 4095)}."
         )
+    return shortest
+
+
+def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: int) -> None:
+    """Calls a model on batches of neighbouring lengths; raises UsageError for wrong logits."""
+    shortest = _shortest(config)
     # Neighbours, because rounding is what output_lengths gets wrong.
     for frames in (shortest, shortest + 1, shortest + 2, shortest + 7):
         features = np.zeros((2, frames, num_features), np.float32)

@@ -150,8 +150,8 @@ class ConformerModel(Network):
             layer.build(shape)
         self.built = True
 
-    def encode(self, features, feature_lengths, training):
-        """See `Network.encode`."""
+    def encodings(self, features, feature_lengths, training):
+        """Returns the outputs of the blocks, see `Network.encodings`."""
         hidden, lengths = features, feature_lengths
         valid = valid_frames(hidden, lengths)
         for layer in self.subsampling:
@@ -160,7 +160,7 @@ class ConformerModel(Network):
             lengths = padded_conv_output_frames(lengths, 2)
             valid = valid_frames(hidden, lengths)
         hidden = self.projection(hidden)
-        hidden = hidden + sinusoids(hidden)
+        outputs = [hidden + sinusoids(hidden)]
         for block in self.blocks:
-            hidden = block(hidden, valid, training=training)
-        return hidden
+            outputs.append(block(outputs[-1], valid, training=training))
+        return outputs[1:] or outputs

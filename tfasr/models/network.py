@@ -11,8 +11,8 @@ class Network(keras.Model):
     """Hidden values of each output frame, by `encode`, and their class scores.
 
     A subclass makes its layers, `class_scores` as ``classifier`` behind all others, and defines
-    ``build`` and `encode`. Layers count as they are assigned: a checkpoint holds their variables in
-    that order.
+    ``build`` and `encode` or `encodings`. Layers count as they are assigned: a checkpoint holds
+    their variables in that order.
 
     Args:
         name: of the model, for Keras.
@@ -41,12 +41,49 @@ class Network(keras.Model):
         """
         return self.classifier(self.encode(features, feature_lengths, training))
 
+    def call_with_intermediate(
+        self, features: Any, feature_lengths: Any, training: bool = False
+    ) -> tuple[Any, Any]:
+        """Computes class scores, and those that the last layer gives a middle layer's outputs.
+
+        Args: see `call`.
+
+        Returns:
+            logits as `call` returns them, and those of the middle one of the layers that
+            `encodings` holds, the earlier of two.
+
+        Raises:
+            UsageError: if there is no layer of the last one's width before it.
+
+        Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
+        Recognition, ICASSP 2021, section 3.
+        """
+        encodings = self.encodings(features, feature_lengths, training)
+        if len(encodings) < 2:
+            raise UsageError(
+                "For TrainingConfig.intermediate_loss_weight the model must have two layers or "
+                "more of one width before its classifier. Received: a model of the class "
+                f"{type(self).__name__} that has none or tells of none. Give it more layers, or "
+                "bind the weight to 0."
+            )
+        middle = encodings[(len(encodings) - 1) // 2]
+        return self.classifier(encodings[-1]), self.classifier(middle)
+
     def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
         """Returns what the classifier scores: ``(batch, output frames, width)``.
 
         Args: see `call`.
         """
-        raise NotImplementedError(f"{type(self).__name__} must define encode.")
+        return self.encodings(features, feature_lengths, training)[-1]
+
+    def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
+        """Returns what each layer of the last one's width returns, the last of them last.
+
+        Args: see `call`.
+        """
+        if type(self).encode is Network.encode:
+            raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
+        return [self.encode(features, feature_lengths, training)]
 
 
 def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:

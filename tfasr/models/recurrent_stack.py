@@ -162,14 +162,14 @@ class RecurrentStack(Network):
         self.classifier.build(shape)
         self.built = True
 
-    def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
-        """See `Network.encode`."""
+    def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
+        """Returns the outputs of the recurrent layers; without any, the convolution's."""
         hidden = self.convolution(features)
         valid = self._valid(hidden, feature_lengths)
-        hidden = self._finished(0, hidden, valid, training)
+        outputs = [self._finished(0, hidden, valid, training)]
         for number in range(len(self.recurrent)):
-            hidden = self._recurred(number, hidden, valid, training)
-        return hidden
+            outputs.append(self._recurred(number, outputs[-1], valid, training))
+        return outputs[1:] or outputs
 
     def initial_state(self, batch: int) -> list:
         """Returns what the recurrence knows before any frame, see `tfasr.models.recogniser`."""

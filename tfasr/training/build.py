@@ -9,7 +9,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import check_beam
 from tfasr.errors import UsageError
-from tfasr.models.build import build_recogniser
+from tfasr.models.build import build_recogniser, check_intermediate
 from tfasr.models.network import add_to_blank_bias, zero_classifier
 from tfasr.models.recogniser import (
     MODELS,
@@ -111,7 +111,8 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
 
     Raises:
         UsageError: if the model is not what it must be, see `tfasr.models.build`, or has no last
-            layer that ``initial_blank_bias`` and ``zero_output_layer`` could change.
+            layer that ``initial_blank_bias`` and ``zero_output_layer`` could change, or no middle
+            layer that ``intermediate_loss_weight`` could train.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -127,8 +128,13 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         zero_classifier(recogniser)
     if training.initial_blank_bias:
         add_to_blank_bias(recogniser, training.initial_blank_bias)
+    if training.intermediate_loss_weight:
+        check_intermediate(experiment.model, recogniser, experiment.features.num_features)
     model = CtcModel(
-        recogniser, experiment.model.output_lengths, training.gradient_accumulation_steps
+        recogniser,
+        experiment.model.output_lengths,
+        training.gradient_accumulation_steps,
+        training.intermediate_loss_weight,
     )
     if compiled:
         optimizer = make_optimizer(training)

@@ -23,6 +23,8 @@ class CtcModel(keras.Model):
         output_lengths: from valid feature frames to valid output frames.
         accumulation_steps: parts of a device's share of a batch that go through the model one
             after the other; their gradients are added up, and clipped and applied once.
+        intermediate_loss_weight: part of what is minimised that is the CTC loss of a middle layer;
+            above 0 the recogniser needs `tfasr.models.network.Network.call_with_intermediate`.
     """
 
     def __init__(
@@ -30,11 +32,13 @@ class CtcModel(keras.Model):
         recogniser: keras.Model,
         output_lengths: Callable[[tf.Tensor], tf.Tensor],
         accumulation_steps: int = 1,
+        intermediate_loss_weight: float = 0.0,
     ):
         super().__init__(name="ctc_model")
         self.recogniser = recogniser
         self.output_lengths = output_lengths
         self.accumulation_steps = accumulation_steps
+        self.intermediate_loss_weight = intermediate_loss_weight
         self._step: Callable | None = None
         self.built = True
 
@@ -45,9 +49,22 @@ class CtcModel(keras.Model):
     def utterance_losses(self, batch: Batch, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the CTC losses ``(batch,)`` and the logits ``(batch, frames, classes)``."""
         logits = self(batch, training=training)
+        return self._ctc_losses(batch, logits), logits
+
+    def training_losses(self, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the CTC losses ``(batch,)`` in training and what is minimised ``(batch,)``."""
+        weight = self.intermediate_loss_weight
+        if not weight:
+            losses, _ = self.utterance_losses(batch, training=True)
+            return losses, losses
+        inputs = batch["features"], batch["feature_lengths"]
+        logits, intermediate = self.recogniser.call_with_intermediate(*inputs, training=True)
+        losses = self._ctc_losses(batch, logits)
+        return losses, (1 - weight) * losses + weight * self._ctc_losses(batch, intermediate)
+
+    def _ctc_losses(self, batch: Batch, logits: tf.Tensor) -> tf.Tensor:
         lengths = self.output_lengths(batch["feature_lengths"])
-        losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
-        return losses, logits
+        return ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
 
     def loss_gradients(
         self, batch: Batch, part: tf.Tensor | None = None
@@ -84,8 +101,8 @@ class CtcModel(keras.Model):
         self, batch: Batch, share: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
-            losses, _ = self.utterance_losses(batch, training=True)
-            loss = self.optimizer.scale_loss(tf.reduce_sum(losses) * share)
+            losses, minimised = self.training_losses(batch)
+            loss = self.optimizer.scale_loss(tf.reduce_sum(minimised) * share)
         return losses, tape.gradient(loss, self.trainable_variables)
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:

@@ -22,9 +22,11 @@ def is_closed(experiment: Experiment) -> bool:
     model, augmented = experiment.model, experiment.augmentation != AugmentationConfig()
     training = experiment.training
     begun_otherwise = training.initial_blank_bias != 0 or training.zero_output_layer
+    other_loss = training.intermediate_loss_weight != 0
     pipeline = experiment.pipeline
     fed_otherwise = pipeline.first_epoch_by_length or len(set(pipeline.batch_sizes)) > 1
-    if augmented or begun_otherwise or fed_otherwise or not isinstance(model, AcousticModelConfig):
+    otherwise = augmented or begun_otherwise or other_loss or fed_otherwise
+    if otherwise or not isinstance(model, AcousticModelConfig):
         return False
     # How the recurrence is computed changes no result.
     paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)

@@ -64,6 +64,10 @@ class TrainingConfig:
         zero_output_layer: whether the kernel of the model's last layer, its ``classifier``, begins
             at 0, so that no frame prefers a class before the first step. Fewer runs then stay for
             epochs on the plateau that CTC begins with (docs/recipes.md).
+        intermediate_loss_weight: part of what is minimised that is the CTC loss of the class scores
+            of a middle layer, by the same last layer: 0.3 adds 0.3 of it to 0.7 of the loss. For
+            models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
+            losses and the trained model's cost stay those of the last layer.
         gradient_accumulation_steps: into how many parts a device's share of each batch is cut.
             They go through the model one after the other, which saves memory. Gradients are added
             up, clipped and applied once per global batch, so that steps and schedules do not
@@ -110,7 +114,8 @@ class TrainingConfig:
             spent, or once a forecast says with 95 % that a target will come later. 0 for none.
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
-    epochs), section 5.1 (targets).
+    epochs), section 5.1 (targets); J. Lee and S. Watanabe, Intermediate Loss Regularization for
+    CTC-based Speech Recognition, ICASSP 2021.
     """
 
     epochs: int = 30
@@ -120,6 +125,7 @@ class TrainingConfig:
     precision: str = "float32"
     initial_blank_bias: float = 0.0
     zero_output_layer: bool = False
+    intermediate_loss_weight: float = 0.0
     gradient_accumulation_steps: int = 1
     batch_norm_window_utterances: int = 512
     batch_norm_synchronised: bool = False
@@ -154,6 +160,8 @@ class TrainingConfig:
         require(self.seed < 2**53, self, "seed", "below 2**53")
         finite = math.isfinite(self.initial_blank_bias)
         require(finite, self, "initial_blank_bias", "a finite number")
+        within = 0 <= self.intermediate_loss_weight < 1
+        require(within, self, "intermediate_loss_weight", "in 0..1, below 1")
         hours = self.give_up_after_hours
         require(0 <= hours < math.inf, self, "give_up_after_hours", "hours, 0 for no budget")
         of_targets = bool(self.targets) or not hours

@@ -36,7 +36,7 @@ def modules_of(model: CtcModel) -> list[Module]:
     """Returns the modules of a built model in order, the update of the weights left out.
 
     They are the stages of the recogniser, see `tfasr.models.stages`, and the loss; together they
-    compute what `CtcModel.utterance_losses` does in training.
+    compute what `CtcModel.utterance_losses` does in training, without an intermediate loss.
     """
     modules = [
         Module(stage.name, _of_batch(stage), stage.variables, stage.input_width)

@@ -106,7 +106,7 @@ class _Parts:
 
         @tf.function(input_signature=[spec])
         def forward(batch):
-            return model.utterance_losses(batch, training=True)[0]
+            return model.training_losses(batch)[1]
 
         @tf.function(input_signature=[spec])
         def forward_backward(batch):
