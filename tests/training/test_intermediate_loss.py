@@ -47,13 +47,7 @@ def test_losses_are_the_last_layers_and_gradients_those_of_both(layers, middle):
     model, batch = built(one), synthetic_batch(one, 3, 60, length_spread=0.4)
     recogniser, lengths = model.recogniser, batch["feature_lengths"]
     with tf.GradientTape() as tape:
-        hidden = recogniser.convolution(batch["features"])
-        valid = recogniser._valid(hidden, lengths)
-        hidden = recogniser._finished(0, hidden, valid, True)
-        outputs = []
-        for number in range(layers):
-            hidden = recogniser._recurred(number, hidden, valid, True)
-            outputs.append(hidden)
+        outputs = recogniser.encodings(batch["features"], lengths, True)
         last, other = (
             ctc_loss(
                 recogniser.classifier(scored),
@@ -64,6 +58,7 @@ def test_losses_are_the_last_layers_and_gradients_those_of_both(layers, middle):
             for scored in (outputs[-1], outputs[middle])
         )
         minimised = tf.reduce_mean(0.7 * last + 0.3 * other)
+    assert len(outputs) == layers
     expected = tape.gradient(minimised, model.trainable_variables)
     losses, gradients = model.loss_gradients(batch)
     np.testing.assert_allclose(losses, last, rtol=1e-5)
@@ -123,7 +118,7 @@ def test_steps_lower_what_is_minimised():
 )
 def test_models_without_a_middle_layer_are_refused_before_training(one, message):
     with pytest.raises(UsageError, match=message):
-        build_model(one, Alphabet(), compiled=False)
+        built(one)
 
 
 @pytest.mark.parametrize("weight", [-0.1, 1.0, float("nan")])

@@ -77,7 +77,9 @@ class Network(keras.Model):
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns what each layer of the last one's width returns, the last of them last.
+        """Returns what each layer of the last one's width returns, in order.
+
+        Each is ``(batch, output frames, width)``, the last one what `encode` returns.
 
         Args: see `call`.
         """

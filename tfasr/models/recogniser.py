@@ -55,7 +55,8 @@ class RecogniserConfig(Protocol):
         num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
         logits ``(batch, output_lengths(frames), num_classes)``; those of padded frames are
         ignored. It may have a property ``kernels``, the names of the implementations that computed
-        its recurrence, and a method ``stages``, see `tfasr.models.stages`.
+        its recurrence, a method ``stages``, see `tfasr.models.stages`, and a method
+        ``call_with_intermediate``, see `tfasr.models.network.Network`.
 
         One that can stream has two methods more. ``initial_state(batch)`` returns a list of
         tensors ``(batch, ...)``: what a recurrence knows that has heard nothing.

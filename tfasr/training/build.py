@@ -111,8 +111,8 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
 
     Raises:
         UsageError: if the model is not what it must be, see `tfasr.models.build`, or has no last
-            layer that ``initial_blank_bias`` and ``zero_output_layer`` could change, or no middle
-            layer that ``intermediate_loss_weight`` could train.
+            layer that ``initial_blank_bias`` and ``zero_output_layer`` could change, or, compiled,
+            no middle layer that ``intermediate_loss_weight`` could train.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
@@ -128,8 +128,6 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         zero_classifier(recogniser)
     if training.initial_blank_bias:
         add_to_blank_bias(recogniser, training.initial_blank_bias)
-    if training.intermediate_loss_weight:
-        check_intermediate(experiment.model, recogniser, experiment.features.num_features)
     model = CtcModel(
         recogniser,
         experiment.model.output_lengths,
@@ -137,6 +135,8 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
         training.intermediate_loss_weight,
     )
     if compiled:
+        if training.intermediate_loss_weight:
+            check_intermediate(experiment.model, recogniser, experiment.features.num_features)
         optimizer = make_optimizer(training)
         optimizer.build(model.trainable_variables)
         model.compile(optimizer=optimizer, loss=None, auto_scale_loss=False, jit_compile=False)
