@@ -137,12 +137,10 @@ def source():
     return make_source()
 
 
-def make_source():
+def make_source(augmentation=None):
     split, experiment = open_split(SHARDS, "train"), tones_experiment()
     statistics = split.feature_statistics()
-    return BatchSource(
-        split, experiment.features, experiment.pipeline, AugmentationConfig(), statistics
-    )
+    return BatchSource(split, experiment.features, experiment.pipeline, augmentation, statistics)
 
 
 @pytest.fixture(scope="module")
@@ -189,19 +187,39 @@ def test_a_model_in_training_stays_as_it_is_whatever_is_made_of_it(trained, sour
     assert all(np.array_equal(before[name], found[name]) for name in found)
 
 
-def test_weights_for_use_depend_on_the_model_and_the_epoch_alone(trained, source):
+def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(trained, monkeypatch):
     experiment, model = trained
-    (first, again, later) = (
-        weights_for_use(experiment, model, source)(TrainingState(epoch=epoch, step=step))
-        for epoch, step in ((1, 3), (1, 4), (2, 3))
-    )
-    assert all(np.array_equal(first[name], again[name]) for name in first)
-    differing = {name for name in first if not np.array_equal(first[name], later[name])}
+    masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=4)
+    masked = dataclasses.replace(experiment, augmentation=masks)
+    source, states = make_source(masks), [(1, 3), (1, 4), (2, 3), (3, 3), (4, 3)]
+
+    def made(experiment):
+        make = weights_for_use(experiment, model, source)
+        return [make(TrainingState(epoch=epoch, step=step)) for epoch, step in states]
+
+    def same(one, other):
+        return all(np.array_equal(one[name], other[name]) for name in one)
+
+    first, again, alike, first_masked, last = for_use = made(masked)
+    assert same(first, again)
+    assert same(first, alike)  # epoch 3 is made as epoch 2
+    differing = {name for name in first if not np.array_equal(first[name], first_masked[name])}
     assert differing == {name for name in first if "moving_" in name}
+    assert same(first_masked, last)
+    monkeypatch.setattr("tfasr.training.averaging.weights_for_use.MOST_KEPT_BYTES", 0)
+    assert all(same(one, other) for one, other in zip(made(masked), for_use, strict=True))
+    resumed = weights_for_use(masked, model, source)(TrainingState(epoch=4))
+    assert same(resumed, last)
+
+
+def test_statistics_of_no_utterances_are_those_of_the_training_weights(trained, source):
+    experiment, model = trained
     none = dataclasses.replace(experiment.training, averaged_statistics_utterances=0)
     kept = weights_for_use(dataclasses.replace(experiment, training=none), model, source)
     kept, own = kept(TrainingState()), values(model_variables(model))
-    assert all(np.array_equal(kept[name], own[name]) for name in differing)
+    statistics = [name for name in kept if "moving_" in name]
+    assert statistics
+    assert all(np.array_equal(kept[name], own[name]) for name in statistics)
     assert weights_for_use(tones_experiment(), model, source) is None
 
 

@@ -1,13 +1,18 @@
 """What a model in training would be used with: averaged weights and the statistics they need."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.pipeline import Batch, BatchSource
 from tfasr.training.averaging.averages import averaged_values, averaging_rule
 from tfasr.training.averaging.statistics import StatisticsEstimate
 from tfasr.training.checkpoint import TrainingState, model_variables, plain_array, values_kept
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
+
+# Of batches that stay in memory; with larger ones, a run should not need more than for training.
+MOST_KEPT_BYTES = 2**28
 
 
 class WeightsForUse:
@@ -24,10 +29,9 @@ class WeightsForUse:
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
         self._model = model
         self._source = source
-        self._seed = experiment.training.seed
-        self._utterances = experiment.training.averaged_statistics_utterances
-        self._batch_size = experiment.pipeline.batch_size
+        self._experiment = experiment
         self._statistics = StatisticsEstimate(model, experiment.features.num_features)
+        self._kept: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
         """Returns the values of all variables that differ from training's, by their names.
@@ -43,17 +47,35 @@ class WeightsForUse:
             averages = averaged_values(model.optimizer, trained)
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
-            if self._utterances and self._statistics.variables:
+            if self._statistics.variables:
                 # The next epoch's batches: the first epoch's may go from short to long.
-                epoch = state.epoch + 1
-                batches = self._source.training(self._seed, epoch)
-                count = -(-self._utterances // self._batch_size(epoch))
-                self._statistics.estimate(batches.take(count))
+                self._statistics.estimate(self._batches(state.epoch + 1))
             return {
                 name: plain_array(variable)
                 for name, variable in variables.items()
                 if id(variable) in differing
             }
+
+    def _batches(self, epoch: int) -> Iterable[Batch]:
+        """Returns batches as an epoch's are made, the same for all epochs that make them alike.
+
+        Reading the first of them costs as much as the statistics of all, so they are kept.
+        """
+        config = self._experiment
+        schedule = config.pipeline.batch_size_schedule
+        changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
+        alike = max(begin for begin in changes if 2 <= begin <= epoch)
+        if alike in self._kept:
+            return self._kept[alike]
+        batch_size = config.pipeline.batch_size(alike)
+        count = -(-config.training.averaged_statistics_utterances // batch_size)
+        batches = self._source.training(config.training.seed, alike).take(count)
+        longest = self._source.boundaries[-1]
+        frames_kept = count * batch_size * longest
+        if frames_kept * config.features.num_features * 4 > MOST_KEPT_BYTES:
+            return batches
+        self._kept = {alike: list(batches)}
+        return self._kept[alike]
 
 
 def weights_for_use(
