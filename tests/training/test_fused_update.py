@@ -116,12 +116,29 @@ def test_configs_and_states_are_exchanged_with_keras():
         np.testing.assert_array_equal(np.asarray(ours_), np.asarray(theirs_))
 
 
+def some_rows():
+    return tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 3]), dense_shape=tf.constant([4, 2]))
+
+
 def test_gradients_of_some_rows_update_those_rows():
     weights = [keras.Variable(np.ones((4, 2), "float32"))]
-    optimizer = fused(Adam(0.1))
-    rows = tf.IndexedSlices(tf.ones((2, 2)), tf.constant([1, 3]), dense_shape=tf.constant([4, 2]))
-    optimizer.apply([rows], weights)
+    fused(Adam(0.1)).apply([some_rows()], weights)
     np.testing.assert_allclose(np.asarray(weights[0])[:, 0], [1.0, 0.9, 1.0, 0.9], atol=1e-5)
+
+
+@pytest.mark.parametrize("excluded", [[], ["."]], ids=["orthogonal", "adam"])
+def test_muon_takes_gradients_of_some_rows_as_keras_does(excluded):
+    updated = []
+    for optimizer in (
+        Muon(0.1, exclude_layers=excluded),
+        fused(Muon(0.1, exclude_layers=excluded)),
+    ):
+        weights = [keras.Variable(np.ones((4, 2), "float32"))]
+        for _ in range(2):
+            optimizer.apply([some_rows()], weights)
+        updated.append(np.asarray(weights[0]))
+    np.testing.assert_allclose(updated[1], updated[0], rtol=1e-5)
+    assert not np.array_equal(updated[1], np.ones((4, 2)))
 
 
 @pytest.mark.parametrize(
