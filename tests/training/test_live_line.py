@@ -1,9 +1,9 @@
 """One live line on a terminal, log messages elsewhere; a real terminal, and a clock of its own."""
 
-import contextlib
 import logging
 import os
 import pty
+import select
 import sys
 
 import numpy as np
@@ -16,6 +16,8 @@ from tfasr.training.loop import RunProgress
 from tfasr.training.step import StepResult
 
 UTTERANCES, BATCH, STEP_S = 40, 10, 0.25
+# What no line, message or escape sequence contains.
+END_OF_SHOWN = b"\x00end of what was shown\x00"
 
 
 def step(number, compile_s=0.0):
@@ -70,12 +72,21 @@ def terminal(monkeypatch):
     logger.addHandler(handler)
     level = logger.level
     logger.setLevel(logging.INFO)
-    os.set_blocking(ours, False)
 
     def read():
-        with contextlib.suppress(BlockingIOError):
-            return os.read(ours, 1 << 16).decode()
-        return ""
+        """Returns what was written since the last call.
+
+        The system passes on what a terminal is given some time after the write, and in parts:
+        only a mark that comes last says that everything before it has come.
+        """
+        file.flush()
+        os.write(theirs, END_OF_SHOWN)
+        shown = b""
+        while not shown.endswith(END_OF_SHOWN):
+            ready, _, _ = select.select([ours], [], [], 60)
+            assert ready, f"no end within a minute, only {shown!r}"
+            shown += os.read(ours, 1 << 16)
+        return shown.removesuffix(END_OF_SHOWN).decode()
 
     yield read, file, handler
     logger.removeHandler(handler)
