@@ -31,9 +31,10 @@ word_beam_core = Pybind11Extension(
 )
 
 RECURRENT = Path("tfasr", "layers", "_recurrent")
+OF_FUZZING = ("fuzz.cpp", "missing_instructions.cpp")
 recurrent_core = Pybind11Extension(
     "tfasr.layers._recurrent_core",
-    sorted(str(path) for path in RECURRENT.glob("*.cpp") if path.name != "fuzz.cpp"),
+    sorted(str(path) for path in RECURRENT.glob("*.cpp") if path.name not in OF_FUZZING),
     depends=sorted(str(path) for kind in ("*.hpp", "*.inc") for path in RECURRENT.glob(kind)),
     cxx_std=17,
     extra_compile_args=["-O3", "-ffp-contract=fast", "-pthread"],

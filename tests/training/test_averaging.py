@@ -137,10 +137,11 @@ def source():
     return make_source()
 
 
-def make_source(augmentation=None):
+def make_source(augmentation=None, pipeline=None):
     split, experiment = open_split(SHARDS, "train"), tones_experiment()
+    pipeline = pipeline or experiment.pipeline
     statistics = split.feature_statistics()
-    return BatchSource(split, experiment.features, experiment.pipeline, augmentation, statistics)
+    return BatchSource(split, experiment.features, pipeline, augmentation, statistics)
 
 
 @pytest.fixture(scope="module")
@@ -187,28 +188,41 @@ def test_a_model_in_training_stays_as_it_is_whatever_is_made_of_it(trained, sour
     assert all(np.array_equal(before[name], found[name]) for name in found)
 
 
-def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(trained, monkeypatch):
+@pytest.mark.parametrize("changes", ["masks", "batch size"])
+def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(
+    trained, monkeypatch, changes
+):
     experiment, model = trained
-    masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=4)
-    masked = dataclasses.replace(experiment, augmentation=masks)
-    source, states = make_source(masks), [(1, 3), (1, 4), (2, 3), (3, 3), (4, 3)]
+    if changes == "masks":
+        masks = AugmentationConfig(time_masks=1, time_mask_fraction=0.5, from_epoch=4)
+        experiment = dataclasses.replace(experiment, augmentation=masks)
+    else:
+        smaller = dataclasses.replace(experiment.pipeline, batch_size_schedule=((4, 2),))
+        experiment = dataclasses.replace(experiment, pipeline=smaller)
+    source = make_source(experiment.augmentation, experiment.pipeline)
+    states = [(1, 3), (1, 4), (2, 3), (3, 3), (4, 3)]
+    read, training = [], source.training
+    monkeypatch.setattr(source, "training", lambda *given: read.append(given) or training(*given))
 
-    def made(experiment):
+    def made():
         make = weights_for_use(experiment, model, source)
+        read.clear()
         return [make(TrainingState(epoch=epoch, step=step)) for epoch, step in states]
 
     def same(one, other):
         return all(np.array_equal(one[name], other[name]) for name in one)
 
-    first, again, alike, first_masked, last = for_use = made(masked)
+    first, again, alike, first_other, last = for_use = made()
+    assert [epoch for _, epoch in read] == [2, 4]  # the others are kept
     assert same(first, again)
     assert same(first, alike)  # epoch 3 is made as epoch 2
-    differing = {name for name in first if not np.array_equal(first[name], first_masked[name])}
+    differing = {name for name in first if not np.array_equal(first[name], first_other[name])}
     assert differing == {name for name in first if "moving_" in name}
-    assert same(first_masked, last)
+    assert same(first_other, last)
     monkeypatch.setattr("tfasr.training.averaging.weights_for_use.MOST_KEPT_BYTES", 0)
-    assert all(same(one, other) for one, other in zip(made(masked), for_use, strict=True))
-    resumed = weights_for_use(masked, model, source)(TrainingState(epoch=4))
+    assert all(same(one, other) for one, other in zip(made(), for_use, strict=True))
+    assert [epoch for _, epoch in read] == [2, 2, 2, 4, 4]
+    resumed = weights_for_use(experiment, model, source)(TrainingState(epoch=4))
     assert same(resumed, last)
 
 

@@ -89,9 +89,9 @@ class TrainingConfig:
             averaged weights where the optimizer keeps some: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training goes on from its own weights.
         averaged_statistics_utterances: from how many training utterances the moving statistics of
-            batch normalisation are estimated anew for the averaged weights, in whole batches, the
-            same ones as long as batch size and masks stay; 0 takes those that belong to the
-            training weights.
+            batch normalisation are estimated anew for the averaged weights, in whole batches; the
+            same ones at every checkpoint until masks begin or the batch size changes; 0 takes
+            those that belong to the training weights.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
         checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.

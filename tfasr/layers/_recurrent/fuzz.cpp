@@ -1,4 +1,6 @@
 // Random problems by every instruction set and number of threads, for sanitizers; see sanitize.mk.
+// Arguments: how many problems, the first one's number, and "interpreted" for the instruction sets
+// that this processor lacks and missing_instructions.hpp can carry out.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "instruction_set.hpp"
+#include "missing_instructions.hpp"
 #include "team.hpp"
 
 namespace recurrent {
@@ -207,12 +210,28 @@ float largest_of(const std::vector<float>& values) {
   return largest;
 }
 
-// Says whether all instruction sets solve a problem alike.
-bool agree(const Drawn& drawn, int problem, Random& random) {
+using Sets = std::vector<const InstructionSet*>;
+
+// The instruction sets that this processor lacks, from now on carried out for it; none where it has
+// them, or lacks AVX-512 too.
+Sets interpreted_sets() {
+  Sets sets;
+#ifdef RECURRENT_INTERPRETS
+  if (!k_avx512.runs_here()) return sets;
+  for (const InstructionSet* set : {&k_amx, &k_avx512bf16}) {
+    if (!set->runs_here()) sets.push_back(set);
+  }
+  carry_out_missing_instructions();
+#endif
+  return sets;
+}
+
+// Says whether instruction sets solve a problem as portable code does.
+bool agree(const Sets& sets, const Drawn& drawn, int problem, Random& random) {
   for (const auto& [name, solve, tolerance] : kSolvers) {
     const std::vector<float> expected = solve(k_portable, drawn, 1);
     const float most = tolerance * largest_of(expected);
-    for (const InstructionSet* set : instruction_sets_here()) {
+    for (const InstructionSet* set : sets) {
       const int threads = static_cast<int>(below(random, 5));
       const std::vector<float> received = solve(*set, drawn, threads);
       for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -221,6 +240,10 @@ bool agree(const Drawn& drawn, int problem, Random& random) {
                       set->name, threads, i, received[i], expected[i]);
           return false;
         }
+      }
+      if (tiles_in_use()) {
+        std::printf("problem %d, %s, by %s: tiles were not released\n", problem, name, set->name);
+        return false;
       }
     }
   }
@@ -257,11 +280,23 @@ int main(int count, char** arguments) {
   using namespace recurrent;
   const int problems = count > 1 ? std::atoi(arguments[1]) : 100;
   const int first = count > 2 ? std::atoi(arguments[2]) : 0;
+  const bool interpreted = count > 3 && arguments[3] == std::string("interpreted");
   if (!plans_fit()) return 1;
+  const Sets sets = interpreted ? interpreted_sets() : instruction_sets_here();
+  for (const InstructionSet* set : sets) std::printf("%s%s", set == sets[0] ? "" : ", ", set->name);
+  std::printf("%s: ", sets.empty() ? "nothing to interpret here" : "");
+  std::fflush(stdout);
   for (int problem = first; problem < first + problems; ++problem) {
     Random random(static_cast<Random::result_type>(problem));
     const Drawn drawn = draw(random);
-    if (!agree(drawn, problem, random)) return 1;
+    if (!agree(sets, drawn, problem, random)) return 1;
   }
   std::printf("%d problems, no difference\n", problems);
+  if (!sets.empty() && interpreted) {
+    const CarriedOut done = carried_out();
+    std::printf("%llu instructions of tiles and %llu products of pairs carried out\n",
+                static_cast<unsigned long long>(done.of_tiles),
+                static_cast<unsigned long long>(done.of_pair_products));
+    return done.of_tiles + done.of_pair_products == 0;
+  }
 }

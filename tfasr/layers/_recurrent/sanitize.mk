@@ -12,10 +12,18 @@ build/recurrent_fuzz_%: $(RECURRENT_CORE) $(wildcard $(RECURRENT)/*.hpp) $(wildc
 RECURRENT_MODE_memory := -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined \
 	-fno-sanitize-recover=all -fno-omit-frame-pointer
 RECURRENT_MODE_threads := -fsanitize=thread
+# As setup.py compiles them.
+RECURRENT_MODE_shipped := -O3 -ffp-contract=fast
 
-.PHONY: recurrent-sanitize
+.PHONY: recurrent-sanitize recurrent-interpreted
 
 # Random problems under AddressSanitizer and UndefinedBehaviorSanitizer, then ThreadSanitizer.
 recurrent-sanitize: build/recurrent_fuzz_memory build/recurrent_fuzz_threads
 	build/recurrent_fuzz_memory $(FUZZ_RUNS)
 	build/recurrent_fuzz_threads $(FUZZ_RUNS)
+
+# The kernels for AMX and for AVX512-BF16 where the processor has neither, but AVX-512.
+INTERPRETED_RUNS ?= 1000
+recurrent-interpreted: build/recurrent_fuzz_shipped build/recurrent_fuzz_memory
+	build/recurrent_fuzz_shipped $(INTERPRETED_RUNS) 0 interpreted
+	build/recurrent_fuzz_memory $(INTERPRETED_RUNS) 0 interpreted

@@ -25,7 +25,9 @@ def averaging_rule(training: TrainingConfig) -> str | None:
     if kind is None:
         return None
     utterances = training.averaged_statistics_utterances
-    of = f"estimated anew from {utterances} utterances" if utterances else "of the training weights"
+    of = "of the training weights"
+    if utterances:
+        of = f"estimated anew, at every checkpoint from the same {utterances} utterances"
     return f"{kind}; batch statistics {of}"
 
 

@@ -11,7 +11,8 @@ from tfasr.training.checkpoint import TrainingState, model_variables, plain_arra
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment
 
-# Of batches that stay in memory; with larger ones, a run should not need more than for training.
+# Of batches that stay in memory. Larger ones are read again at each checkpoint, so that averages
+# need little more memory than training.
 MOST_KEPT_BYTES = 2**28
 
 
@@ -48,7 +49,7 @@ class WeightsForUse:
             for variable, value in zip(trained, averages, strict=True):
                 variable.assign(value)
             if self._statistics.variables:
-                # The next epoch's batches: the first epoch's may go from short to long.
+                # As the next epoch's are made: the first epoch's may go from short to long.
                 self._statistics.estimate(self._batches(state.epoch + 1))
             return {
                 name: plain_array(variable)
@@ -67,12 +68,13 @@ class WeightsForUse:
         alike = max(begin for begin in changes if 2 <= begin <= epoch)
         if alike in self._kept:
             return self._kept[alike]
+        self._kept = {}  # before others take their place in memory
         batch_size = config.pipeline.batch_size(alike)
         count = -(-config.training.averaged_statistics_utterances // batch_size)
         batches = self._source.training(config.training.seed, alike).take(count)
-        longest = self._source.boundaries[-1]
-        frames_kept = count * batch_size * longest
-        if frames_kept * config.features.num_features * 4 > MOST_KEPT_BYTES:
+        utterances = min(count * batch_size, len(self._source.split.frames))
+        frames = utterances * self._source.boundaries[-1]  # at most
+        if frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
             return batches
         self._kept = {alike: list(batches)}
         return self._kept[alike]
