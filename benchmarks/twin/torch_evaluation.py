@@ -21,15 +21,22 @@ def as_tensors(arrays: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     return {name: torch.from_numpy(arrays[name]) for name in names}
 
 
+def mixed_precision(precision: str) -> torch.autocast:
+    """Returns a block in which PyTorch computes as in one of tfasr's precisions."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=precision == "mixed_bfloat16")
+
+
 class TwinEvaluator:
     """Evaluates the twin on one split and books the time, with tfasr's decoder and counts.
 
     Args:
         source: batches of the split.
         alphabet: the classes.
+        precision: "float32" or "mixed_bfloat16", as in training.
     """
 
-    def __init__(self, source: BatchSource, alphabet: Alphabet):
+    def __init__(self, source: BatchSource, alphabet: Alphabet, precision: str = "float32"):
+        self._precision = precision
         self._utterances = source.split.utterances
         self._batches = source.evaluation()
         self._decoder = GreedyDecoder(alphabet)
@@ -53,8 +60,9 @@ class TwinEvaluator:
     def _forward(self, model: TorchTwin, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
         """Returns positions, log-probabilities ``(batch, frames, classes)``, lengths, losses."""
         batch = as_tensors(arrays)
-        logits = model(batch["features"], batch["feature_lengths"])
-        log_probs = logits.log_softmax(dim=-1)
+        with mixed_precision(self._precision):
+            logits = model(batch["features"], batch["feature_lengths"])
+        log_probs = logits.float().log_softmax(dim=-1)
         losses = model.losses(log_probs, batch, log_probs=True)
         lengths = model.output_lengths(batch["feature_lengths"])
         by_batch = log_probs.transpose(0, 1).contiguous()

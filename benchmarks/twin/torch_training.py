@@ -26,7 +26,7 @@ from tfasr.training.build import check_splits
 from tfasr.training.comparability import comparability
 from tfasr.training.experiment import Experiment
 from tfasr.training.from_gin import load_config
-from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors
+from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors, mixed_precision
 from twin.torch_model import TorchTwin
 from twin.torch_optimizer import clip_together, torch_optimizer
 
@@ -43,8 +43,8 @@ def train_twin(
     """Trains the twin and records the run as `tfasr.training.train.train` does.
 
     Args:
-        experiment: as for tfasr; float32, Adadelta, Adam or AdamW, the loss of the last layer and
-            the greedy decoder alone.
+        experiment: as for tfasr; float32 or mixed_bfloat16 (PyTorch's own mixed precision),
+            Adadelta, Adam or AdamW, the loss of the last layer and the greedy decoder alone.
         shard_dir: holds the prepared splits "train" and "validation".
         run_dir: gets the run; it must hold none yet.
         gin_texts: files to write beside it, by name.
@@ -84,10 +84,10 @@ def train_twin(
 def _check(experiment: Experiment) -> None:
     training = experiment.training
     asked = (training.precision, training.num_replicas, experiment.decoder.name)
-    if asked != ("float32", 1, "greedy"):
+    if asked[0] not in ("float32", "mixed_bfloat16") or asked[1:] != (1, "greedy"):
         raise UsageError(
-            "The PyTorch twin trains in float32 on one device and decodes greedily. Received: "
-            f"precision, num_replicas, decoder = {asked}."
+            "The PyTorch twin trains in float32 or mixed_bfloat16 on one device and decodes "
+            f"greedily. Received: precision, num_replicas, decoder = {asked}."
         )
     if training.intermediate_loss_weight:
         raise UsageError(
@@ -158,7 +158,7 @@ class _TwinRun:
         self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._wanted = wanted = self._training.optimizer()
         self._optimizer, self._rate = torch_optimizer(wanted, self._parameters)
-        self._evaluator = TwinEvaluator(self._validation, self._alphabet)
+        self._evaluator = TwinEvaluator(self._validation, self._alphabet, self._training.precision)
         self._run.note(
             opt_name=wanted.name,
             opt_base_learning_rate=self._rate(0),
@@ -185,7 +185,8 @@ class _TwinRun:
         for group in self._optimizer.param_groups:
             group["lr"] = self._rate(self._run.steps_done)
         self._optimizer.zero_grad(set_to_none=True)
-        logits = self._model(batch["features"], batch["feature_lengths"])
+        with mixed_precision(self._training.precision):
+            logits = self._model(batch["features"], batch["feature_lengths"])
         losses = self._model.losses(logits, batch)
         losses.mean().backward()
         clip_together(self._wanted, self._parameters)

@@ -81,7 +81,8 @@ def steps(run) -> list[tuple]:
     return [(v["utterances"], v["audio_s"], v["frames"], v["padded_frames"]) for v in values]
 
 
-def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path):
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path, precision):
     from twin.torch_training import train_twin
     from twin.tta_tables import tta_tables
 
@@ -92,6 +93,7 @@ def test_the_twin_learns_and_stops_when_its_targets_are_met(shard_dir, tmp_path)
             epochs=6,
             targets=(("cer", 1.0),),
             stop_at_targets=True,
+            precision=precision,
             optimizer=lambda: keras.optimizers.Adadelta(1.0),
         ),
     )

@@ -184,6 +184,6 @@ def test_what_the_twin_cannot_do_is_refused(tmp_path):
     falling = keras.optimizers.schedules.ExponentialDecay(0.1, 9, 0.5)
     with pytest.raises(UsageError, match="or a CosineDecay"):
         learning_rate(keras.optimizers.schedules.serialize(falling))
-    mixed = Experiment(training=TrainingConfig(precision="mixed_bfloat16"))
-    with pytest.raises(UsageError, match="float32 on one device"):
+    mixed = Experiment(training=TrainingConfig(precision="mixed_float16"))
+    with pytest.raises(UsageError, match="float32 or mixed_bfloat16 on one device"):
         train_twin(mixed, shard_dir=tmp_path, run_dir=tmp_path / "run")

@@ -55,6 +55,28 @@ def test_each_precision_learns_saves_and_resumes(precision, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("instructions", "gpus", "expected"),
+    [
+        ({"name": "amx", "forced": False}, [], "mixed_bfloat16"),
+        ({"name": "amx", "forced": False}, ["a GPU"], "float32"),
+        ({"name": "avx512bf16", "forced": False}, [], "float32"),
+        ({"name": "emulated_amx", "forced": True}, [], "float32"),
+        (None, [], "float32"),
+    ],
+)
+def test_a_fast_preset_takes_the_precision_that_is_fastest_here(
+    monkeypatch, instructions, gpus, expected
+):
+    place = "tfasr.training.fastest_precision.layers_instruction_set"
+    monkeypatch.setattr(place, lambda: instructions)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    assert load_config("fast/an4.gin").experiment.training.precision == expected
+    told = load_config("fast/an4.gin", ["TrainingConfig.precision = 'mixed_float16'"])
+    assert told.experiment.training.precision == "mixed_float16"
+    assert load_config("an4.gin").experiment.training.precision == "float32"
+
+
 def test_sixteen_bits_learn_what_thirty_two_learn():
     curves = {}
     for precision in PRECISIONS:

@@ -13,6 +13,7 @@ from tfasr.gin_files.bindings import binding_place, binds, fill, make
 from tfasr.gin_files.preset import Line, read_gin
 from tfasr.models.from_gin import know_models, model_class
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.fastest_precision import fastest_precision  # noqa: F401 - known to gin by it
 from tfasr.training.optimizer.registry import register_in_gin
 from tfasr.tta.costs.hardware import HardwareConfig
 

@@ -20,8 +20,7 @@ class StatisticsEstimate:
     with the statistics of each batch, and learns them. Dropout is off because it is off where the
     statistics are used: what is dropped would add its own variance to them (X. Li et al.,
     Understanding the Disharmony between Dropout and Batch Normalization by Variance Shift, CVPR
-    2019). Moving statistics that begin at 0 and are divided by the weight that the batches have in
-    them are the batches' average, the later ones weighing a little more.
+    2019). All batches weigh the same, whatever the layers' momentum in training.
 
     Args:
         model: whose forward pass is traced once; its weights may be changed between estimates.
@@ -57,17 +56,17 @@ class StatisticsEstimate:
         Args:
             batches: of `tfasr.data.pipeline.BatchSource`.
         """
-        count = 0
+        sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
-            if not count:
-                for variable in self.variables:
-                    variable.assign(keras.ops.zeros_like(variable))
             self._forward(batch["features"], batch["feature_lengths"])
+            sums = [
+                keras.ops.add(one, variable)
+                for one, variable in zip(sums, self.variables, strict=True)
+            ]
             count += 1
-        for layer in self._layers if count else []:
-            learnt = 1 - layer.momentum**count
-            for variable in (layer.moving_mean, layer.moving_variance):
-                variable.assign(variable / learnt)
+        for variable, one in zip(self.variables, sums, strict=True):
+            if count:
+                variable.assign(one / count)
 
     def _learn(self, features: tf.Tensor, feature_lengths: tf.Tensor) -> None:
         with _learning(self._layers):
@@ -76,15 +75,17 @@ class StatisticsEstimate:
 
 @contextlib.contextmanager
 def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[None]:
-    """Makes calls of layers calls in training, whatever their model says."""
+    """Makes layers take what a batch's statistics are, and nothing of those before it."""
     layers = list(layers)
+    momenta = [layer.momentum for layer in layers]
     for layer in layers:
-        layer.call = _in_training(layer.call)
+        layer.call, layer.momentum = _in_training(layer.call), 0.0
     try:
         yield
     finally:
-        for layer in layers:
+        for layer, momentum in zip(layers, momenta, strict=True):
             del layer.call  # the class's own is behind it
+            layer.momentum = momentum
 
 
 def _in_training(call: Any) -> Any:
