@@ -1,7 +1,8 @@
 """A table as text and for programs: columns, rows, notes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 Cell = str | int | float | bool | None
 
@@ -57,6 +58,92 @@ class Table:
     colours: list[int | None] | None = None
     name: str = ""
     records: Records | None = None
+
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """One column of a table, written once for text, CSV, JSON, LaTeX, HTML and notebooks.
+
+    Attributes:
+        heading: above the column for a reader, may have a line break; "" hides it from readers.
+        name: of the value for programs, with its unit, such as ``wall_s``; "" hides it from them.
+        value: returns the unrounded value of a row, in SI units and fractions; None if unknown.
+        text: formats a value that is not None.
+        missing: what readers see for None.
+    """
+
+    heading: str
+    name: str
+    value: Callable[[Row], Cell]
+    text: Callable[[Any], str] = str
+    missing: str = UNKNOWN
+
+    def cell(self, row: Row) -> str:
+        """Returns the text of a row's value."""
+        value = self.value(row)
+        return self.missing if value is None else self.text(value)
+
+
+def table_of(
+    title: str,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+    *,
+    name: str = "",
+    colours: list[int | None] | None = None,
+    leave_out_empty: bool = False,
+) -> Table:
+    """Returns a table and its records.
+
+    Args:
+        title: what the table is about.
+        columns: the first one names the row.
+        rows: one for each line of the table.
+        notes: what a reader has to know.
+        name: file name without suffix; by default the title.
+        colours: see `Table`.
+        leave_out_empty: whether columns without any value are left out.
+    """
+    if leave_out_empty:
+        columns = [c for c in columns if any(c.value(row) is not None for row in rows)]
+    shown = [column for column in columns if column.heading]
+    recorded = [column for column in columns if column.name]
+    return Table(
+        title,
+        [column.heading for column in shown],
+        [[column.cell(row) for column in shown] for row in rows],
+        list(notes),
+        colours=colours,
+        name=name,
+        records=Records(
+            [column.name for column in recorded],
+            [[column.value(row) for column in recorded] for row in rows],
+        )
+        if recorded
+        else None,
+    )
+
+
+def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:
+    """Returns a formatter with a fixed number of decimals, after multiplying by ``scale``."""
+    return lambda value: f"{value * scale:.{decimals}f}"
+
+
+percent = fixed(1, 100.0)
+"""Formats a fraction as percent with one decimal."""
+
+
+gigabytes = fixed(1, 1e-9)
+"""Formats bytes as gigabytes with one decimal."""
+
+
+def three_digits(value: float) -> str:
+    """Formats a number with three significant digits, whole numbers from 100 on."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float | None) -> str:
