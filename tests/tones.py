@@ -12,6 +12,7 @@ from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
 OLD = Path(__file__).parent / "data_0_1_0"
+BEFORE_FOLD = Path(__file__).parent / "data_before_fold"
 SHARDS = OLD / "shards"
 TRAIN_UTTERANCES = 24
 RATE_HZ = 16000
