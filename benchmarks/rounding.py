@@ -73,11 +73,11 @@ def compared(exact: np.ndarray, rounded: np.ndarray) -> dict[str, float]:
 
 def measured(run_dir: Path, shard_dir: Path | None, checkpoint: str, count: int) -> dict[str, Any]:
     """Returns the errors by the layers that round, and the spread of single batches."""
-    trained = open_trained(run_dir, "train", shard_dir=shard_dir, checkpoint=checkpoint)
-    model = trained.model.recogniser
+    trained = open_trained(run_dir)
+    source, model = trained.source("train", shard_dir), trained.model(checkpoint).recogniser
     for dropout in model.dropouts:
         dropout.rate = 0.0
-    batches = list(trained.source.training(seed=1, epoch=1).take(count))
+    batches = list(source.training(seed=1, epoch=1).take(count))
     layers = [
         layer
         for layer in [model.convolution, *model.normalisations, *model.recurrent]

@@ -34,6 +34,7 @@ from tfasr.recognising.onnx_acoustics import OnnxAcoustics
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.training.run_folder import load_feature_statistics
+from tfasr.training.trained import open_trained
 
 Engine = Callable[[np.ndarray], str]
 
@@ -122,7 +123,7 @@ def main() -> None:
     parser.add_argument("--format", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     load_tensorflow()
-    spec, acoustics = open_run(arguments.run_dir, "best", {"name": "greedy"})
+    spec, acoustics = open_run(open_trained(arguments.run_dir), "best", {"name": "greedy"})
     if arguments.corpus_statistics:
         by_corpus = dataclasses.replace(spec.features, normalisation="corpus")
         statistics = load_feature_statistics(arguments.run_dir)

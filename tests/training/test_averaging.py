@@ -37,7 +37,7 @@ from tfasr.training.from_gin import load_config
 from tfasr.training.optimizer.make import make_optimizer
 from tfasr.training.placement.shared import SharedModel
 from tfasr.training.train import train
-from tfasr.training.trained import evaluate, restored_model
+from tfasr.training.trained import evaluate, open_trained
 from tfasr.training.workers.team import check_clustered
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -320,10 +320,11 @@ def test_a_recipe_with_all_levers_is_resumed_and_used_with_its_averages(tmp_path
     last = evaluate(run_dir=whole, split="validation", shard_dir=SHARDS, checkpoint="last")
     assert last.loss == scores[0][-1]["loss"]
     # What the checkpoint holds for training is something else.
-    restored = restored_model(whole, checkpoint="last")
-    averages = values(model_variables(restored.model))
-    restore(restored.checkpoint, restored.model)
-    in_training = values(model_variables(restored.model))
+    trained = open_trained(whole)
+    model = trained.model("last")
+    averages = values(model_variables(model))
+    restore(trained.checkpoint("last"), model)
+    in_training = values(model_variables(model))
     kernels = [name for name in averages if name.endswith("kernel")]
     assert kernels
     assert not any(np.array_equal(averages[name], in_training[name]) for name in kernels)

@@ -10,6 +10,7 @@ from tfasr.display.writers import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
+    from tfasr.decoding.choice import DecoderConfig
     from tfasr.decoding.kenlm_model import KenlmModel
     from tfasr.training.evaluation import EvaluationResult
 
@@ -102,21 +103,24 @@ def _check_file(path: Path) -> None:
 def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Returns a row for each run and split; a single one is printed in full."""
     from tfasr.analysis.names import distinct_names
-    from tfasr.training.trained import evaluate
+    from tfasr.training.trained import open_trained
 
     one = len(arguments.run_dir) == len(arguments.split) == 1
     model = _language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
+        trained = open_trained(run_dir)
+        decoder = trained.decoder(
+            name=arguments.decoder,
+            beam_width=arguments.beam_width,
+            recombine=arguments.recombine,
+        )
         for split in arguments.split:
-            result = evaluate(
-                run_dir=run_dir,
-                split=split,
+            result = trained.evaluate(
+                split,
+                decoder,
                 shard_dir=arguments.shard_dir,
-                decoder=arguments.decoder,
-                beam_width=arguments.beam_width,
-                recombine=arguments.recombine,
                 language_model=model,
                 checkpoint=arguments.checkpoint,
             )
@@ -125,7 +129,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             scores = _scores(result)
             if one:
                 _print_one(scores, result, arguments.format)
-            about = {"run": name, "split": split, **_decoder(arguments, run_dir, model)}
+            about = {"run": name, "split": split, **_decoder(decoder, arguments.checkpoint, model)}
             rows.append({**about, **scores, "loss": result.loss})
     return rows
 
@@ -161,16 +165,11 @@ def _scores(result: "EvaluationResult") -> dict[str, Any]:
 
 
 def _decoder(
-    arguments: argparse.Namespace, run_dir: str, model: "KenlmModel | None"
+    decoder: "DecoderConfig", checkpoint: str, model: "KenlmModel | None"
 ) -> dict[str, Any]:
-    """Returns which decoder wrote the hypotheses of a run."""
-    from tfasr.training.experiment import Experiment
-
-    own = Experiment.load(Path(run_dir)).decoder
-    name = arguments.decoder or own.name
-    width = own.beam_width if arguments.beam_width is None else arguments.beam_width
-    width = width if DECODERS[name].has_beam else None
-    about = {"decoder": name, "beam_width": width, "checkpoint": arguments.checkpoint}
+    """Returns what wrote a run's hypotheses."""
+    width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
+    about = {"decoder": decoder.name, "beam_width": width, "checkpoint": checkpoint}
     if model is not None:
         about |= {"language_model": str(model.path), "lm_weight": model.weight}
         about |= {"word_bonus": model.word_bonus}

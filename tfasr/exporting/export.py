@@ -24,7 +24,7 @@ from tfasr.recognising.spec import RecogniserSpec
 from tfasr.run_files import LEXICON_FILE
 from tfasr.scoring.paired import PairedComparison, compare_pairs
 from tfasr.scoring.summary import summarise_scored
-from tfasr.training.trained import source_of_split
+from tfasr.training.trained import open_trained
 
 FEATURES_FILE = "features.onnx"
 MOST_DIFFERENCE = 1e-3
@@ -109,9 +109,10 @@ def export_onnx(
     run_dir, out = Path(run_dir), Path(out)
     check_new(out)
     check_installed()
-    spec, acoustics = open_run(run_dir, checkpoint, {})
+    trained = open_trained(run_dir)
+    spec, acoustics = open_run(trained, checkpoint, {})
     check_has_graph(spec)
-    source = source_of_split(run_dir, split, shard_dir)
+    source = trained.source(split, shard_dir)
     checked = checked_graph(spec, acoustics, source, int8=int8)
     features = _feature_graph(spec)
     make_folder(out)
@@ -185,7 +186,7 @@ def write_unchecked(run_dir: Path, out: Path, *, int8: bool, checkpoint: str) ->
     """
     check_new(out)
     check_installed()
-    spec, acoustics = open_run(run_dir, checkpoint, {})
+    spec, acoustics = open_run(open_trained(run_dir), checkpoint, {})
     num_features = spec.features.num_features
     graph = graph_writer(spec.model)(acoustics.recogniser, num_features, metadata(spec))
     make_folder(out)

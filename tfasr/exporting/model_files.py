@@ -24,7 +24,7 @@ from tfasr.recognising.runtimes import open_exported, open_model
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.scoring.paired import compare_pairs
 from tfasr.scoring.summary import summarise_scored
-from tfasr.training.trained import source_of_split
+from tfasr.training.trained import open_trained
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,10 @@ def export_model(
     run_dir, out = Path(run_dir), Path(out)
     check_new(out)
     kind = _kind(to, int8)
-    spec, acoustics = open_run(run_dir, checkpoint, {})
+    trained = open_trained(run_dir)
+    spec, acoustics = open_run(trained, checkpoint, {})
     kind.check(acoustics.config)
-    source = source_of_split(run_dir, split, shard_dir)
+    source = trained.source(split, shard_dir)
 
     def heard(model: Any) -> Heard:
         return hear(source, model, spec.alphabet, acoustics.output_lengths)
@@ -129,7 +130,8 @@ def write_unchecked_model(
     """
     check_new(out)
     kind = _kind(to, int8)
-    spec, acoustics = open_run(run_dir, checkpoint, {})
+    trained = open_trained(run_dir)
+    spec, acoustics = open_run(trained, checkpoint, {})
     kind.check(acoustics.config)
     make_folder(out)
     kind.write(acoustics, spec, out / MODEL_FILES[to], int8)

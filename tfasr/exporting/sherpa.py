@@ -24,7 +24,7 @@ from tfasr.recognising.keras_acoustics import open_run
 from tfasr.recognising.onnx_acoustics import FEATURES, LENGTHS
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.scoring.summary import summarise_scored
-from tfasr.training.trained import source_of_split
+from tfasr.training.trained import open_trained
 
 PREPROCESSOR_FILE = "preprocess.onnx"
 ENCODER_FILE = "encode.onnx"
@@ -63,10 +63,11 @@ def export_sherpa(
     run_dir, out = Path(run_dir), Path(out)
     check_new(out)
     check_installed()
-    spec, acoustics = open_run(run_dir, checkpoint, {})
+    trained = open_trained(run_dir)
+    spec, acoustics = open_run(trained, checkpoint, {})
     check_has_graph(spec)
     _check_rate(spec)
-    source = source_of_split(run_dir, split, shard_dir)
+    source = trained.source(split, shard_dir)
     checked = checked_graph(spec, acoustics, source, int8=int8)
     files = sherpa_files(spec, checked.written)
     _check_texts(source, checked.of_written, files[ENCODER_FILE], spec.alphabet)

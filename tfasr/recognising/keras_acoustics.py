@@ -1,6 +1,5 @@
 """A run's model as it was trained, on Keras and TensorFlow."""
 
-import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable
@@ -11,13 +10,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfasr.decoding.choice import load_lexicon, needs_lexicon
-from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.errors import UsageError
 from tfasr.models.recogniser import RecogniserConfig, can_stream, frame_geometry, model_name
 from tfasr.recognising.acoustics import State
 from tfasr.recognising.spec import RecogniserSpec
-from tfasr.training.run_folder import load_feature_statistics
-from tfasr.training.trained import restored_model
+from tfasr.training.trained import TrainedRun
 
 
 class KerasAcoustics:
@@ -73,22 +70,20 @@ class KerasAcoustics:
 
 
 def open_run(
-    run_dir: Path, checkpoint: str, decoder_changes: dict[str, Any]
+    trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
     """Returns a run's recogniser in its parts.
 
     Args:
-        run_dir: a folder that `tfasr train` wrote.
+        trained: the run.
         checkpoint: "best" (by validation CER), "last", or a file.
         decoder_changes: fields of the run's own decoder to replace.
 
     Raises:
         UsageError: if the run or its checkpoint is missing or does not fit.
     """
-    restored = restored_model(run_dir, checkpoint=checkpoint, precision="float32")
-    experiment = restored.experiment
-    with wrong_values_are_wrong_use():
-        decoder = dataclasses.replace(experiment.decoder, **decoder_changes)
+    path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
+    experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
     geometry = frame_geometry(experiment.model)
     if len(geometry) != 2:
         raise UsageError(
@@ -99,16 +94,16 @@ def open_run(
     spec = RecogniserSpec(
         model=model_name(experiment.model),
         features=experiment.features,
-        statistics=load_feature_statistics(run_dir) if of_corpus else None,
-        alphabet=restored.alphabet,
+        statistics=trained.statistics if of_corpus else None,
+        alphabet=trained.alphabet,
         decoder=decoder,
-        lexicon=tuple(load_lexicon(run_dir)) if needs_lexicon(decoder) else (),
+        lexicon=tuple(trained.lexicon(decoder)),
         geometry=(geometry[0], geometry[1]),
-        streams=can_stream(experiment.model) and hasattr(restored.model.recogniser, "continued"),
-        identity=hashlib.sha256(restored.checkpoint.read_bytes()).hexdigest(),
+        streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
+        identity=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
     num_features = experiment.features.num_features
-    return spec, KerasAcoustics(restored.model.recogniser, experiment.model, num_features)
+    return spec, KerasAcoustics(model.recogniser, experiment.model, num_features)
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:

@@ -51,5 +51,6 @@ def load_recogniser(
         )
     load_tensorflow()
     from tfasr.recognising.keras_acoustics import open_run
+    from tfasr.training.trained import open_trained
 
-    return Recogniser(*open_run(run_dir, checkpoint, changes))
+    return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))

@@ -1,16 +1,28 @@
-"""A trained model with a split to score it on."""
+"""A run, opened to use its model: to evaluate, transcribe, export and measure it."""
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
 from tfasr.data.shards import open_split
+from tfasr.decoding.choice import (
+    DecoderConfig,
+    check_beam,
+    load_lexicon,
+    make_decoder,
+    needs_lexicon,
+    with_language_model,
+)
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 from tfasr.plugins import require_plugins
 from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
+from tfasr.telemetry.memory import available_bytes
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore_for_use
 from tfasr.training.ctc_model import CtcModel
@@ -23,143 +35,129 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RestoredModel:
-    """A run's model with a checkpoint's weights, averaged ones where it holds them.
+class TrainedRun:
+    """A run's configuration; weights, words and data are read when they are asked for.
 
-    Attributes:
-        experiment: the run's configs.
-        alphabet: the classes.
-        model: restored.
-        checkpoint: the file that it was restored from.
+    Every method raises UsageError for what is missing in the run's folder, damaged, or does not
+    fit the run.
     """
 
+    path: Path
     experiment: Experiment
     alphabet: Alphabet
-    model: CtcModel
-    checkpoint: Path
+
+    @cached_property
+    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and deviation of the training split's features, float32 ``(num_features,)``."""
+        return load_feature_statistics(self.path)
+
+    def lexicon(self, decoder: DecoderConfig) -> list[str]:
+        """Returns the training transcripts' words if a decoder needs them, otherwise []."""
+        return load_lexicon(self.path) if needs_lexicon(decoder) else []
+
+    def checkpoint(self, which: str = "best") -> Path:
+        """Returns the file of a checkpoint: "best" (by validation CER), "last", or a file."""
+        return find_checkpoint(self.path, which)
+
+    def decoder(self, **changes: Any) -> DecoderConfig:
+        """Returns the run's decoder with other values; None keeps the run's own."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        with wrong_values_are_wrong_use():
+            return dataclasses.replace(self.experiment.decoder, **changes)
+
+    def model(self, checkpoint: str = "best", *, precision: str | None = None) -> CtcModel:
+        """Returns the model with a checkpoint's weights, averaged ones where it holds them.
+
+        Args:
+            checkpoint: "best" (by validation CER), "last", or a file.
+            precision: Keras's dtype policy of the layers; the run's own by default.
+        """
+        path = self.checkpoint(checkpoint)  # before the model is built, which takes a while
+        model = self.untrained_model(precision=precision)
+        restore_for_use(path, model)
+        return model
+
+    def untrained_model(self, *, precision: str | None = None) -> CtcModel:
+        """Returns a model like the one that the run trains, with random weights."""
+        experiment = self.experiment
+        if precision is not None:
+            training = dataclasses.replace(experiment.training, precision=precision)
+            experiment = dataclasses.replace(experiment, training=training)
+        return build_model(experiment, self.alphabet, compiled=False)
+
+    def source(
+        self, split: str, shard_dir: str | Path | None = None, *, checked: bool = True
+    ) -> BatchSource:
+        """Returns batches of a prepared split, normalised as in the run's training.
+
+        Args:
+            split: its name.
+            shard_dir: where it is; the run's own by default.
+            checked: whether its content and fit are checked, which reads all of it.
+        """
+        prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
+        if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
+            raise UsageError(
+                f"The split must be prepared with the run's alphabet {self.alphabet}. Received: "
+                f"{prepared.index['alphabet']} in {prepared.folder}."
+            )
+        features, pipeline = self.experiment.features, self.experiment.pipeline
+        return BatchSource(prepared, features, pipeline, statistics=self.statistics)
+
+    def validation_evaluator(self) -> "tuple[CtcModel, Evaluator]":
+        """Returns an untrained model and its evaluator, as in the run's own evaluations."""
+        from tfasr.training.evaluation import make_evaluator
+
+        source = self.source("validation", checked=False)  # the training has checked it
+        model, words = self.untrained_model(), load_lexicon(self.path)
+        return model, make_evaluator(self.experiment, model, source, self.alphabet, words)
+
+    def evaluate(
+        self,
+        split: str,
+        decoder: DecoderConfig,
+        *,
+        shard_dir: str | Path | None = None,
+        language_model: "KenlmModel | None" = None,
+        checkpoint: str = "best",
+    ) -> "EvaluationResult":
+        """Scores the model on a split, see `evaluate`."""
+        from tfasr.training.evaluation import Evaluator
+
+        if language_model is not None and decoder.name != "word_beam":
+            raise UsageError(
+                "A language model needs the decoder word_beam, which writes the words that it "
+                f"scores. Received: the decoder {decoder.name}. Choose --decoder word_beam."
+            )
+        source, model = self.source(split, shard_dir), self.model(checkpoint)
+        frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
+        check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
+        lexicon = self.lexicon(decoder)
+        try:
+            if language_model is None:
+                written_by = make_decoder(decoder, self.alphabet, lexicon)
+            else:
+                written_by = with_language_model(decoder, self.alphabet, lexicon, language_model)
+        except ValueError as error:
+            raise UsageError(
+                f"{self.path / LEXICON_FILE} must fit the run's alphabet and the language model: "
+                f"{error}"
+            ) from None
+        return Evaluator(model, source, written_by).evaluate()
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A run's model, restored, and batches for it.
+def open_trained(run_dir: str | Path) -> TrainedRun:
+    """Opens a run that `tfasr train` wrote, however far it has come.
 
-    Attributes:
-        experiment: the run's configs.
-        alphabet: the classes.
-        model: with a checkpoint's variables.
-        source: batches of the split, normalised as in training.
-    """
-
-    experiment: Experiment
-    alphabet: Alphabet
-    model: CtcModel
-    source: BatchSource
-
-
-def restored_model(
-    run_dir: str | Path, *, checkpoint: str = "best", precision: str | None = None
-) -> RestoredModel:
-    """Opens a run's model, without any split.
-
-    Args:
-        run_dir: a folder that `tfasr train` wrote.
-        checkpoint: "best" (by validation CER), "last", or a file.
-        precision: Keras's dtype policy of the layers; the run's own by default.
+    What only reads a run's ledger, as reports do, begins with `tfasr.load_run`, which needs
+    neither Keras nor the run's plug-ins.
 
     Raises:
-        UsageError: if the run or its checkpoint is missing or does not fit.
+        UsageError: if the folder holds no run, or a plug-in of its model or decoder is missing.
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))
-    experiment = Experiment.load(run_dir)
-    alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
-    path = find_checkpoint(run_dir, checkpoint)  # before the model is built, which takes a while
-    if precision is not None:
-        training = dataclasses.replace(experiment.training, precision=precision)
-        experiment = dataclasses.replace(experiment, training=training)
-    model = build_model(experiment, alphabet, compiled=False)
-    restore_for_use(path, model)
-    return RestoredModel(experiment, alphabet, model, path)
-
-
-def open_trained(
-    run_dir: str | Path,
-    split: str,
-    *,
-    shard_dir: str | Path | None = None,
-    checkpoint: str = "best",
-) -> TrainedModel:
-    """Opens a run's model and a split.
-
-    Args:
-        run_dir: a folder that `tfasr train` wrote.
-        split: a prepared split.
-        shard_dir: where it is; the run's own by default.
-        checkpoint: "best" (by validation CER), "last", or a file.
-
-    Raises:
-        UsageError: if the run, its checkpoint or the split is missing or does not fit.
-    """
-    source = source_of_split(run_dir, split, shard_dir)
-    restored = restored_model(run_dir, checkpoint=checkpoint)
-    return TrainedModel(restored.experiment, restored.alphabet, restored.model, source)
-
-
-def source_of_split(
-    run_dir: str | Path, split: str, shard_dir: str | Path | None = None
-) -> BatchSource:
-    """Returns batches of a split, normalised as in a run's training.
-
-    Args:
-        run_dir: a folder that `tfasr train` wrote.
-        split: a prepared split.
-        shard_dir: where it is; the run's own by default.
-
-    Raises:
-        UsageError: if the run or the split is missing, or they do not fit.
-    """
-    run_dir = Path(run_dir)
-    require_plugins(run_dir, kinds=("model", "decoder"))
-    experiment = Experiment.load(run_dir)
-    alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
-    prepared = open_split(shard_dir or recorded_shard_dir(run_dir), split, content=True)
-    if check_splits({split: prepared}, experiment) != alphabet:
-        raise UsageError(
-            f"The split must be prepared with the run's alphabet {alphabet}. Received: "
-            f"{prepared.index['alphabet']} in {prepared.folder}."
-        )
-    return BatchSource(
-        prepared,
-        experiment.features,
-        experiment.pipeline,
-        statistics=load_feature_statistics(run_dir),
-    )
-
-
-def validation_evaluator(run_dir: Path) -> "tuple[CtcModel, Evaluator]":
-    """Returns a model like the one that a run trains, without weights yet, and its evaluator.
-
-    Batches and decoder are those of the evaluations during the training.
-
-    Args:
-        run_dir: the run's folder; the run need not have come to a checkpoint.
-
-    Raises:
-        UsageError: if the run or its validation split is damaged.
-    """
-    from tfasr.decoding.choice import load_lexicon
-    from tfasr.training.evaluation import make_evaluator
-
-    experiment = Experiment.load(run_dir)
-    alphabet = Alphabet.load(run_dir / ALPHABET_FILE)
-    source = BatchSource(
-        open_split(recorded_shard_dir(run_dir), "validation"),
-        experiment.features,
-        experiment.pipeline,
-        statistics=load_feature_statistics(run_dir),
-    )
-    model = build_model(experiment, alphabet, compiled=False)
-    return model, make_evaluator(experiment, model, source, alphabet, load_lexicon(run_dir))
+    return TrainedRun(run_dir, Experiment.load(run_dir), Alphabet.load(run_dir / ALPHABET_FILE))
 
 
 def evaluate(
@@ -194,41 +192,11 @@ def evaluate(
             language model is given to another decoder or does not know a word.
         RunError: if not every utterance was scored.
     """
-    from tfasr.decoding.choice import (
-        check_beam,
-        load_lexicon,
-        make_decoder,
-        needs_lexicon,
-        with_language_model,
+    trained = open_trained(run_dir)
+    return trained.evaluate(
+        split,
+        trained.decoder(name=decoder, beam_width=beam_width, recombine=recombine),
+        shard_dir=shard_dir,
+        language_model=language_model,
+        checkpoint=checkpoint,
     )
-    from tfasr.telemetry.memory import available_bytes
-    from tfasr.training.evaluation import Evaluator
-
-    run_dir = Path(run_dir)
-    changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
-    require_plugins(run_dir, kinds=("model", "decoder"))
-    # Before the model is built, which takes a while.
-    with wrong_values_are_wrong_use():
-        chosen = dataclasses.replace(
-            Experiment.load(run_dir).decoder, **{k: v for k, v in changes.items() if v is not None}
-        )
-    if language_model is not None and chosen.name != "word_beam":
-        raise UsageError(
-            "A language model needs the decoder word_beam, which writes the words that it scores. "
-            f"Received: the decoder {chosen.name}. Choose --decoder word_beam."
-        )
-    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
-    longest = trained.source.split.frames.max(initial=0)
-    frames = int(trained.model.output_lengths(int(longest)))
-    check_beam(chosen, trained.alphabet.num_classes, frames, available_bytes())
-    lexicon = load_lexicon(run_dir) if needs_lexicon(chosen) else []
-    try:
-        if language_model is None:
-            written_by = make_decoder(chosen, trained.alphabet, lexicon)
-        else:
-            written_by = with_language_model(chosen, trained.alphabet, lexicon, language_model)
-    except ValueError as error:
-        raise UsageError(
-            f"{run_dir / LEXICON_FILE} must fit the run's alphabet and the language model: {error}"
-        ) from None
-    return Evaluator(trained.model, trained.source, written_by).evaluate()

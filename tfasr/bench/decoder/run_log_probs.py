@@ -34,8 +34,9 @@ def run_log_probs(
         UsageError: if the run, its checkpoint or the split is missing or does not fit.
         RunError: if an utterance is missing from its shards.
     """
-    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
-    evaluator = Evaluator(trained.model, trained.source, GreedyDecoder(trained.alphabet))
+    trained = open_trained(run_dir)
+    source = trained.source(split, shard_dir)
+    evaluator = Evaluator(trained.model(checkpoint), source, GreedyDecoder(trained.alphabet))
     next(evaluator.forward_passes())  # traces the forward pass, which is not timed
     answered: dict[int, np.ndarray] = {}
     began = time.perf_counter()
@@ -43,11 +44,11 @@ def run_log_probs(
         for position, rows, length in zip(positions.tolist(), log_probs, lengths, strict=True):
             answered[position] = rows[:length].copy()  # a view would keep the whole batch
     forward_s = time.perf_counter() - began
-    utterances = trained.source.split.utterances
+    utterances = source.split.utterances
     missing = [utterance.id for utterance in utterances if utterance.position not in answered]
     if missing:
         raise RunError(
-            f"Every utterance of the split must be in its shards. {trained.source.split.folder} "
+            f"Every utterance of the split must be in its shards. {source.split.folder} "
             f"lacks {len(missing)}: {missing[:5]}. Run tfasr prepare into an empty --shard_dir."
         )
     ordered = [answered[utterance.position] for utterance in utterances]

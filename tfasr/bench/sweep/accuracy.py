@@ -1,6 +1,5 @@
 """What each precision costs a trained run in errors."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +7,14 @@ import numpy as np
 from tfasr.bench.decoder.log_probs import log_softmax
 from tfasr.bench.sweep.litert import QUANTISED, convert, runner
 from tfasr.cores import usable_cores
+from tfasr.data.pipeline import BatchSource
 from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.build import build_recogniser
 from tfasr.models.recogniser import portable
 from tfasr.precision import PRECISIONS
-from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
-from tfasr.training.trained import TrainedModel, open_trained
+from tfasr.training.trained import TrainedRun, open_trained
 
 
 def measure_errors(
@@ -34,31 +33,28 @@ def measure_errors(
         shard_dir: where the split is; None for the run's own.
         checkpoint: "best" (by validation CER), "last", or a file.
     """
-    trained = open_trained(run_dir, split, shard_dir=shard_dir, checkpoint=checkpoint)
-    evaluate = _by_litert if PRECISIONS[precision].litert else _by_keras
-    return evaluate(trained, precision)
+    trained = open_trained(run_dir)
+    source = trained.source(split, shard_dir)
+    if PRECISIONS[precision].litert:
+        return _by_litert(trained, source, precision, checkpoint)
+    model = trained.model(checkpoint, precision=precision)
+    return Evaluator(model, source, GreedyDecoder(trained.alphabet)).evaluate().counts
 
 
-def _by_keras(trained: TrainedModel, precision: str) -> ErrorCounts:
-    training = dataclasses.replace(trained.experiment.training, precision=precision)
-    experiment = dataclasses.replace(trained.experiment, training=training)
-    model = build_model(experiment, trained.alphabet, compiled=False)
-    model.recogniser.set_weights(trained.model.recogniser.get_weights())
-    return Evaluator(model, trained.source, GreedyDecoder(trained.alphabet)).evaluate().counts
-
-
-def _by_litert(trained: TrainedModel, precision: str) -> ErrorCounts:
+def _by_litert(
+    trained: TrainedRun, source: BatchSource, precision: str, checkpoint: str
+) -> ErrorCounts:
     config, num_features = trained.experiment.model, trained.experiment.features.num_features
     model = build_recogniser(portable(config), num_features, trained.alphabet.num_classes)
-    model.set_weights(trained.model.recogniser.get_weights())
-    utterances = trained.source.split.utterances
+    model.set_weights(trained.model(checkpoint).recogniser.get_weights())
+    utterances = source.split.utterances
     frames = max(utterance.frames for utterance in utterances)
     # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
     logits = runner(
         convert(model, 1, frames, num_features, quantised=precision in QUANTISED), usable_cores()
     )
     decoder, texts = GreedyDecoder(trained.alphabet), {}
-    for batch in trained.source.evaluation():
+    for batch in source.evaluation():
         rows = (batch[name].numpy() for name in ("positions", "features", "feature_lengths"))
         for position, features, length in zip(*rows, strict=True):
             padded = np.zeros((1, frames, num_features), np.float32)

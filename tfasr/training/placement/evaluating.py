@@ -36,9 +36,9 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
 
     load_tensorflow()
     from tfasr.training.checkpoint import restore_for_use
-    from tfasr.training.trained import validation_evaluator
+    from tfasr.training.trained import open_trained
 
-    model, evaluator = validation_evaluator(run_dir)
+    model, evaluator = open_trained(run_dir).validation_evaluator()
     while True:
         job = jobs.get()
         began = time.perf_counter()
