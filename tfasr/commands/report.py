@@ -1,12 +1,17 @@
 """``tfasr report``: time to accuracy of any number of runs, as tables, figures and a page."""
 
 import argparse
+import json
 import logging
 import sys
 from pathlib import Path
 
+from tfasr.analysis.names import distinct_names, merged_targets
+from tfasr.analysis.question import ask
+from tfasr.errors import UsageError
 from tfasr.reports.write import JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
+from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.published.results import SOURCES
 
 _log = logging.getLogger(__name__)
@@ -68,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SOURCES,
         help="whose published results to show in the same tables, never ranked against the runs",
     )
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print how each time came about instead: the clock's start, what was left out, each "
+        "evaluation, the bracket, the result, each with its line of events.jsonl",
+    )
     _add_error_arguments(parser)
 
 
@@ -90,6 +101,10 @@ def _add_error_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Writes the report that parsed arguments ask for to stdout; returns the exit status 0."""
+    if args.explain:
+        sys.stdout.write(_explained(args))
+        if args.out is None:
+            return 0
     text = report(
         args.run_dirs,
         out=args.out,
@@ -107,7 +122,29 @@ def run(args: argparse.Namespace) -> int:
         many=True,
         beside=args.beside,
     )
-    sys.stdout.write(text)
+    if not args.explain:
+        sys.stdout.write(text)
     if args.out is not None:
         _log.info("Wrote %s.", Path(args.out) / "report.html")
     return 0
+
+
+def _explained(args: argparse.Namespace) -> str:
+    """Returns how the times of all runs to all targets came about."""
+    if args.errors:
+        raise UsageError("--explain is about times, and --errors about texts. Leave one out.")
+    question = ask(args.target, args.policy or "paper", args.window)
+    paths = list(dict.fromkeys(log for path in args.run_dirs for log in find_logs(path)))
+    names = distinct_names(paths)
+    runs = [load_log(path, name) for path, name in zip(paths, names, strict=True)]
+    targets = question.targets or merged_targets(run.targets for run in runs)
+    if not targets:
+        raise UsageError("These runs set no target. Name one, such as --target cer=0.10.")
+    explanations = [
+        run.explain(policy=question.policy, window=question.window, **{metric: value})
+        for run in runs
+        for metric, value in targets
+    ]
+    if args.format == JSON:
+        return json.dumps([one.to_json() for one in explanations], indent=1) + "\n"
+    return WRITERS[args.format]([one.table() for one in explanations])

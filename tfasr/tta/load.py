@@ -6,6 +6,7 @@ from typing import Any
 from tfasr.errors import UsageError, explained
 from tfasr.ledger import ends_cut, last_value, read_events
 from tfasr.run_files import EVENTS_FILE
+from tfasr.tta.explain import line_numbers
 from tfasr.tta.ledger_types import wrong_value
 from tfasr.tta.metrics import declare
 from tfasr.tta.run import Run
@@ -57,8 +58,9 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         wrong = wrong_value(run.timeline)
         if wrong is not None:
             index, kind = wrong
+            lines = line_numbers(path) or []
             raise ValueError(
-                f"The values of a ledger must be of their kind. In line {_line_of(path, index)} of "
+                f"The values of a ledger must be of their kind. In line {lines[index]} of "
                 f"{path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
             )
         declare(run.declared_metrics, path)
@@ -85,9 +87,3 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         where = "" if str(path) in said else f"{path / EVENTS_FILE}: "
         raise UsageError(f"{where}{said}") from error
     return run
-
-
-def _line_of(path: Path, index: int) -> int:
-    """Returns the line of an event: empty lines hold none."""
-    lines = (path / EVENTS_FILE).read_bytes().split(b"\n")
-    return [number for number, line in enumerate(lines, start=1) if line.strip()][index]

@@ -73,12 +73,15 @@ class Policy:
         resumption: their clock may not be paused, so a resumed run is no valid result there.
         """
         counted = timeline.counted_us(self.excluded, within_evaluation=self.counts_evaluation)
+        start = self.start_index(timeline)
+        return ((counted - (0 if start is None else counted[start])) / 1e6).tolist()
+
+    def start_index(self, timeline: Timeline) -> int | None:
+        """Returns the event at which the clock starts; None if at the process's creation."""
         if self.start == PROCESS or not timeline.events:
-            zero = 0
-        else:
-            starts = [timeline.indices.get(key) for key in (self.start, "model_creation")]
-            zero = counted[next((found[0] for found in starts if found), 0)]
-        return ((counted - zero) / 1e6).tolist()
+            return None
+        starts = [timeline.indices.get(key) for key in (self.start, "model_creation")]
+        return next((indices[0] for indices in starts if indices), 0)
 
     def readings(self, timeline: Timeline, metric: str) -> list[Reading]:
         """Returns the evaluations that count, and at which events the clock is read for them."""

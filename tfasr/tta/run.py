@@ -13,6 +13,7 @@ from tfasr.display.notebook import dataframe, html_table
 from tfasr.errors import UsageError
 from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
 from tfasr.tta.clock import Event
+from tfasr.tta.explain import Explanation, explain
 from tfasr.tta.metrics import METRICS
 from tfasr.tta.policies import PAPER, Policy, policy_named
 from tfasr.tta.targets import check_target
@@ -163,15 +164,31 @@ class Run:
         Raises:
             UsageError: unless one target is given that can be reached, and the policy is known.
         """
-        if len(target) != 1:
-            raise UsageError(
-                f"time_to_accuracy must be given one target, such as cer=0.10. Received: {target}."
-            )
-        metric, value = check_target(*next(iter(target.items())))
+        metric, value = _one_target("time_to_accuracy", target)
         clock = policy_named(policy)
         points = self.accuracy_curve(metric, clock)
         window = clock.window if window is None else window
         return first_sustained(points, value, metric=metric, window=window)
+
+    def explain(
+        self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
+    ) -> Explanation:
+        """Returns how a time to accuracy came about, as in ``print(run.explain(cer=0.10))``.
+
+        Each line names the event of the ledger that it stands on. Takes and raises what
+        `time_to_accuracy` does.
+        """
+        metric, value = _one_target("explain", target)
+        clock = policy_named(policy)
+        return explain(
+            self.timeline,
+            value,
+            metric=metric,
+            policy=clock,
+            window=clock.window if window is None else window,
+            run=self.name,
+            path=self.path,
+        )
 
     @property
     def config(self) -> str | None:
@@ -281,6 +298,14 @@ class Run:
             if seconds
         }
         return html_table(["", ""], [[name, text] for name, text in about.items()], self.name)
+
+
+def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
+    if len(target) != 1:
+        raise UsageError(
+            f"{method} must be given one target, such as cer=0.10. Received: {target}."
+        )
+    return check_target(*next(iter(target.items())))
 
 
 def _text(path: Path, remedy: str) -> str | None:

@@ -80,6 +80,8 @@ class Reading:
     epoch: int
     index: int
     value: float
+    scored: int | None = None
+    """The event that holds the value."""
 
 
 def readings(
@@ -104,7 +106,7 @@ def readings(
     Returns:
         In the order in which the results were known; a value that is no number is NaN.
     """
-    pending: dict[int, float] = {}
+    pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
     ended: set[int] = set()
     stopped: dict[int, int] = {}
@@ -120,15 +122,15 @@ def readings(
         if key == "epoch_stop":
             ended.add(epoch)
         if key == "eval_accuracy" and metric == "wer":
-            pending.setdefault(epoch, _number(value))
+            pending.setdefault(epoch, (_number(value), index))
         elif key == "tracked_stats" and isinstance(value, dict) and metric in value:
-            pending[epoch] = _number(value[metric])
+            pending[epoch] = (_number(value[metric]), index)
         if key == "epoch_stop" or (key == "eval_stop" and (epoch in ended or not at_epoch_end)):
             first = stopped.setdefault(epoch, index)
             if epoch in pending:
                 found.pop(epoch, None)
                 read = index if counts_evaluation else first
-                found[epoch] = Reading(epoch, read, pending.pop(epoch))
+                found[epoch] = Reading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
     return list(found.values())
 

@@ -177,14 +177,41 @@ class Timeline:
 
     def _passed_us(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
         pieces = self._pieces
-        stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
-        if not within_evaluation:
-            stopped |= (pieces.codes == _CODES["overhead"]) & self._evaluating(pieces.starts_us)
+        stopped = self._stopped(excluded, within_evaluation)
         lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
         passed = np.concatenate([[0], np.cumsum(lengths)])
         # Pieces are cut at events: every event is at a piece's end, or before the first piece.
         clock = np.array(self.clock_us, dtype=np.int64)
         return passed[np.searchsorted(pieces.stops_us, clock, side="right")]
+
+    def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
+        """Returns for each piece whether the clock stands still."""
+        pieces = self._pieces
+        stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
+        if not within_evaluation:
+            stopped |= (pieces.codes == _CODES["overhead"]) & self._evaluating(pieces.starts_us)
+        return stopped
+
+    def stood_still(
+        self, excluded: frozenset[str], *, within_evaluation: bool, start_us: int, stop_us: int
+    ) -> dict[str, tuple[float, int, int]]:
+        """Returns what the clock of `counted_us` left out between two times of the run's clock.
+
+        Returns:
+            By interval: seconds, the number of pieces, and the event at which the last one ends.
+        """
+        pieces = self._pieces
+        within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
+        chosen = self._stopped(excluded, within_evaluation) & within
+        left_out = {}
+        for name, code in _CODES.items():
+            of_name = np.flatnonzero(chosen & (pieces.codes == code))
+            if of_name.size:
+                lengths = pieces.stops_us[of_name] - pieces.starts_us[of_name]
+                last = int(np.searchsorted(self.clock_us, pieces.stops_us[of_name[-1]]))
+                seconds = float(lengths.sum()) / 1e6
+                left_out[name] = (seconds, int(of_name.size), min(last, len(self.events) - 1))
+        return left_out
 
     def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
         """Returns for each time whether it lies between ``eval_start`` and ``eval_stop``."""

@@ -1,0 +1,314 @@
+"""How a time to accuracy came about: every step from the clock's start to the result."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.display.notebook import html_table
+from tfasr.display.table import Column, Table, fixed, table_of
+from tfasr.display.text import to_text
+from tfasr.run_files import EVENTS_FILE
+from tfasr.tta.brackets import Bracket, bracket
+from tfasr.tta.metrics import metric_named
+from tfasr.tta.policies import Policy
+from tfasr.tta.time_to_accuracy import (
+    AccuracyPoint,
+    Reading,
+    TimeToAccuracy,
+    first_sustained,
+    medians,
+)
+from tfasr.tta.timeline import Timeline
+
+_CLOCK_TEXT = fixed(3)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One line of an explanation, and the event that it stands on."""
+
+    kind: str
+    """"start", "left out", "evaluation", "bracket" or "result"."""
+    text: str
+    clock_s: float | None
+    """What the policy's clock shows at the event; None for what is no moment."""
+    event: int | None
+    """The event's place among the run's events, from 0."""
+    line: int | None
+    """Its line in ``events.jsonl``, from 1; None for logs of other makers."""
+    key: str | None
+    time_ms: float | None
+    """The wall clock of the event, since 1970."""
+    seconds: float | None = None
+    """What was left out."""
+
+
+_COLUMNS: list[Column[Reason]] = [
+    Column("how the time came about", "text", lambda reason: reason.text),
+    Column("clock\ns", "clock_s", lambda reason: reason.clock_s, _CLOCK_TEXT, missing=""),
+    Column("line", "line", lambda reason: reason.line, missing=""),
+    Column("event", "key", lambda reason: reason.key, missing=""),
+    Column("at\nms since 1970", "time_ms", lambda reason: reason.time_ms, fixed(0), missing=""),
+    Column("", "kind", lambda reason: reason.kind),
+    Column("", "left_out_s", lambda reason: reason.seconds),
+]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A run's time to a target, with everything that decided it; ``print`` shows it."""
+
+    run: str
+    policy: Policy
+    result: TimeToAccuracy
+    bracket: Bracket
+    reasons: list[Reason]
+
+    def table(self) -> Table:
+        """Returns a row for each reason, in the order of the argument."""
+        target, window = _value(self.result.metric, self.result.target), self.result.window
+        changed = window != self.policy.window
+        notes = [f"Here the window is {window} instead of {self.policy.window}."] if changed else []
+        return table_of(
+            f"{self.run}: time to {_label(self.result.metric)} {target}, policy {self.policy.name}",
+            _COLUMNS,
+            self.reasons,
+            [f"The rule: {self.policy.rule}. Source: {self.policy.source}.", *notes],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the explanation for programs, times in seconds and rates as fractions."""
+        records = self.table().records
+        rows = [] if records is None else records.rows
+        columns = [] if records is None else records.columns
+        return {
+            "run": self.run,
+            "policy": self.policy.name,
+            "metric": self.result.metric,
+            "target": self.result.target,
+            "window": self.result.window,
+            "seconds": self.result.seconds,
+            "epoch": self.result.epoch,
+            "last_miss_s": self.bracket.last_miss_s,
+            "first_hit_s": self.bracket.first_hit_s,
+            "interpolated_s": self.bracket.interpolated_s,
+            "reasons": [dict(zip(columns, row, strict=True)) for row in rows],
+        }
+
+    def __str__(self) -> str:
+        return to_text([self.table()])
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        return html_table(table.columns, table.rows, table.title)
+
+
+def explain(
+    timeline: Timeline,
+    target: float,
+    *,
+    metric: str,
+    policy: Policy,
+    window: int,
+    run: str,
+    path: Path,
+) -> Explanation:
+    """Returns how a run's time to a target came about.
+
+    Args:
+        timeline: the run's.
+        target: the value to come to; error rates are fractions.
+        metric: a key of ``tracked_stats``.
+        policy: the clock and the rule.
+        window: the evaluations whose median must meet the target.
+        run: its name.
+        path: its folder, in whose ledger the events' lines are looked up.
+    """
+    times, readings = policy.times_s(timeline), policy.readings(timeline, metric)
+    points = [AccuracyPoint(one.epoch, times[one.index], one.value) for one in readings]
+    result = first_sustained(points, target, metric=metric, window=window)
+    limits = bracket(points, target, window=window, metric=metric)
+    evidence = _Evidence(timeline, times, line_numbers(path))
+    hit = next(
+        (n for n, one in enumerate(readings) if result.reached and one.epoch == result.epoch), None
+    )
+    decisive = len(readings) - 1 if hit is None else hit
+    reasons = [
+        *_start(evidence, policy),
+        *_evaluations(evidence, readings[: decisive + 1], result),
+        *_lost_evaluations(evidence, metric),
+        *_left_out(evidence, policy, readings[decisive].index if readings else None),
+        *_conclusion(evidence, policy, readings, hit, limits, result),
+    ]
+    return Explanation(run, policy, result, limits, reasons)
+
+
+def line_numbers(path: Path) -> list[int] | None:
+    """Returns each event's line in a run's ledger, from 1: empty lines hold no event.
+
+    None of what is no run's folder.
+    """
+    ledger = path / EVENTS_FILE
+    if not ledger.is_file():
+        return None
+    lines = ledger.read_bytes().split(b"\n")
+    return [number for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    timeline: Timeline
+    times_s: list[float]
+    lines: list[int] | None
+
+    def reason(
+        self, kind: str, text: str, index: int | None, *, seconds: float | None = None
+    ) -> Reason:
+        if index is None:
+            return Reason(kind, text, None, None, None, None, None, seconds)
+        event = self.timeline.events[index]
+        return Reason(
+            kind,
+            text,
+            self.times_s[index] if seconds is None else None,
+            index,
+            self.line(index),
+            event["key"],
+            event["time_ms"],
+            seconds,
+        )
+
+    def line(self, index: int) -> int | None:
+        return self.lines[index] if self.lines and index < len(self.lines) else None
+
+    def named(self, index: int) -> str:
+        line = self.line(index)
+        return f"event {index}" if line is None else f"line {line}"
+
+
+def _start(evidence: _Evidence, policy: Policy) -> Iterator[Reason]:
+    if not evidence.timeline.events:
+        yield evidence.reason("start", "the ledger is empty", None)
+        return
+    index = policy.start_index(evidence.timeline)
+    if index is None:
+        age_s = evidence.times_s[0]
+        known = f"{age_s:.3f} s before this event" if age_s else "at the first event, for all known"
+        yield evidence.reason("start", f"the clock starts: the process began {known}", 0)
+        return
+    key = evidence.timeline.keys[index]
+    instead = "" if key == policy.start else f", as the log has no {policy.start}"
+    yield evidence.reason("start", f"the clock starts{instead}", index)
+    before_s = evidence.timeline.clock_us[index] / 1e6
+    if before_s:
+        text = f"left out: {before_s:.3f} s of the run before the clock's start"
+        yield evidence.reason("left out", text, index, seconds=before_s)
+
+
+def _evaluations(
+    evidence: _Evidence, readings: list[Reading], result: TimeToAccuracy
+) -> Iterator[Reason]:
+    kind, metric, window = metric_named(result.metric), result.metric, result.window
+    middles = [None] * (window - 1) + list(
+        medians([one.value for one in readings], window, kind.worst)
+    )
+    for reading, median in zip(readings, middles, strict=False):
+        text = f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
+        if reading.scored is not None and reading.scored != reading.index:
+            text += f" ({evidence.named(reading.scored)})"
+        if median is None:
+            text += f", too early for the median of {window}"
+        else:
+            ruling = f"median of {window} is {_value(metric, median)}, " if window > 1 else ""
+            met = kind.met(median, result.target)
+            text += f", {ruling}{'meets' if met else 'misses'} {_value(metric, result.target)}"
+        yield evidence.reason("evaluation", text, reading.index)
+
+
+def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
+    line = evidence.timeline
+    for index in line.of("tracked_stats"):
+        value = line.events[index].get("value")
+        if not line.useful[index] and isinstance(value, dict) and metric in value:
+            epoch = line.metadata[index].get("epoch_num")
+            text = (
+                f"left out: the evaluation of epoch {epoch}, lost work that a later session redid"
+            )
+            yield evidence.reason("left out", text, index)
+
+
+def _left_out(evidence: _Evidence, policy: Policy, until: int | None) -> Iterator[Reason]:
+    """Yields where the clock stood still between its start and the decisive reading."""
+    line = evidence.timeline
+    if until is None:
+        return
+    for session in line.sessions[1:]:
+        if session.start <= until:
+            first, last = line.events[session.start], line.events[session.start - 1]
+            apart_s = (first["time_ms"] - last["time_ms"]) / 1e3
+            counted_s = (line.clock_us[session.start] - line.clock_us[session.start - 1]) / 1e6
+            text = f"left out: {max(0.0, apart_s - counted_s):.3f} s of downtime before a session"
+            yield evidence.reason("left out", text, session.start)
+    start = policy.start_index(line)
+    start_us = 0 if start is None else line.clock_us[start]
+    stood_still = line.stood_still(
+        policy.excluded,
+        within_evaluation=policy.counts_evaluation,
+        start_us=start_us,
+        stop_us=line.clock_us[until],
+    )
+    passed_s = (line.clock_us[until] - start_us) / 1e6 - math.fsum(
+        seconds for seconds, _, _ in stood_still.values()
+    )
+    if abs(passed_s - evidence.times_s[until]) > 1e-3:
+        yield evidence.reason("left out", "this policy computes its clock in its own way", until)
+        return
+    for name, (seconds, pieces, index) in stood_still.items():
+        where = " within evaluations" if name == "overhead" else ""
+        last = "which ends here" if pieces == 1 else f"{pieces} pieces, the last one ends here"
+        text = f"left out, as {policy.name} does not count it: {seconds:.3f} s of {name}{where}"
+        text += f", {last}"
+        yield evidence.reason("left out", text, index, seconds=seconds)
+
+
+def _conclusion(
+    evidence: _Evidence,
+    policy: Policy,
+    readings: list[Reading],
+    hit: int | None,
+    limits: Bracket,
+    result: TimeToAccuracy,
+) -> Iterator[Reason]:
+    last_miss = (
+        readings[hit - 1 if hit is not None else -1].index if readings and hit != 0 else None
+    )
+    if last_miss is not None:
+        yield evidence.reason(
+            "bracket", "the last evaluation at which the rule was not met", last_miss
+        )
+    if hit is None:
+        known = f"longer than {limits.last_miss_s:.3f} s" if readings else "no evaluation counts"
+        yield evidence.reason("result", f"never: {known}", last_miss)
+        return
+    index = readings[hit].index
+    interpolated = (
+        ""
+        if limits.interpolated_s is None
+        else f"; a straight line crosses the target at {limits.interpolated_s:.3f} s"
+    )
+    text = f"the rule is met between {limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
+    yield evidence.reason("bracket", text + interpolated, index)
+    later = len(readings) - 1 - hit
+    ignored = f"; {later} later evaluations change nothing" if later else ""
+    rule = f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {policy.name}"
+    yield evidence.reason("result", f"{rule}, at epoch {result.epoch}{ignored}", index)
+
+
+def _label(metric: str) -> str:
+    return metric_named(metric).label or metric
+
+
+def _value(metric: str, value: float) -> str:
+    return f"{100 * value:.4g} %" if metric_named(metric).rate else f"{value:.5g}"
