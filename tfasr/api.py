@@ -1,81 +1,46 @@
-"""What ``import tfasr`` shows, with its types.
+"""What ``import tfasr`` shows: the only list of it, a line for each name.
 
-`tfasr` itself imports each of these when it is first used, so that a program that only reads runs
-does not load TensorFlow; type checkers and editors read them here.
+`tfasr` reads these lines and imports each name when it is first used, so that a program that only
+reads runs does not load TensorFlow; type checkers and editors read them as they stand.
 """
 
-from tfasr._version import __version__
-from tfasr.alphabet import Alphabet
-from tfasr.data.augmentation import AugmentationConfig
-from tfasr.data.feature_config import FeatureConfig
-from tfasr.data.features import compute_features
-from tfasr.data.pipeline import PipelineConfig
-from tfasr.data.prepare_corpus import prepare
-from tfasr.data.shards import ShardConfig, open_split
-from tfasr.decoding.choice import DecoderConfig
-from tfasr.decoding.decoder import Hypothesis
-from tfasr.decoding.word_beam_search import WordBeamSearch
-from tfasr.errors import RunError, UsageError
-from tfasr.ledger import Ledger, read_events
-from tfasr.metrics import ErrorCounts, count_errors
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
-from tfasr.plugins import load_plugin
-from tfasr.recognising.endpoints import EndpointRules
-from tfasr.recognising.load import load_recogniser
-from tfasr.recognising.recogniser import Recogniser
-from tfasr.recording.recorder import Recorder
-from tfasr.reports.compare import Comparison, compare
-from tfasr.reports.write import report
-from tfasr.studies.perform import study
-from tfasr.training.evaluation import EvaluationResult
-from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.from_gin import LoadedConfig, load_config
-from tfasr.training.train import train
-from tfasr.training.trained import evaluate
-from tfasr.tta.costs.hardware import HardwareConfig
-from tfasr.tta.load import load_run
-from tfasr.tta.metrics import Metric
-from tfasr.tta.run import Run
-
-__all__ = [
-    "__version__",
-    "AcousticModel",
-    "AcousticModelConfig",
-    "Alphabet",
-    "AugmentationConfig",
-    "Comparison",
-    "DecoderConfig",
-    "EndpointRules",
-    "ErrorCounts",
-    "EvaluationResult",
-    "Experiment",
-    "FeatureConfig",
-    "HardwareConfig",
-    "Hypothesis",
-    "Ledger",
-    "LoadedConfig",
-    "Metric",
-    "PipelineConfig",
-    "Recogniser",
-    "Recorder",
-    "Run",
-    "RunError",
-    "ShardConfig",
-    "TrainingConfig",
-    "UsageError",
-    "WordBeamSearch",
-    "compare",
-    "compute_features",
-    "count_errors",
-    "evaluate",
-    "load_config",
-    "load_plugin",
-    "load_recogniser",
-    "load_run",
-    "open_split",
-    "prepare",
-    "read_events",
-    "report",
-    "study",
-    "train",
-]
+from tfasr._version import __version__ as __version__
+from tfasr.alphabet import Alphabet as Alphabet
+from tfasr.data.augmentation import AugmentationConfig as AugmentationConfig
+from tfasr.data.feature_config import FeatureConfig as FeatureConfig
+from tfasr.data.features import compute_features as compute_features
+from tfasr.data.pipeline import PipelineConfig as PipelineConfig
+from tfasr.data.prepare_corpus import prepare as prepare
+from tfasr.data.shards import ShardConfig as ShardConfig
+from tfasr.data.shards import open_split as open_split
+from tfasr.decoding.choice import DecoderConfig as DecoderConfig
+from tfasr.decoding.decoder import Hypothesis as Hypothesis
+from tfasr.decoding.word_beam_search import WordBeamSearch as WordBeamSearch
+from tfasr.errors import RunError as RunError
+from tfasr.errors import UsageError as UsageError
+from tfasr.ledger import Ledger as Ledger
+from tfasr.ledger import read_events as read_events
+from tfasr.metrics import ErrorCounts as ErrorCounts
+from tfasr.metrics import count_errors as count_errors
+from tfasr.models.acoustic_model import AcousticModel as AcousticModel
+from tfasr.models.acoustic_model import AcousticModelConfig as AcousticModelConfig
+from tfasr.plugins import load_plugin as load_plugin
+from tfasr.recognising.endpoints import EndpointRules as EndpointRules
+from tfasr.recognising.load import load_recogniser as load_recogniser
+from tfasr.recognising.recogniser import Recogniser as Recogniser
+from tfasr.recording.recorder import Recorder as Recorder
+from tfasr.reports.compare import Comparison as Comparison
+from tfasr.reports.compare import compare as compare
+from tfasr.reports.write import report as report
+from tfasr.studies.perform import study as study
+from tfasr.training.evaluation import EvaluationResult as EvaluationResult
+from tfasr.training.experiment import Experiment as Experiment
+from tfasr.training.experiment import TrainingConfig as TrainingConfig
+from tfasr.training.from_gin import LoadedConfig as LoadedConfig
+from tfasr.training.from_gin import load_config as load_config
+from tfasr.training.train import train as train
+from tfasr.training.trained import evaluate as evaluate
+from tfasr.tta.costs.hardware import HardwareConfig as HardwareConfig
+from tfasr.tta.load import load_run as load_run
+from tfasr.tta.metrics import Metric as Metric
+from tfasr.tta.run import Run as Run
