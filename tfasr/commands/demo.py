@@ -83,7 +83,6 @@ def _tfasr(*arguments: str | Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument("--demo_dir", default="demo", help="default: ./%(default)s")
     parser.add_argument("--seed", type=int, default=1, help="of the (first) runs")
     parser.add_argument(
@@ -95,6 +94,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command."""
     path = demo(demo_dir=arguments.demo_dir, seed=arguments.seed, seeds=arguments.seeds)
     print(f"\nThe report with its curves: {path.resolve()}")

@@ -20,7 +20,6 @@ _UNKNOWN = "n/a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to a parser."""
     parser.add_argument("--format", choices=formats(), default="table", help="default: %(default)s")
     parser.add_argument(
         "--out", metavar="FILE", help="also write a system description as of MLPerf, system.json"

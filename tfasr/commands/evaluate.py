@@ -18,7 +18,6 @@ SCORES = "scores"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "--run_dir",
         action="append",
@@ -68,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command."""
     for name in ("run_dir", "split"):  # what is named twice is scored once
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
     one = len(arguments.run_dir) == len(arguments.split) == 1
@@ -90,7 +88,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuses, before minutes of work, a file that cannot be written afterwards."""
     if path.is_dir():
         raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
     if not path.absolute().parent.is_dir():
@@ -101,7 +98,6 @@ def _check_file(path: Path) -> None:
 
 
 def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Returns a row for each run and split; a single one is printed in full."""
     from tfasr.analysis.names import distinct_names
     from tfasr.training.trained import open_trained
 
@@ -135,7 +131,6 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
-    """Returns what scores words beside the model, if that was asked for."""
     from tfasr.decoding.kenlm_model import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
@@ -167,7 +162,6 @@ def _scores(result: "EvaluationResult") -> dict[str, Any]:
 def _decoder(
     decoder: "DecoderConfig", checkpoint: str, model: "KenlmModel | None"
 ) -> dict[str, Any]:
-    """Returns what wrote a run's hypotheses."""
     width = decoder.beam_width if DECODERS[decoder.name].has_beam else None
     about = {"decoder": decoder.name, "beam_width": width, "checkpoint": checkpoint}
     if model is not None:
@@ -219,7 +213,6 @@ def _rows(scores: dict[str, Any], loss: float) -> list[tuple[str, str]]:
 
 
 def _interval(scores: dict[str, Any], key: str) -> str:
-    """Returns the bootstrap interval beside a rate, by speaker where that is known."""
     by_speaker = scores.get(f"{key}_interval_by_speaker")
     ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:

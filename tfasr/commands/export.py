@@ -14,7 +14,6 @@ TARGETS = ("onnx", "sherpa", "litert", "keras", "saved_model")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "--to",
         choices=TARGETS,
@@ -55,7 +54,6 @@ def _exporter(to: str) -> "Callable[..., Exported]":
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command."""
     done = _exporter(arguments.to)(
         run_dir=arguments.run_dir,
         out=arguments.out,

@@ -23,7 +23,6 @@ _log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to a parser."""
     parser.add_argument("folder", help="holds run folders, also within folders of commits")
     parser.add_argument(
         "--target",
@@ -50,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the history to stdout; returns the exit status, `SLOWER` where a slowdown stands."""
     if len(args.target) > 1:
         raise UsageError(f"A history must be of one target. Received: {args.target}.")
     asked = ask(args.target, args.policy, args.window)

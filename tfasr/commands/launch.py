@@ -6,7 +6,6 @@ from tfasr.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "-n", "--workers", type=int, required=True, help="how many processes train together"
     )
@@ -19,7 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code."""
     from tfasr.cluster.launcher import launch
 
     words = arguments.arguments

@@ -7,7 +7,6 @@ from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument("--shard_dir", required=True, help="what tfasr prepare wrote")
     parser.add_argument("--split", default="train", help="default: %(default)s")
     parser.add_argument("--order", type=int, default=3, help="words of an n-gram; default: 3")
@@ -17,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command."""
     from tfasr.data.shards import open_split
     from tfasr.decoding.ngram_model import NgramModel
 

@@ -27,7 +27,6 @@ def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "--corpus",
         required=True,
@@ -71,7 +70,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command."""
     from tfasr.training.from_gin import load_config
 
     config = load_config(arguments.gin_file, arguments.gin_binding)
@@ -83,7 +81,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _executor(arguments: argparse.Namespace) -> Iterator[Executor | None]:
-    """The cluster that the flags name; None for this process's own threads."""
     from tfasr.data.executors import cluster_executor
 
     if arguments.scheduler is None:

@@ -18,7 +18,6 @@ _log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to a parser."""
     parser.add_argument(
         "run_dirs",
         nargs="+",
@@ -73,17 +72,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=SOURCES,
         help="whose published results to show in the same tables, never ranked against the runs",
     )
+    _add_other_questions(parser)
+
+
+def _add_other_questions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
         help="print how each time came about instead: the clock's start, what was left out, each "
         "evaluation, the bracket, the result, each with its line of events.jsonl",
     )
-    _add_error_arguments(parser)
-
-
-def _add_error_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments on errors to the parser of ``tfasr report``."""
     parser.add_argument(
         "--errors",
         action="store_true",
@@ -100,7 +98,6 @@ def _add_error_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes the report that parsed arguments ask for to stdout; returns the exit status 0."""
     if args.explain:
         sys.stdout.write(_explained(args))
         if args.out is None:
@@ -130,7 +127,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _explained(args: argparse.Namespace) -> str:
-    """Returns how the times of all runs to all targets came about."""
     if args.errors:
         raise UsageError("--explain is about times, and --errors about texts. Leave one out.")
     question = ask(args.target, args.policy or "paper", args.window)
@@ -146,5 +142,5 @@ def _explained(args: argparse.Namespace) -> str:
         for metric, value in targets
     ]
     if args.format == JSON:
-        return json.dumps([one.to_json() for one in explanations], indent=1) + "\n"
-    return WRITERS[args.format]([one.table() for one in explanations])
+        return json.dumps([explanation.to_json() for explanation in explanations], indent=1) + "\n"
+    return WRITERS[args.format]([explanation.table() for explanation in explanations])

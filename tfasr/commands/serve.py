@@ -4,7 +4,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from tfasr.decoding.choice import DECODERS
+from tfasr.commands.transcribe import add_recogniser_arguments, recogniser_of
 from tfasr.errors import UsageError
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -13,7 +13,6 @@ log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote"
     )
@@ -33,10 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a name by which browsers may ask for the page, beside localhost and addresses, such "
         "as a proxy's (NAME:PORT if it has a port of its own); repeatable",
     )
-    parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
-    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    parser.add_argument("--beam_width", type=int, help="default: the run's own")
-    parser.add_argument("--recombine", action="store_true", default=None, help="for word_beam")
+    add_recogniser_arguments(parser)
     limits = parser.add_argument_group("limits")
     for name, kind, default, meaning in (
         ("max_streams", int, 16, "streams at once, and as many files besides"),
@@ -74,15 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
             "tfasr serve needs aiohttp, which is not installed: pip install 'tfasr[serve]', or pip "
             "install aiohttp."
         ) from error
-    from tfasr.recognising.load import load_recogniser
-
-    recogniser = load_recogniser(
-        arguments.run_dir,
-        checkpoint=arguments.checkpoint,
-        decoder=arguments.decoder,
-        beam_width=arguments.beam_width,
-        recombine=arguments.recombine,
-    )
+    recogniser = recogniser_of(arguments)
     if arguments.host not in LOCAL:
         log.warning(
             "--host %s: whoever reaches this machine may use the page, without a password or "

@@ -10,7 +10,6 @@ from tfasr.training.logs.registry import LOGS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "--gin_file",
         action="append",
@@ -57,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command."""
     cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
     from tfasr.plugins import require_plugins
     from tfasr.training.from_gin import load_config

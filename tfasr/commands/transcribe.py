@@ -24,7 +24,6 @@ log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's flags."""
     parser.add_argument(
         "audio",
         nargs="+",
@@ -42,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder for a file for each recording; those that are there already are skipped",
     )
-    parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
-    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    parser.add_argument("--beam_width", type=int, help="default: the run's own")
-    parser.add_argument("--recombine", action="store_true", default=None, help="for word_beam")
+    add_recogniser_arguments(parser)
     parser.add_argument("--batch_size", type=int, default=16, help="default: %(default)s")
     parser.add_argument(
         "--stream",
@@ -59,6 +55,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --stream: the whole recording is one utterance; otherwise 1.2 s of silence, or "
         "20 s, end one",
+    )
+
+
+def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of `recogniser_of`, but for --run_dir."""
+    parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
+    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    parser.add_argument("--beam_width", type=int, help="default: the run's own")
+    parser.add_argument("--recombine", action="store_true", default=None, help="for word_beam")
+
+
+def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
+    """Returns the recogniser that flags name."""
+    from tfasr.recognising.load import load_recogniser
+
+    return load_recogniser(
+        arguments.run_dir,
+        checkpoint=arguments.checkpoint,
+        decoder=arguments.decoder,
+        beam_width=arguments.beam_width,
+        recombine=arguments.recombine,
     )
 
 
@@ -87,25 +104,13 @@ def run(arguments: argparse.Namespace) -> None:
             f"--format {arguments.format} is of one recording. Received: {len(sources)} without "
             "--out. Name a folder with --out, which then gets a file for each."
         )
-    recogniser = _recogniser(arguments)
+    recogniser = recogniser_of(arguments)
     outcome = _transcribe(arguments, recogniser, sources)
     if outcome.failed:
         raise RunError(
             f"Every recording must be readable. {len(outcome.failed)} of {len(sources)} could not "
             "be transcribed; the messages are above, and the others are done."
         )
-
-
-def _recogniser(arguments: argparse.Namespace) -> "Recogniser":
-    from tfasr.recognising.load import load_recogniser
-
-    return load_recogniser(
-        arguments.run_dir,
-        checkpoint=arguments.checkpoint,
-        decoder=arguments.decoder,
-        beam_width=arguments.beam_width,
-        recombine=arguments.recombine,
-    )
 
 
 def _transcribe(
@@ -143,7 +148,6 @@ def _transcribe(
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """Shows a bar on a terminal; yields what is called after each recording."""
     if total < 2 or not sys.stderr.isatty():
         yield lambda: None
         return
@@ -162,7 +166,7 @@ def _run_on_stdin(arguments: argparse.Namespace) -> None:
             "- must stand alone, without other recordings and without --out. Received: "
             f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
         )
-    recogniser = _recogniser(arguments)
+    recogniser = recogniser_of(arguments)
     transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
     written_as = FORMATS[arguments.format]
     sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
@@ -183,7 +187,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--chunk_ms must be positive. Received: {arguments.chunk_ms}.")
     from tfasr.recognising.endpoints import EndpointRules
 
-    recogniser = _recogniser(arguments)
+    recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
     (audio,) = arguments.audio
     chunk_s = arguments.chunk_ms / 1000

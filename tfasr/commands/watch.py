@@ -16,7 +16,6 @@ from tfasr.tta.published import find_logs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments to a parser."""
     parser.add_argument(
         "run_dirs",
         nargs="+",
@@ -41,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows the runs until all have ended, or Ctrl-C; returns the exit status 0."""
     if not args.every_s > 0:
         raise UsageError(f"--every_s must be more than 0. Received: {args.every_s}.")
     asked = ask(args.target, args.policy, args.window)
@@ -57,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _paths(given: list[str]) -> list[Path]:
-    """Returns the runs that are there, and the folders in which one may begin."""
     found: list[Path] = []
     for path in map(Path, given):
         parent = path.parent
@@ -76,12 +73,10 @@ def _paths(given: list[str]) -> list[Path]:
 
 
 def _begins(path: Path) -> bool:
-    """Whether a folder is a run's that has no ledger yet: its lock is there."""
     return path.is_dir() and (path / LOCK_FILE).exists()
 
 
 def _lines(watch: Watch, every_s: float, *, once: bool) -> None:
-    """Writes a line for each run, and again where it has news."""
     said: dict[Path, tuple[object, ...]] = {}
     while True:
         runs = watch.look()

@@ -36,14 +36,7 @@ class Bracket:
 def bracket(
     points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
 ) -> Bracket:
-    """Returns the bracket of the first time that the median of ``window`` points met a target.
-
-    Args:
-        points: a curve in the order of time, on any clock.
-        target: the value to come to.
-        window: the evaluations whose median must meet it, at least 1.
-        metric: what the points are of; it says which way is better.
-    """
+    """Returns the bracket of the first time that the median of ``window`` points met a target."""
     return brackets_at(points, [target], window=window, metric=metric)[0]
 
 
@@ -54,14 +47,7 @@ def brackets_at(
     window: int,
     metric: str = "cer",
 ) -> list[Bracket]:
-    """Returns the bracket of each of many targets, from one look at the curve.
-
-    Args:
-        points: a curve in the order of time, on any clock.
-        targets: values to come to.
-        window: the evaluations whose median must meet them, at least 1.
-        metric: what the points are of; it says which way is better.
-    """
+    """Returns the bracket of each of many targets, from one look at the curve."""
     kind = metric_named(metric)
     found = list(medians([point.value for point in points], window, kind.worst))
     # Where the best so far first meets a target, the median of that moment does.

@@ -115,7 +115,6 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
 
 
 def _place(logs: np.ndarray, may: np.ndarray) -> int:
-    """Returns where two levels fit best, by absolute deviations; a single run after may do."""
     splits = np.arange(FEWEST_BEFORE, logs.size)
     rests = [
         sum(np.abs(side - np.median(side)).sum() for side in (logs[:at], logs[at:]))
@@ -125,7 +124,6 @@ def _place(logs: np.ndarray, may: np.ndarray) -> int:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Returns mid-ranks from 1."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     return (ends - (counts - 1) / 2)[inverse]

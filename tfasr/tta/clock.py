@@ -23,10 +23,6 @@ def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list
 
     A session begins at ``session_start``, or where the metadata's ``session`` changes; a log
     that knows neither is one session.
-
-    Args:
-        keys: of all of a run's events in file order.
-        about: their metadata.
     """
     numbers = [facts.get("session", 0) for facts in about]
     starts = [index for index, key in enumerate(keys) if key == "session_start"]
@@ -48,11 +44,6 @@ def clock_us(
     ``alive_until_ms`` that the next ``session_start`` gives; there the next one begins with the
     creation of its process, so that downtime is not counted. Whole microseconds make sums over
     intervals exact.
-
-    Args:
-        events: all of a run's events in file order.
-        about: their metadata.
-        sessions: their `session_ranges`.
 
     Raises:
         ValueError: if an event has no usable time; it says which.
@@ -78,7 +69,6 @@ def clock_us(
 def _session_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], session: range
 ) -> np.ndarray:
-    """Returns microseconds since the session's first event, never backwards."""
     known = [facts.get("mono_s", _ABSENT) for facts in about[session.start : session.stop]]
     if _ABSENT in known:
         times = [round(_wall_us(events[index])) for index in session]
@@ -97,7 +87,6 @@ def _session_us(
 
 
 def _age_us(start: Event) -> int:
-    """Returns how long a session's process had existed at its first event, as far as known."""
     age_s = metadata(start).get("process_age_s")
     if age_s is None:
         return 0
@@ -105,7 +94,6 @@ def _age_us(start: Event) -> int:
 
 
 def _alive_after_us(last: Event, start: Event) -> int:
-    """Returns how long a session is known to have lived after its last event."""
     value = start.get("value")
     alive_until_ms = value.get("alive_until_ms") if isinstance(value, dict) else None
     if alive_until_ms is None:

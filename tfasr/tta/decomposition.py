@@ -90,7 +90,6 @@ def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMU
     """Returns the parts of a time to accuracy.
 
     Args:
-        timeline: the run's.
         until_s: the time to the target, in seconds since the model's creation.
         warmup_steps: the first steps of each session, which are not steady.
 
@@ -178,7 +177,6 @@ def decompose(
 
 
 def _numbers_until(timeline: Timeline, until_s: float, *keys: str) -> int:
-    """Returns how many epochs events of those keys name until a time."""
     until_us = timeline.zero_us + round(until_s * 1e6)
     named = [
         timeline.metadata[index].get("epoch_num", f"event {index}")
@@ -194,7 +192,6 @@ _Amount = Callable[[Parts], float]
 def _pairs(
     first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns an amount of each run, shaped so that both together are all pairs of runs."""
     return (
         np.array([amount(parts) for parts in first], dtype=float)[:, None],
         np.array([amount(parts) for parts in second], dtype=float)[None, :],

@@ -10,14 +10,12 @@ from tfasr.display.notebook import html_table
 from tfasr.display.table import Column, Table, fixed, table_of
 from tfasr.display.text import to_text
 from tfasr.run_files import EVENTS_FILE
-from tfasr.tta.brackets import Bracket, bracket
+from tfasr.tta.brackets import Bracket
 from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import Policy
 from tfasr.tta.time_to_accuracy import (
-    AccuracyPoint,
     Reading,
     TimeToAccuracy,
-    first_sustained,
     medians,
 )
 from tfasr.tta.timeline import Timeline
@@ -118,22 +116,12 @@ def explain(
     """Returns how a run's time to a target came about.
 
     Args:
-        timeline: the run's.
-        target: the value to come to; error rates are fractions.
-        metric: a key of ``tracked_stats``.
-        policy: the clock and the rule.
-        window: the evaluations whose median must meet the target.
-        run: its name.
         path: its folder, in whose ledger the events' lines are looked up.
     """
     times, readings = policy.times_s(timeline), policy.readings(timeline, metric)
-    points = [AccuracyPoint(one.epoch, times[one.index], one.value) for one in readings]
-    result = first_sustained(points, target, metric=metric, window=window)
-    limits = bracket(points, target, window=window, metric=metric)
+    result, limits = policy.time_to_accuracy(timeline, target, metric=metric, window=window)
     evidence = _Evidence(timeline, times, line_numbers(path))
-    hit = next(
-        (n for n, one in enumerate(readings) if result.reached and one.epoch == result.epoch), None
-    )
+    hit = next((n for n, reading in enumerate(readings) if reading.epoch == result.epoch), None)
     decisive = len(readings) - 1 if hit is None else hit
     reasons = [
         *_start(evidence, policy),
@@ -212,7 +200,7 @@ def _evaluations(
 ) -> Iterator[Reason]:
     kind, metric, window = metric_named(result.metric), result.metric, result.window
     middles = [None] * (window - 1) + list(
-        medians([one.value for one in readings], window, kind.worst)
+        medians([reading.value for reading in readings], window, kind.worst)
     )
     for reading, median in zip(readings, middles, strict=False):
         text = f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
@@ -240,7 +228,6 @@ def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
 
 
 def _left_out(evidence: _Evidence, policy: Policy, until: int | None) -> Iterator[Reason]:
-    """Yields where the clock stood still between its start and the decisive reading."""
     line = evidence.timeline
     if until is None:
         return

@@ -86,8 +86,6 @@ def forecast(
     Args:
         points: its evaluations so far, in order, on any clock.
         target: the value to come down to.
-        metric: what the points hold.
-        window: the evaluations whose median must meet the target.
         coefficients: of the quantile regressions by rule: "single" for windows of one evaluation,
             "median" for longer ones; see `tfasr.tta.forecast_coefficients`.
     """
@@ -164,8 +162,6 @@ def evaluations_left(
     """Returns how many more evaluations it takes, by quantile; at least one, and in order.
 
     Args:
-        features: of `course`.
-        count: the evaluations so far.
         coefficients: by quantile: "not_before", "low", "middle" and "high".
     """
     raw = {name: count * math.exp(features @ np.asarray(own)) for name, own in coefficients.items()}
@@ -191,12 +187,10 @@ def pace_s(points: Sequence[AccuracyPoint]) -> float:
 
 
 def _late_gaps_s(points: Sequence[AccuracyPoint]) -> np.ndarray:
-    """Returns the seconds between the last evaluations."""
     return np.diff([point.elapsed_s for point in points[-_PACE_EVALUATIONS - 1 :]])
 
 
 def _slope(number: np.ndarray, logs: np.ndarray, count: int, share: float) -> tuple[float, float]:
-    """Returns how much a curve falls in as many evaluations as it has, and where the line is."""
     weight = np.exp((number - number[-1]) / max(share * count, 1.2))
     weight /= weight.sum()
     centre, middle = weight @ number, weight @ logs

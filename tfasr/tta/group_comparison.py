@@ -104,8 +104,6 @@ def compare_groups(
     """Returns how the times of two groups stand to each other.
 
     Args:
-        first: brackets of the group that is compared with.
-        second: brackets of the other group.
         by_order: whether to make Gehan's test, which takes a while for hundreds of runs.
     """
     fewest = min(len(first), len(second))
@@ -187,7 +185,6 @@ def _exponentials(centre: float, reach: float) -> tuple[float, float]:
 def _ratio_of_hits(
     first: Sequence[Bracket], second: Sequence[Bracket]
 ) -> tuple[float | None, float | None]:
-    """Returns the ratio, and the time that its means are restricted to, if they are."""
     hits = [[b.first_hit_s for b in group] for group in (first, second)]
     if all(time is not None and time > 0 for group in hits for time in group):
         return math.exp(_log_mean(hits[1]) - _log_mean(hits[0])), None
@@ -201,7 +198,6 @@ def _ratio_of_hits(
 def _interpolated(
     first: Sequence[Bracket], second: Sequence[Bracket]
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """Returns the ratio of interpolated times and its interval by Welch's t alone."""
     times = [[b.interpolated_s for b in group] for group in (first, second)]
     if not all(time is not None and time > 0 for group in times for time in group):
         return None, None

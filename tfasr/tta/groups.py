@@ -127,7 +127,6 @@ def _finite(value: float) -> float | None:
 
 
 def _variation(brackets: Sequence[Bracket]) -> float | None:
-    """Returns the CV of the runs that arrived, of finer times than first hits where there are."""
     arrived = [b for b in brackets if b.first_hit_s is not None]
     finer = all(b.interpolated_s is not None for b in arrived)
     times = [b.interpolated_s if finer else b.first_hit_s for b in arrived]

@@ -80,16 +80,7 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    """Returns the run cut into pieces that have one of `INTERVALS` each.
-
-    Args:
-        events: all of a run's events in file order.
-        indices: where events of each key are.
-        clock: their times, of `tfasr.tta.clock.clock_us`.
-        begins: where the sessions begin, likewise.
-        sessions: their `tfasr.tta.clock.session_ranges`.
-        lost: their `lost_ranges`.
-    """
+    """Returns the run cut into pieces that have one of `INTERVALS` each."""
     # What follows each event until the next one of its session, or the session's end, is a slot:
     # what its steps claim, from its end, and before that the rest.
     firsts = np.array([session.start for session in sessions], dtype=int)
@@ -119,7 +110,6 @@ def interval_pieces(
 
 
 def _states(indices: Mapping[str, Sequence[int]], firsts: np.ndarray, count: int) -> np.ndarray:
-    """Returns what each slot is of, but for what steps claim: the interval opened last."""
     edges = {index: _EDGES[key] for key in _EDGES for index in indices.get(key, ())}
     opened: list[str] = []
     begins = set(firsts.tolist())
@@ -149,9 +139,6 @@ def _claimed(
     A step takes its parts backwards from its event, out of the overhead since the last one.
 
     Args:
-        events: all of a run's events in file order.
-        indices: where events of each key are.
-        firsts: the first event of each session.
         free: of each slot, the microseconds that are overhead.
     """
     claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
@@ -183,7 +170,6 @@ def _claimed(
 
 
 def _wanted_us(values: Sequence[object]) -> np.ndarray:
-    """Returns the whole microseconds of each of `_STEP_PARTS` that steps say they took."""
     stats = [value if isinstance(value, dict) else {} for value in values]
     columns = [numbers([one.get(field) for one in stats]) for _, field in _STEP_PARTS]
     seconds = np.column_stack(columns)
@@ -202,11 +188,6 @@ def lost_ranges(
     after the checkpoint and before that event has left ``checkpoint_start`` or the step's
     ``train_step`` instead. A session that resumed from no step leaves only the first session's
     initialisation.
-
-    Args:
-        events: all of a run's events in file order.
-        indices: where events of each key are.
-        sessions: their `tfasr.tta.clock.session_ranges`.
     """
     ranges = []
     for session in sessions[1:]:
@@ -230,8 +211,6 @@ def kept_index(
     """Returns which event before another was the last whose work a checkpoint kept.
 
     Args:
-        events: all of a run's events in file order.
-        indices: where events of each key are.
         before: the index of the ``session_start`` that resumed.
         step: from which.
     """

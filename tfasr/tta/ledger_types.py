@@ -12,11 +12,7 @@ _LATEST_MS = 1e15
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
-    """Returns which event has a value of a wrong kind and what must hold, or None if none has.
-
-    Args:
-        timeline: of any events that are JSON objects with a key and a time.
-    """
+    """Returns which event has a value of a wrong kind and what must hold, or None if none has."""
     found = None if _usual(timeline) else _wrong_event(timeline)
     if found is not None:
         return found
@@ -29,7 +25,6 @@ def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
 
 
 def _usual(timeline: Timeline) -> bool:
-    """Whether all keys and metadata are of their kind: nearly every ledger, seen at a glance."""
     kinds = {type(event.get("metadata")) for event in timeline.events}
     times = [event["time_ms"] for event in timeline.events]
     return (

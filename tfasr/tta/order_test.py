@@ -79,7 +79,6 @@ def _over_exchanges(scores: np.ndarray, n: int) -> float:
 
 
 def _blocks(size: int, n: int) -> Iterator[np.ndarray]:
-    """Yields the places of the first group's runs, a row for each exchange, block by block."""
     kept = n * min(_RESAMPLES, math.comb(size, n)) <= _MOST_KEPT
     yield from _kept_exchanges(size, n) if kept else _exchanges(size, n)
 

@@ -101,14 +101,7 @@ class Policy:
     def time_to_accuracy(
         self, timeline: Timeline, target: float, *, metric: str = "cer", window: int | None = None
     ) -> tuple[TimeToAccuracy, Bracket]:
-        """Returns the time to a target, and the bracket it lies in.
-
-        Args:
-            timeline: the run's.
-            target: the value to come to; error rates are fractions.
-            metric: a key of ``tracked_stats``.
-            window: replaces the policy's own.
-        """
+        """Returns the time to a target, and the bracket it lies in."""
         window = self.window if window is None else window
         points = self.curve(timeline, metric)
         found = first_sustained(points, target, metric=metric, window=window)

@@ -61,7 +61,6 @@ def _shown(noncentrality: float, freedom: int, power: float) -> bool:
 
 
 def _longer(margin: float, error: float, power: float) -> bool:
-    """Whether the gap comes out longer than a bracket with that probability."""
     from scipy.stats import norm
 
     return norm.cdf(margin / error) >= power

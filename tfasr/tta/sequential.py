@@ -67,8 +67,6 @@ def decide(
     faster at any look is at most 5 %. The first look that decides stands, whatever runs came later.
 
     Args:
-        first: brackets of the group that is compared with, one a run.
-        second: those of the other group.
         looks: runs a group at which to look, increasing.
 
     Raises:
@@ -98,7 +96,6 @@ def run_until_decided(
         train: trains the run of a group, "first" or "second", with a seed, counted from 1, and
             returns between which evaluations it met the target. Groups take turns, so that a
             machine that slows down slows both.
-        looks: runs a group at which to look.
     """
     brackets: dict[str, list[Bracket]] = {"first": [], "second": []}
     decision = decide([], [], looks)
@@ -146,7 +143,6 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
 
 
 def _bound(grid: np.ndarray, density: np.ndarray, allowed: float) -> float:
-    """Returns beyond which a symmetric density has that mass in both tails."""
     right = grid >= 0
     tail = 2 * np.cumsum(density[right][::-1])[::-1] * (grid[1] - grid[0])
     return float(np.interp(-allowed, -tail, grid[right]))

@@ -114,11 +114,9 @@ def target_profile(
 
     Args:
         first: a curve for each run of the group that is compared with.
-        second: those of the other group.
         window: the evaluations whose median must meet a target.
         shares: how many groups are compared with the first one, among which the intervals that
             hold together share their 5 %.
-        metric: what the curves are of; it says which way is better.
 
     Returns:
         None where there is no such range, see `common_range`.
@@ -155,7 +153,6 @@ def target_profile(
 
 
 def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns logarithms of the brackets' ends, ``(targets, runs)``."""
     low = np.array([[one.last_miss_s for one in run] for run in group]).T
     high = np.array([[one.first_hit_s for one in run] for run in group]).T
     # An evaluation at the clock's very zero has no logarithm: a millisecond stands for it.

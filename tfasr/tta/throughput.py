@@ -47,7 +47,6 @@ def throughput(
     """Returns a run's steady throughput.
 
     Args:
-        timeline: the run's.
         until_s: leave out steps that ended after this time, in seconds since the model's
             creation; None takes the whole run.
         warmup_steps: how many steps at the beginning of each session are left out.

@@ -36,8 +36,6 @@ class TimeToAccuracy:
 
     Attributes:
         metric: "cer", "wer" or another key of ``tracked_stats``.
-        target: the value to come to; error rates are fractions.
-        window: the evaluations whose median must meet the target.
         seconds: on the policy's clock, or None where never.
         epoch: that epoch, or None where never.
         value: the median that met the target, or None where never.
@@ -97,7 +95,6 @@ def readings(
     read where training stopped for it: at the time of the weights that were evaluated.
 
     Args:
-        timeline: the run's.
         metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
         at_epoch_end: read at the end of the epoch; otherwise at the end of the evaluation, whether
             or not its epoch ended.

@@ -19,9 +19,6 @@ class Timeline:
     Pass every event of the run: an event's time depends on those before it. Each property is
     computed when it is first read, and kept; the events must not be changed afterwards.
 
-    Args:
-        events: as `tfasr.ledger.read_events` returns them.
-
     Raises:
         ValueError: from every property and method that needs times, if an event has no usable
             one; it says which.
@@ -185,7 +182,6 @@ class Timeline:
         return passed[np.searchsorted(pieces.stops_us, clock, side="right")]
 
     def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
-        """Returns for each piece whether the clock stands still."""
         pieces = self._pieces
         stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
         if not within_evaluation:
@@ -214,7 +210,6 @@ class Timeline:
         return left_out
 
     def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
-        """Returns for each time whether it lies between ``eval_start`` and ``eval_stop``."""
         edges = self.of("eval_start", "eval_stop", "session_start")
         if not edges:
             return np.zeros(times_us.size, dtype=bool)

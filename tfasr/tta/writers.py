@@ -11,9 +11,6 @@ def second_writer(timeline: Timeline) -> str | None:
     A process numbers its steps upwards and has a session of its own, whose number is larger than
     those before. A lock keeps a second process out; a file system that has no locks does not, nor
     does who copies two ledgers into one.
-
-    Args:
-        timeline: of all its events.
     """
     if _as_usual(timeline):
         return None
@@ -37,7 +34,6 @@ def second_writer(timeline: Timeline) -> str | None:
 
 
 def _as_usual(timeline: Timeline) -> bool:
-    """Whether one session numbered its steps upwards: nearly every ledger, seen at a glance."""
     sessions = [about.get("session") for about in timeline.metadata]
     if not sessions:
         return True

@@ -11,7 +11,6 @@ class Cost:
     """The cost of a stretch of time on a machine; None is what is not known.
 
     Attributes:
-        charged_s: the seconds that are paid for.
         hourly_usd: what an hour of the machine costs without electricity.
         machine_usd: ``hourly_usd * charged_s / 3600``.
         kwh: energy, measured or estimated.
@@ -38,8 +37,6 @@ def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse
     """Returns what a stretch of time costs.
 
     Args:
-        hardware: the machine, None where it is not known.
-        charged_s: the seconds that are paid for.
         energy: what was measured in them, None where nothing was.
     """
     hardware = hardware or HardwareConfig()

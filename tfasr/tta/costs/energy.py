@@ -23,7 +23,6 @@ class EnergySample:
 
     Attributes:
         time_ms: wall clock.
-        session: the ledger's.
         mono_s: that process's monotonic clock, as in the ledger.
         counter: "package-0", "package-0/dram", "gpu0", ...
         joules: what it showed; only differences mean anything.
@@ -97,7 +96,6 @@ def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[En
 
     Args:
         samples: in the order of the file.
-        timeline: the run's.
 
     Returns:
         Spans in order, without overlaps, cut to the run: what a process used before its first
@@ -204,7 +202,6 @@ def _sample(row: Sequence[str]) -> EnergySample | None:
 
 
 def _offset_us(first: Event, begin: int) -> tuple[bool, float]:
-    """Returns whether the session goes by its monotonic clock, and what to add to that clock."""
     mono_s = metadata(first).get("mono_s")
     if mono_s is None:
         return False, begin - first["time_ms"] * 1000
@@ -214,7 +211,6 @@ def _offset_us(first: Event, begin: int) -> tuple[bool, float]:
 def _steps(
     samples: Iterable[EnergySample], clock: tuple[bool, float]
 ) -> Iterator[tuple[int, int, float]]:
-    """Yields start, stop and joules between neighbouring sweeps over all counters."""
     monotonic, offset = clock
     before: tuple[int, Mapping[str, EnergySample]] | None = None
     for _, group in itertools.groupby(samples, lambda one: (one.mono_s, one.time_ms)):
@@ -230,7 +226,6 @@ def _steps(
 
 
 def _used(before: Mapping[str, EnergySample], after: Mapping[str, EnergySample]) -> float | None:
-    """Returns the joules of all counters between two sweeps, or None where that is not known."""
     if before.keys() != after.keys():
         return None
     total = []

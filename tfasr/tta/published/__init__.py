@@ -78,5 +78,4 @@ def _is_run(path: Path) -> bool:
 
 
 def _natural(path: Path) -> tuple[int, str]:
-    """Sorts result_2 before result_10."""
     return (len(path.name), path.name)

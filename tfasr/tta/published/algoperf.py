@@ -78,7 +78,6 @@ def write(run: Run, path: Path) -> None:
 
 
 def _evaluation_s(run: Run) -> dict[int, float]:
-    """Returns the seconds of all evaluations up to each epoch's end, by epoch."""
     line = run.timeline
     times = POLICIES["mlperf"].times_s(line)
     spent, began = 0.0, None

@@ -73,7 +73,6 @@ def read(path: Path, name: str | None = None) -> Run:
 
 
 def _check(event: Any) -> None:
-    """Raises a KeyError or TypeError if an event lacks what a run is made of."""
     event["time_ms"] + 0
     about = event.get("metadata") or {}
     if not isinstance(event["key"], str) or not isinstance(about, dict):
@@ -116,8 +115,6 @@ def write(run: Run, path: Path, **submission: str) -> None:
     and are left out. The division is open, and no caches were cleared.
 
     Args:
-        run: the run.
-        path: the file.
         **submission: replaces values of the header, such as ``submission_org``.
     """
     header = {
