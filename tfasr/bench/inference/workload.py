@@ -102,10 +102,10 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
         from tfasr.bench.inference.torch_twin import check_torch
 
         check_torch()
-    from tfasr.training.checkpoint import find_checkpoint
+    from tfasr.training.trained import open_trained
 
     if backend == KERAS:
-        return run_dir, find_checkpoint(run_dir, checkpoint).stat().st_size
+        return run_dir, open_trained(run_dir).checkpoint(checkpoint).stat().st_size
     folder = temporary / backend
     int8 = backend.endswith("_int8")
     if backend.removesuffix("_int8") == LITERT:

@@ -17,7 +17,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import MODELS, ModelConfig, RecogniserConfig
 from tfasr.precision import PRECISIONS
-from tfasr.training.experiment import Experiment
+from tfasr.training.trained import open_trained
 
 
 def run(
@@ -38,7 +38,7 @@ def run(
             f"Received: --backend {context.backend}. Leave it out."
         )
     if context.run_dir is not None:
-        experiment = Experiment.load(context.run_dir)
+        experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
     errors = _errors(config, context)  # before all else: a run that does not fit is found at once
     calls, steps = (max(1, round(n * context.fraction)) for n in (config.calls, config.steps))
