@@ -12,13 +12,11 @@ import orjson
 from tfasr.cores import usable_cores
 from tfasr.corpora.reading.assembly import header_readers
 from tfasr.corpora.utterance import CorpusSplit, Utterance
-from tfasr.data.dropped import Dropped
 from tfasr.data.elsewhere import exported
 from tfasr.data.executors import AT_ONCE, completed
-from tfasr.data.listing import Rules, Selection, select
-from tfasr.data.packed_index import PackedIndex
+from tfasr.data.listing import Dropped, Rules, Selection, packing_order, select
 from tfasr.data.packing import Packing
-from tfasr.data.packing_order import packing_order
+from tfasr.data.shard_index import PackedIndex
 from tfasr.data.shard_task import ShardPlan, finish_shard, finish_shard_elsewhere, room_in
 from tfasr.data.split_folder import (
     DROPPED_FILE,
@@ -125,7 +123,9 @@ def _pack(
     manifest_sha256 = packed.write_manifest()
     dropped.write(folder / DROPPED_FILE)
     dropped.refuse_too_many(kept, max_bad_fraction, folder / DROPPED_FILE)
-    index = packed.write_index(split, packing, order.content_hash, dropped, manifest_sha256)
+    index = packed.write_index(
+        split, packing.content(), order.content_hash, dropped, manifest_sha256
+    )
     (folder / LISTING_FILE).unlink(missing_ok=True)
     return index
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfasr.data.columns import COLUMNS_FILE
-from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE
+from tfasr.data.shard_index import COLUMNS_FILE, INDEX_FILE, MANIFEST_FILE
 from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
 from tfasr.errors import UsageError
 
