@@ -232,17 +232,38 @@ def _request(
 def _start(
     backend: str | None, environment: Mapping[str, str] | None, messages: IO[bytes] | None
 ) -> subprocess.Popen:
-    variables = child_environment(environment)
-    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
+    variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
     if backend is not None:
         variables["KERAS_BACKEND"] = backend
-    return subprocess.Popen(
-        module_command("tfasr.child"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=messages,
-        env=variables,
+    pipe = subprocess.PIPE
+    return start_module(
+        "tfasr.child", environment=variables, stdin=pipe, stdout=pipe, stderr=messages
     )
+
+
+def start_module(
+    module: str,
+    *arguments: str | Path,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> subprocess.Popen:
+    """Starts a process of `module_command`.
+
+    Args:
+        module: one of this package's.
+        arguments: of the module.
+        environment: further variables of its environment.
+        options: of `subprocess.Popen`.
+    """
+    command = module_command(module, *arguments)
+    return subprocess.Popen(command, env=child_environment(environment), **options)
+
+
+def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
+    """Runs a process of `module_command` to its end; options are those of `subprocess.run`."""
+    command = module_command(module, *arguments)
+    return subprocess.run(command, check=False, env=child_environment(), **options)
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.child import child_environment, module_command
+from tfasr.child import start_module
 from tfasr.corpora.synthetic.espeak_process import ANSWER, SAMPLE_RATE_HZ
 from tfasr.errors import RunError, UsageError
 
@@ -43,12 +43,11 @@ class Espeak:
         with contextlib.ExitStack() as resources:
             data = resources.enter_context(_short_path(data))
             self._complaints = resources.enter_context(tempfile.TemporaryFile())
-            self._child = subprocess.Popen(
-                module_command("tfasr.corpora.synthetic.espeak_process", library, data),
+            self._child = start_module(
+                *("tfasr.corpora.synthetic.espeak_process", library, data),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
-                env=child_environment(),
             )
             resources.callback(self._end_child)
             self._receive("while starting")
