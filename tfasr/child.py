@@ -67,11 +67,6 @@ class ChildError(RunError):
 def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
     """Calls a function in a new process and returns its result.
 
-    Args:
-        function: at the top level of a module.
-        arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
-        options: see `stream`.
-
     Raises:
         UsageError: if the function raised one.
         RunError: if it raised one.
@@ -186,7 +181,6 @@ class Correspondence:
         return _result(json.loads(line))
 
     def close(self) -> None:
-        """Ends the process."""
         _end(self._process)
         self._process.wait()
         self._reader.join()
@@ -248,14 +242,7 @@ def start_module(
     environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> subprocess.Popen:
-    """Starts a process of `module_command`.
-
-    Args:
-        module: one of this package's.
-        arguments: of the module.
-        environment: further variables of its environment.
-        options: of `subprocess.Popen`.
-    """
+    """Starts a process of `module_command`."""
     command = module_command(module, *arguments)
     return subprocess.Popen(command, env=child_environment(environment), **options)
 
@@ -288,7 +275,6 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _folders(module: str) -> list[str]:
-    """Returns where the package of a module lies, if it is another than this one."""
     package = sys.modules[module.partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
@@ -317,7 +303,6 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 
 def _serve() -> None:
-    """Does what the parent asks in a line on standard input; answers each result in a line."""
     # What libraries print to standard output must not mix with the answers.
     answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
     os.dup2(_STDERR, _STDOUT)

@@ -44,7 +44,6 @@ def quota(root: Path = Path("/")) -> float:
 
 
 def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """Yields the folders of a group and of all around it: each limits what is in it."""
     folder = mount / path.strip("/")
     yield folder
     while folder != mount:
@@ -53,7 +52,6 @@ def _upwards(mount: Path, path: str) -> Iterator[Path]:
 
 
 def _granted(folder: Path) -> float:
-    """Returns the cores' time that one group grants."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:
             words = " ".join((folder / name).read_text("ascii") for name in names).split()

@@ -31,11 +31,6 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
     What has no place in UTF-8, such as the bytes of a file's name that is none, is written as
     Python's escape.
 
-    Args:
-        path: the file.
-        content: what it is to hold.
-        partial: see `whole_file`.
-
     Raises:
         OSError: if it cannot be written; the file is then as it was before.
     """

@@ -133,7 +133,6 @@ def _check_times(content: dict[str, Any]) -> None:
 
 
 def _relative(absolute_id: str, folders: list[Path]) -> str:
-    """Returns an id that does not tell where on this machine the corpus lies, if possible."""
     for folder in folders:
         prefix = folder.as_posix().rstrip("/") + "/"
         if absolute_id.startswith(prefix):

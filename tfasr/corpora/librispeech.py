@@ -107,7 +107,6 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
 def _read_chapter(
     files: list[Path], speaker: str, entries: list[Entry], rejections: list[Rejection]
 ) -> None:
-    """Appends what one folder holds; a pair of audio and transcript shares a folder."""
     audio: dict[str, Path] = {}
     for path in files:
         if path.suffix.lower() not in AUDIO_SUFFIXES:

@@ -74,10 +74,6 @@ def read_split(
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
     """Returns the splits that `read_split` finds without being told a manifest or subsets.
 
-    Args:
-        corpus: one of `CORPORA`.
-        corpus_dir: the corpus's folder.
-
     Raises:
         UsageError: if the corpus is unknown or the folder is not its folder.
     """

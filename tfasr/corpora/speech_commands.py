@@ -51,10 +51,6 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     list is missing, the official rule stands in for it, for recordings that the other list does
     not name.
 
-    Args:
-        corpus_dir: the folder that holds the words' folders.
-        split: "train", "validation" or "test".
-
     Returns:
         Utterances with ids ``<word>/<file name without suffix>``.
 
@@ -91,7 +87,6 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
 
 
 def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
-    """Returns ids and paths of all recordings of words."""
     found = [
         (f"{word}/{path.stem}", path)
         for word in subfolders(corpus_dir)
@@ -111,7 +106,6 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
 
 
 def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
-    """Returns, for each list that is there, its ids with their places, and its bad lines."""
     listed: dict[str, dict[str, str]] = {}
     rejections: dict[str, list[Rejection]] = {}
     for split, name in _LISTS.items():

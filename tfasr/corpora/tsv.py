@@ -91,7 +91,6 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
 
 
 def _parse(line: str, columns: list[str]) -> tuple[str, str, str]:
-    """Returns path, speaker and text."""
     fields = line.split("\t")
     if len(fields) != len(columns):
         raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")

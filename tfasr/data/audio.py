@@ -97,17 +97,13 @@ def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
 
 
 def _check_count(path: str | Path, count: int, promised: int) -> None:
-    """Libsndfile ends early without an error in some truncated FLAC and MP3 files."""
+    # Libsndfile ends early without an error in some truncated FLAC and MP3 files.
     if count != promised:
         raise unreadable(path, f"truncated: {count} of {promised} promised samples are there")
 
 
 def check_audio_reader(name: str) -> None:
-    """Raises UsageError unless `read_audio` can work with this reader here.
-
-    Args:
-        name: one of `AUDIO_READERS`.
-    """
+    """Raises UsageError unless `read_audio` can work with this reader here."""
     if name not in AUDIO_READERS:
         raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
     if name == "tfio":

@@ -127,7 +127,7 @@ def cluster_executor(address: str) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def _quiet_dask() -> Iterator[None]:
-    """Keeps Dask's own words on a connection that fails out of the log: the error says it."""
+    # Of a connection that fails the error says enough.
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -175,7 +175,7 @@ def _file(row: Row, selection: Selection) -> None:
 
 
 def _file_group(group: list[Row], selection: Selection) -> None:
-    """Puts the rows of one id where they belong: of several entries the first one counts."""
+    # Of several entries with one id the first one counts.
     if len(group) == 1:
         _file(group[0], selection)
         return
@@ -203,7 +203,6 @@ def _judged(
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
-    """Yields a row for each item, in the corpus's order."""
     count = 0
     with _Headers(log_path) as headers:
         for notes, rows in _chunks(items, rules, headers, threads):
@@ -248,7 +247,6 @@ def _judge_chunk(
     known: list[tuple[int, int, float] | None],
     rules: Rules,
 ) -> tuple[list[list[Any]], list[Row]]:
-    """Returns what is to be noted of the headers, and a row for each item."""
     notes, rows = [], []
     for number, (item, before) in enumerate(zip(chunk, known, strict=True), start=first):
         if isinstance(item, Rejection):
@@ -360,7 +358,6 @@ def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> Pac
 
 
 def _places(count: int, split: str) -> Iterator[int]:
-    """Yields where the first, second, ... utterance by id is packed."""
     order = array("I", range(count))
     random.Random(split).shuffle(order)
     places = np.empty(count, np.uint32)

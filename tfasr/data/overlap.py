@@ -40,7 +40,6 @@ class Overlap:
     of_speakers: int
 
     def to_json(self) -> dict[str, int]:
-        """Returns the counts, for a ledger."""
         return {
             "utterances": len(self.utterances),
             "of_utterances": self.of_utterances,
@@ -75,10 +74,6 @@ def overlap(
     Two utterances are the same if their features are; where an older tfasr prepared a split and
     noted no features, if id, transcript, duration and number of frames are: short words of equal
     length are not.
-
-    Args:
-        training: the utterances of "train".
-        held_out: those of another split.
     """
     content, known = held_out.column("content"), training.column("content")
     if content.all() and known.all():
@@ -101,7 +96,7 @@ def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Returns which of some values are among very many, which are not sorted as `np.isin` would."""
+    # The known ones are too many to be sorted, as `np.isin` would.
     distinct, which = np.unique(values, return_inverse=True)
     found = np.zeros(len(distinct), bool)
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):

@@ -139,7 +139,6 @@ def _pack_utterance(
 
 @functools.cache
 def _feature_function(config: FeatureConfig, dtype: str) -> Callable[[np.ndarray], tf.Tensor]:
-    """One traced function for all lengths and threads."""
     return tf.function(
         lambda samples: tf.cast(compute_features(samples, config), dtype),
         input_signature=[tf.TensorSpec([None], tf.float32)],

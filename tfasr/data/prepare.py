@@ -85,7 +85,6 @@ def pack_split(
 
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[Executor]:
-    """A pool that waits for what its threads are writing, and for nothing else."""
     with ThreadPoolExecutor(count) as pool:
         try:
             yield pool
@@ -133,7 +132,6 @@ def _pack(
 def _finished(
     executor: Executor, plan: ShardPlan, parts: Iterable[list[Utterance]]
 ) -> Iterator[dict[str, Any]]:
-    """Yields the shards' sidecars as they are done."""
     if isinstance(executor, ThreadPoolExecutor):
         work = functools.partial(finish_shard, plan)
     else:

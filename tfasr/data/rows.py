@@ -50,12 +50,10 @@ class Rows:
         return self._count
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yields the rows; two iterations must not overlap."""
         self._file.seek(0)
         return map(decoded, self._file)
 
     def close(self) -> None:
-        """Gives back what they take."""
         self._file.close()
 
     def __del__(self) -> None:

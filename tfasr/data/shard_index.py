@@ -200,7 +200,6 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         return self[number]
 
     def _lines(self) -> Iterator[list[bytes]]:
-        """Yields the manifest's lines, some megabytes at a time."""
         offset, rest = 0, b""
         while block := os.pread(self._file, _LINES_BYTES, offset):
             offset += len(block)
@@ -211,7 +210,7 @@ class PackedUtterances(Sequence[ShardedUtterance]):
 
 
 def _unchecked(line: bytes) -> ShardedUtterance:
-    """Returns a line's utterance without the checks of a file that anyone may have written."""
+    # Without the checks of a file that anyone may have written.
     utterance = ShardedUtterance.__new__(ShardedUtterance)
     object.__setattr__(utterance, "__dict__", orjson.loads(line))
     return utterance
@@ -233,7 +232,6 @@ class FeatureSums:
         self.squares = self.squares + np.square(exact).sum(axis=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON values."""
         return {
             "frames": self.frames,
             "total": np.asarray(self.total).tolist(),
@@ -281,9 +279,6 @@ def _own_hash(index: dict[str, Any]) -> str:
 
 def read_index(folder: Path) -> dict[str, Any]:
     """Returns the content of a split's ``index.json``.
-
-    Args:
-        folder: the split's.
 
     Raises:
         UsageError: if it is cut, edited, of another format, or names files outside its folder.
@@ -522,7 +517,6 @@ class PackedIndex:
         return index
 
     def _added(self, sidecar: dict[str, Any]) -> bytes:
-        """Adds up a shard's sidecar; returns its lines of the manifest."""
         utterances = sidecar["utterances"]
         shard = {name: sidecar[name] for name in ("file", "bytes", "utterances", "sha256")}
         self._shards.append({**shard, "utterances": len(utterances)})

@@ -66,7 +66,6 @@ class ShardConfig:
     max_duration_s: float = 16.7
 
     def check(self) -> None:
-        """Raises ValueError for sizes that pack nothing."""
         require(self.utterances_per_shard > 0, self, "utterances_per_shard", "positive")
         require(self.max_duration_s >= 0, self, "max_duration_s", "positive, or 0 for no limit")
 

@@ -28,10 +28,6 @@ class Share:
 def unread(record: tf.Tensor, frame_bytes: int) -> Element:
     """Returns what ordering a serialised record into batches needs to know.
 
-    Args:
-        record: serialised.
-        frame_bytes: of a stored frame.
-
     Returns:
         ``record``, ``positions``, ``duration_s``, ``feature_lengths`` and int32 ``labels``; the
         features stay in the record, undecoded.

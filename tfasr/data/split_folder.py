@@ -123,13 +123,7 @@ def plan_key(folder: Path) -> str | None:
 
 
 def _is_shards(name: str, split: str, shards: int) -> bool:
-    """Tells whether a name is one that a plan of so many shards gives.
-
-    Args:
-        name: of a file.
-        split: begins the shards' names.
-        shards: of the plan; -1 of one of 0.1.0, which noted no number.
-    """
+    """Tells whether a name is one that a plan of so many shards gives."""
     found = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
     if found is None or found[2] not in _SUFFIXES:
         return False
@@ -138,7 +132,7 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
 
 
 def _planned_shards(folder: Path) -> int | None:
-    """Returns how many shards a folder's plan names, -1 for a plan of 0.1.0, None without one."""
+    # -1 for a plan of 0.1.0, which noted no number.
     text = _plan_text(folder)
     if _OLD_PLAN.fullmatch(text):
         return -1

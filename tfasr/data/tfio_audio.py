@@ -64,7 +64,6 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _why_not() -> str:
-    """Returns why tensorflow-io cannot decode audio here, or "" where it can."""
     try:
         import tensorflow as tf
     except ImportError as error:

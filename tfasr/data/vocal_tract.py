@@ -75,5 +75,4 @@ class VocalTract:
 
 
 def _mel(hz: np.ndarray) -> np.ndarray:
-    """Returns HTK's mel of frequencies."""
     return 1127 * np.log1p(hz / 700)

@@ -25,7 +25,6 @@ class BeamSearchDecoder:
         self._beam_width = beam_width
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
-        """Returns the best prefix of each utterance; see `tfasr.decoding.decoder.Decoder`."""
         lengths = np.asarray(lengths)
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:

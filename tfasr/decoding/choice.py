@@ -51,7 +51,6 @@ class DecoderConfig:
     recombine: bool = False
 
     def check(self) -> None:
-        """Raises ValueError for an unknown decoder or a beam width out of range."""
         require(self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}")
         require(0 < self.beam_width <= MAX_BEAM_WIDTH, self, "beam_width", f"1..{MAX_BEAM_WIDTH}")
 
@@ -104,12 +103,6 @@ def with_language_model(
     config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
 ) -> Decoder:
     """Returns word beam search whose words a language model scores too.
-
-    Args:
-        config: its beam.
-        alphabet: the classes.
-        lexicon: the words, in plain spelling.
-        model: must know them all.
 
     Raises:
         RunError: if word beam search was not built; it says how to.

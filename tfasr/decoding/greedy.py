@@ -17,7 +17,6 @@ class GreedyDecoder:
         self._alphabet = alphabet
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
-        """Returns the best path's text of each utterance; see `tfasr.decoding.decoder.Decoder`."""
         lengths = np.asarray(lengths)
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         return [self._decode_one(p[:n]) for p, n in zip(log_probs, lengths, strict=True)]

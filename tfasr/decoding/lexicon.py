@@ -24,10 +24,6 @@ def lexicon_from_transcripts(
 ) -> list[str]:
     """Returns the distinct words of transcripts, sorted: the paper's dictionary.
 
-    Args:
-        transcripts: texts in plain spelling.
-        word_characters: see `split_words`.
-
     Source: the paper (arXiv 2003.12366), section 2.2.2: built from the training transcripts.
     """
     return sorted({word for text in transcripts for word in split_words(text, word_characters)})

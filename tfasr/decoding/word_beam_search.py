@@ -233,7 +233,6 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
 def _spelled_words(
     alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
 ) -> dict[tuple[int, ...], str]:
-    """Words by their classes, in the order of their classes: that of the core's word ids."""
     if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
         raise ValueError(f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}.")
     words = list(lexicon)

@@ -108,14 +108,7 @@ def make(cls: type, text: GinText, *, scope: str = "") -> Any:
 
 
 def binding_place(text: GinText, class_name: str, parameter: str, *, scope: str = "") -> str:
-    """Returns "file:line: " of a parameter's last binding, or nothing if there is none.
-
-    Args:
-        text: of `read_gin`.
-        class_name: of a config.
-        parameter: its field.
-        scope: whose bindings are looked for first.
-    """
+    """Returns "file:line: " of a parameter's last binding, or nothing if there is none."""
     of_all = [s for s in text.bindings if s.parameter == parameter and _class_of(s) == class_name]
     of_scope = [s for s in of_all if scope and s.scope == scope]
     return "".join(f"{statement.place}: " for statement in (of_scope or of_all)[-1:])
@@ -126,7 +119,6 @@ def _class_of(statement: Statement) -> str:
 
 
 def _import(text: GinText, allowed: bool) -> None:
-    """Imports the modules that files name, before any binding needs the names they register."""
     for statement in text.statements:
         if statement.kind != "import":
             continue
@@ -169,7 +161,6 @@ def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:
 def _build(
     text: GinText, build: Callable[[GinText], _Configs]
 ) -> tuple[_Configs, list[Statement], str]:
-    """Returns configs, the bindings that they do not use, and all values that they do."""
     gin.clear_config()
     try:
         _bind(text.bindings)
@@ -198,7 +189,7 @@ def _unused(text: GinText) -> list[Statement]:
 def _dropped(
     unused: Sequence[Statement], text: GinText, build: Callable[[GinText], Any]
 ) -> list[Statement]:
-    """Returns the unused bindings that something used before a later file came; refuses others."""
+    # What something used before a later file came is dropped; the rest is refused.
     waiting = list(unused)
     for source in sorted({statement.source for statement in text.statements})[:-1]:
         if not any(statement.source <= source for statement in waiting):
@@ -221,7 +212,6 @@ def _dropped(
 
 
 def _given(text: GinText, dropped: Sequence[Statement]) -> str:
-    """Returns lines as a text that gin reads to the same configs."""
     without = {line for statement in dropped for line in statement.lines}
     for index, head in enumerate(text.statements):
         if head.kind == "block":

@@ -77,7 +77,6 @@ class Statement:
 
     @property
     def name(self) -> str:
-        """The scope, class and parameter, as a file binds them."""
         scoped = "/".join(filter(None, (self.scope, self.selector)))
         return ".".join(filter(None, (scoped, self.parameter)))
 
@@ -132,10 +131,6 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
 
     Includes are looked up beside the file, then among the presets. Included files are leaves:
     they include nothing, and no two bind the same name, since gin would take the last silently.
-
-    Args:
-        files: paths or the names of presets.
-        bindings: lines of gin that override the files'.
 
     Raises:
         UsageError: if a file is missing, is no gin or is an include that is no leaf or repeats
@@ -195,7 +190,6 @@ def _with_includes(path: Path, number: int) -> GinText:
 
 
 def _part(lines: list[Line], statements: list[Statement], begin: int, end: int) -> GinText:
-    """Returns what stands in the lines after number ``begin`` up to ``end``."""
     within = [s for s in statements if begin < s.lines[0].number <= end]
     return GinText(tuple(lines[begin:end]), tuple(within))
 
@@ -265,8 +259,6 @@ def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
 
 
 class _References(config_parser.ParserDelegate):
-    """Takes references and macros as they are written: nothing needs to be registered yet."""
-
     def configurable_reference(self, scoped_configurable_name, evaluate):
         return Reference(scoped_configurable_name, "call" if evaluate else "function")
 
@@ -275,7 +267,6 @@ class _References(config_parser.ParserDelegate):
 
 
 def _statement(statement, texts: list[str], lines: list[Line]) -> Statement:
-    """Returns gin's statement that stands in these lines."""
     places, text = tuple(dict.fromkeys(lines)), "\n".join(texts)
     if isinstance(statement, config_parser.ImportStatement):
         return Statement("import", places, text, statement.module)
@@ -315,7 +306,6 @@ def _what(error: Exception) -> str:
 
 
 def _place(error: Exception, texts: list[str], at: list[Line], next_line: int) -> str:
-    """Returns where a text is wrong: the line that gin names, or the statement it stopped in."""
     number = getattr(error, "lineno", None)
     if number is None:
         number = next_line

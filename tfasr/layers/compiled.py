@@ -62,12 +62,7 @@ def call(
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
-    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError.
-
-    Args:
-        what: has first derivatives only.
-        instead: what to do, a sentence.
-    """
+    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError."""
 
     def refuse(*_):
         raise NotImplementedError(
@@ -108,6 +103,5 @@ def team_size() -> Callable[[], int]:
 
 
 def _told_threads() -> int:
-    """Returns how many threads TensorFlow was told to use inside of an operation; 0 for any."""
     told = tf.config.threading.get_intra_op_parallelism_threads()
     return told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

@@ -92,7 +92,6 @@ def normalise_and_drop(
 
 
 def _forward(inputs, gamma, beta, mask, seed, options):
-    """Returns the outputs, the mean and the variance."""
     run, threads = function(f"normalise_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
@@ -108,7 +107,6 @@ def _forward(inputs, gamma, beta, mask, seed, options):
 
 
 def _backward(saved, d_outputs, mask, seed, options):
-    """Returns the gradients of the inputs, gamma and beta."""
     inputs = saved[0]
     run, threads = function(f"normalise_back_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]

@@ -167,5 +167,4 @@ class ConformerBlock(keras.layers.Layer):
         return self.dropouts[2](hidden, training=training)
 
     def get_config(self):
-        """Returns the layer's arguments."""
         return {**super().get_config(), **self.sizes}

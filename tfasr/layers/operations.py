@@ -69,7 +69,6 @@ def registered() -> bool:
 
 
 def _reason_against() -> str | None:
-    """Adds the operations; returns None, or why they could not be added."""
     # A second registration of a name would end the process.
     if op_def_registry.get("TfasrRecurrence") is not None:
         return "another copy of tfasr in this process has added its own."

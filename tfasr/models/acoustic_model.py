@@ -54,29 +54,23 @@ class AcousticModelConfig(RecurrentStackConfig):
     units = property(lambda self: self.lstm_units)
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no model."""
         check_sizes(self, "num_lstm_layers", "lstm_units")
 
     def make(
         self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
     ) -> "AcousticModel":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
         return AcousticModel(self, num_classes, seed, dtype=dtype)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         return estimated_step_bytes(self, num_features, parameters, batch, frames)
 
     def step_costs(self, **sizes: int) -> list[ModuleCost]:
-        """Returns what each stage, the loss and the update compute and move in a step."""
         return model_costs(self, **sizes)
 
     def smaller(self, units: int) -> "AcousticModelConfig":
-        """Returns a small model of the same kind, to see what does not grow with the size."""
         return dataclasses.replace(self, conv_filters=units, num_lstm_layers=2, lstm_units=units)
 
     def portable(self) -> "AcousticModelConfig":
-        """Returns the same model with Keras's own LSTM loop, which exporters know."""
         return dataclasses.replace(self, lstm_kernel="generic")
 
 
@@ -100,7 +94,6 @@ class AcousticModel(RecurrentStack):
         super().__init__("acoustic_model", config, num_classes, seed, dtype)
 
     def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> LSTM:
-        """See `RecurrentStack.one_way`."""
         recurrent_initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
         return LSTM(
             self.config.lstm_units,
@@ -115,6 +108,5 @@ class AcousticModel(RecurrentStack):
 
     @property
     def kernels(self) -> set[str]:
-        """What computes the recurrence, see `recurrent.lstm.LSTM`; empty before any call."""
         layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
         return {layer.last_kernel for layer in layers if layer.last_kernel}

@@ -15,9 +15,6 @@ def know_models() -> None:
 def model_class(lines: GinText) -> type:
     """Returns the config class of the model that the bindings in force name.
 
-    Args:
-        lines: of `tfasr.gin_files.preset.read_gin`, for messages.
-
     Raises:
         UsageError: if no such model is registered; it names file and line.
     """

@@ -40,21 +40,17 @@ class GruModelConfig(RecurrentStackConfig):
     units = property(lambda self: self.gru_units)
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no model."""
         check_sizes(self, "num_gru_layers", "gru_units")
 
     def make(
         self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
     ) -> "GruModel":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
         return GruModel(self, num_classes, seed, dtype=dtype)
 
     def smaller(self, units: int) -> "GruModelConfig":
-        """Returns a small model of the same kind."""
         return dataclasses.replace(self, conv_filters=units, num_gru_layers=2, gru_units=units)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         units = self.directions * self.gru_units
         # Gates, states and what Keras's loop keeps of each; the widest layer's work on top.
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
@@ -77,7 +73,6 @@ class GruModel(RecurrentStack):
         super().__init__("gru_model", config, num_classes, seed, dtype)
 
     def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> keras.layers.GRU:
-        """See `RecurrentStack.one_way`."""
         return keras.layers.GRU(
             self.config.gru_units,
             return_sequences=True,

@@ -239,15 +239,7 @@ def model_flops(
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    """Returns an estimate of a training process's memory; None if only a trial can tell.
-
-    Args:
-        config: of the model.
-        num_features: features per frame.
-        parameters: of the model.
-        batch: utterances that go through the model together.
-        frames: feature frames to which they are padded.
-    """
+    """Returns an estimate of a training process's memory; None if only a trial can tell."""
     if not hasattr(config, "step_bytes"):
         return None
     return config.step_bytes(num_features, parameters, batch, frames)

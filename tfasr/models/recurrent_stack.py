@@ -48,20 +48,16 @@ class RecurrentStackConfig:
 
     @property
     def can_stream(self) -> bool:
-        """Whether logits never depend on later frames than the convolution's."""
         return not self.bidirectional
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns the number of output frames for numbers of feature frames."""
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        """Returns the operations of an utterance's matrix products."""
         count = training_flops if training else forward_flops
         return count(self, num_features, num_classes, 1, frames)
 
     def least_parameters(self, num_features: int, num_classes: int) -> int:
-        """Returns about how many weights the model has, never more."""
         return least_parameters(self, num_features, num_classes)
 
 
@@ -163,7 +159,6 @@ class RecurrentStack(Network):
         self.built = True
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns the outputs of the recurrent layers; without any, the convolution's."""
         hidden = self.convolution(features)
         valid = self._valid(hidden, feature_lengths)
         outputs = [self._finished(0, hidden, valid, training)]
@@ -199,7 +194,6 @@ class RecurrentStack(Network):
         return self._finished(number + 1, hidden, valid, training)
 
     def _finished(self, block, hidden, valid, training):
-        """Normalises and drops out what comes out of the convolution or a recurrent layer."""
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
@@ -208,8 +202,6 @@ class RecurrentStack(Network):
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
     def stages(self) -> list[Stage]:
-        """Returns the front end, the recurrent blocks and the head, see `tfasr.models.stages`."""
-
         def behind(block: int) -> list:
             return [*self.normalisations[block : block + 1], self.dropouts[block]]
 
@@ -234,5 +226,4 @@ class RecurrentStack(Network):
 
 
 def _state_sizes(layer: Any) -> list[int]:
-    """Returns the widths of what a recurrent layer keeps from one step to the next."""
     return keras.tree.flatten(layer.cell.state_size)

@@ -157,8 +157,6 @@ class EnergySampler:
 
 
 class _TotalEnergy:
-    """A GPU's own counter, which begins with its driver."""
-
     def __init__(self, library: Any, handle: Any):
         self._library, self._handle = library, handle
 
@@ -167,8 +165,6 @@ class _TotalEnergy:
 
 
 class _IntegratedPower:
-    """A GPU's energy by the trapezium rule over its power, where it has no counter."""
-
     def __init__(self, library: Any, handle: Any):
         self._library, self._handle = library, handle
         self._before: tuple[float, float] | None = None

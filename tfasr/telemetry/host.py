@@ -41,7 +41,6 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
-    """Returns the folders of this process's control group and those above it, inner first."""
     folders = []
     for line in text(root / "proc" / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -72,7 +71,6 @@ def _memory_limit(root: Path) -> int | None:
 
 
 def _networks(classes: Path) -> list[dict[str, Any]]:
-    """Returns names, states and megabits per second; None where a driver does not tell."""
     networks = []
     for folder in sorted((classes / "net").glob("*")):
         speed = text(folder / "speed")
@@ -99,7 +97,6 @@ def _operating_system(root: Path) -> str:
 
 
 def _container(root: Path) -> str | None:
-    """Returns what kind of container this is; None where none shows itself."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run" / ".containerenv").exists():

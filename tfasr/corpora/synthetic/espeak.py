@@ -87,7 +87,6 @@ class Espeak:
         return np.frombuffer(self._receive(f"at {line}"), dtype="<i2")
 
     def close(self) -> None:
-        """Ends the child process."""
         self._resources.close()
 
     def _receive(self, occasion: str) -> bytes:
@@ -127,7 +126,6 @@ def _installed_library() -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _short_path(data: str):
-    """Yields a path of the library's data that is short enough for the library."""
     if len(os.fsencode(data)) <= _LONGEST_DATA_PATH_BYTES:
         yield data
         return

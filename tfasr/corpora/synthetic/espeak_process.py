@@ -78,7 +78,6 @@ class Library:
 
 
 def _serve(library_path: str, data: str) -> None:
-    """Answers requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints must not mix with the answers
 

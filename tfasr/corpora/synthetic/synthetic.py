@@ -142,10 +142,6 @@ def read_parameters(corpus_dir: str | Path) -> Parameters:
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split of a corpus that `make_synthetic_corpus` made.
 
-    Args:
-        corpus_dir: the corpus's folder.
-        split: "train", "validation" or "test".
-
     Raises:
         UsageError: if there is no finished synthetic corpus.
     """
@@ -173,7 +169,6 @@ def _require_made(corpus_dir: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(corpus_dir: Path) -> Iterator[None]:
-    """Keeps two processes from making one corpus; the lock ends with the process."""
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,7 +198,6 @@ def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> N
 
 
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
-    """Tells whether there is nothing to do; clears away what was left unfinished."""
     marker = _read_marker(corpus_dir)
     leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
     if not marker:

@@ -47,11 +47,9 @@ class ClippedReLUCell(keras.layers.Layer):
         return output, [output]
 
     def get_initial_state(self, batch_size=None):
-        """Returns zeros."""
         return [keras.ops.zeros((batch_size, self.units), dtype=self.compute_dtype)]
 
     def get_config(self):
-        """Returns the layer's arguments."""
         return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}
 
 
@@ -68,7 +66,6 @@ class ClippedRNN(keras.layers.RNN):
     requested_kernel: str = "auto"
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
         if not self._fused() or keras.tree.flatten(mask)[0] is not None:
             self.last_kernel = "generic loop"
             return super().inner_loop(sequences, initial_state, mask, training)
@@ -161,10 +158,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         return self.forwards(projected, training=training) + backwards
 
     def compute_output_shape(self, input_shape):
-        """Returns the output's shape."""
         return (*input_shape[:-1], self.units)
 
     def get_config(self):
-        """Returns the layer's arguments."""
         config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
         return {**super().get_config(), **config}

@@ -71,7 +71,6 @@ def _functions(features: int, gates: int):
 
 
 def _forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
-    """Returns the outputs, the last h, the last c, and what `_backward` needs."""
     x = tf.transpose(inputs, (1, 0, 2))
     projected = _reshape_like(tf.matmul(_rows(x), kernel), x)
     mask = None if mask is None else tf.transpose(mask)
@@ -80,7 +79,6 @@ def _forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
 
 
 def _backward(saved, upstream, kernel, recurrent_kernel, mask):
-    """Returns the gradients of inputs, kernel, recurrent_kernel, bias, initial_h, initial_c."""
     x, h, outputs, for_loop = saved
     d_outputs, d_h, d_c = upstream
     d_outputs = tf.transpose(d_outputs, (1, 0, 2))
@@ -105,5 +103,4 @@ def _reshape_like(rows, sequence):
 
 
 def _outer(left, right):
-    """Returns the sum over time and batch of ``left`` transposed times ``right``."""
     return tf.matmul(_rows(tf.cast(left, right.dtype)), _rows(right), transpose_a=True)

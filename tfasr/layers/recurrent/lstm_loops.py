@@ -100,7 +100,6 @@ def backward_steps(
 
 
 def _matmul(states, weights):
-    """Multiplies in the weights' dtype; the result has the states' dtype."""
     return tf.cast(tf.matmul(tf.cast(states, weights.dtype), weights), states.dtype)
 
 
@@ -115,6 +114,5 @@ def _readable(sequence):
 
 
 def _array(size, state, width):
-    """Returns an array to write ``width`` times as many columns as ``state`` has."""
     shape = (state.shape[0], width * state.shape[1])
     return tf.TensorArray(state.dtype, size=size, element_shape=shape)

@@ -92,7 +92,6 @@ def recurrent_steps(
 
 
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
-    """Returns activated gates, c, and h of all steps; c is empty for a vanilla layer."""
     name, threads = f"forward_{projected.dtype.name}", team_size()
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
@@ -112,7 +111,6 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
 
 
 def _backward(saved, upstream, ceiling):
-    """Returns the gradient of `projected`, each step's previous h, the gradients of b, h, c."""
     gates, c, outputs, recurrent_kernel, states, mask = saved
     dtype = recurrent_kernel.dtype
     name, threads = f"backward_{dtype.name}", team_size()
@@ -140,7 +138,6 @@ def _attributes(multiplied, mask, ceiling):
 
 
 def _two(states):
-    """Completes a vanilla layer's states, which has no c."""
     return states if len(states) == 2 else [*states, tf.zeros((0, 0))]
 
 
@@ -153,5 +150,4 @@ def _like(rows, sequence):
 
 
 def _outer(left, right):
-    """Returns the sum over time and batch of ``left`` transposed times ``right``."""
     return tf.matmul(_rows(left), _rows(right), transpose_a=True)
