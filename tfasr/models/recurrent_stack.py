@@ -1,5 +1,6 @@
 """A convolution and a stack of recurrent layers: all that LSTMs' and GRUs' models share."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,27 +20,45 @@ from tfasr.models.stages import Stage
 class RecurrentStackConfig:
     """What follows from the sizes of such a model; a config class has the fields of its own.
 
+    Its fields are conv_filters, conv_kernel, conv_stride, num_KIND_layers, KIND_units,
+    bidirectional, dropout and, optionally, batch_normalisation.
+
     Attributes:
-        conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames that one output frame sees.
-        conv_stride: feature frames from one output frame to the next.
-        num_layers: how many recurrent layers follow.
-        units: width of each, in each direction.
-        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: share of activations dropped between layers in training.
-        batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        kind: of the recurrent layers, a part of their fields' names.
         gates: matrices that a recurrent layer has for its inputs, and as many for its states.
+        model: the class of the model.
     """
 
-    conv_filters: int
-    conv_kernel: int
-    conv_stride: int
-    num_layers: int
-    units: int
-    bidirectional: bool
-    dropout: float
     batch_normalisation: bool = True
+    kind: str
     gates: int
+    model: type["RecurrentStack"]
+
+    @property
+    def num_layers(self) -> int:
+        """How many recurrent layers follow the convolution."""
+        return getattr(self, f"num_{self.kind}_layers")
+
+    @property
+    def units(self) -> int:
+        """Width of each recurrent layer, in each direction."""
+        return getattr(self, f"{self.kind}_units")
+
+    def check(self) -> None:
+        for field in ("conv_filters", "conv_kernel", "conv_stride", f"{self.kind}_units"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.num_layers >= 0, self, f"num_{self.kind}_layers", "at least 0")
+        require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
+
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
+    ) -> "RecurrentStack":
+        return self.model(self, num_classes, seed, dtype=dtype)
+
+    def smaller(self, units: int) -> "RecurrentStackConfig":
+        """Returns a small model of the same kind, to see what does not grow with the size."""
+        sizes = {f"num_{self.kind}_layers": 2, f"{self.kind}_units": units}
+        return dataclasses.replace(self, conv_filters=units, **sizes)
 
     @property
     def directions(self) -> int:
@@ -61,20 +80,6 @@ class RecurrentStackConfig:
         return least_parameters(self, num_features, num_classes)
 
 
-def check_sizes(config: RecurrentStackConfig, num_layers: str, units: str) -> None:
-    """Raises ValueError for sizes that make no model.
-
-    Args:
-        config: the sizes.
-        num_layers: what its field of that meaning is called.
-        units: likewise.
-    """
-    for field in ("conv_filters", "conv_kernel", "conv_stride", units):
-        require(getattr(config, field) > 0, config, field, "positive")
-    require(config.num_layers >= 0, config, num_layers, "at least 0")
-    require(0 <= config.dropout < 1, config, "dropout", "in 0..1, below 1")
-
-
 class RecurrentStack(Network):
     """Conv1D, then recurrent layers, then a dense layer to classes.
 
@@ -83,22 +88,22 @@ class RecurrentStack(Network):
     statistics leave it out.
 
     Args:
-        name: of the model, for Keras.
         config: sizes.
         num_classes: classes, the CTC blank last.
         seed: of the initial weights and of dropout.
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
+    model_name = ""  # for Keras
+
     def __init__(
         self,
-        name: str,
         config: RecurrentStackConfig,
         num_classes: int,
         seed: int = 0,
         dtype: str | keras.DTypePolicy | None = None,
     ):
-        super().__init__(name, config, dtype)
+        super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.convolution = keras.layers.Conv1D(
             config.conv_filters,
@@ -123,24 +128,28 @@ class RecurrentStack(Network):
         ]
         self.classifier = class_scores(num_classes, next(seeds))
 
-    def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> keras.layers.Layer:
-        """Returns a recurrent layer that runs in one direction and returns all its outputs.
-
-        Args:
-            number: of the layer, from 0.
-            seeds: of its initial weights; it takes as many as it needs.
-            go_backwards: whether it runs from the last frame to the first.
-        """
+    def one_way(self, seeds: Iterator[int], **options: Any) -> keras.layers.Layer:
+        """Returns a recurrent layer; it takes as many seeds as it needs for its initial weights."""
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        forward = self.one_way(number, seeds, go_backwards=False)
+        # Backwards of its own: Keras's copy of the forward layer would draw the same weights.
+        layers = [
+            self.one_way(
+                seeds,
+                units=self.config.units,
+                return_sequences=True,
+                go_backwards=go_backwards,
+                dtype=self.dtype_policy,
+                name=f"{self.config.kind}_{number}" + "_backward" * go_backwards,
+            )
+            for go_backwards in (False, True)[: self.config.directions]
+        ]
         if not self.config.bidirectional:
-            return forward
+            return layers[0]
         return keras.layers.Bidirectional(
-            forward,
-            # Of its own: Keras's copy of the forward layer would draw the same initial weights.
-            backward_layer=self.one_way(number, seeds, go_backwards=True),
+            layers[0],
+            backward_layer=layers[1],
             dtype=self.dtype_policy,
             name=f"bidirectional_{number}",
         )
