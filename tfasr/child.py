@@ -254,12 +254,7 @@ def run_module(module: str, *arguments: str | Path, **options: Any) -> subproces
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
-    """Returns a command like ``python -m MODULE`` that leaves the working directory out.
-
-    Args:
-        module: one of this package's, which is that of this process.
-        arguments: of the module.
-    """
+    """Returns a command like ``python -m MODULE`` that leaves the working directory out."""
     package = str(_PACKAGE / "__init__.py")
     return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
 

@@ -126,10 +126,6 @@ def make_folder(folder: Path) -> None:
 def locked(path: Path, held: str) -> Iterator[None]:
     """Holds a lock while the block runs; the kernel releases it when the process ends, however.
 
-    Args:
-        path: the lock's file, made here and removed afterwards.
-        held: what to say if another process holds the lock.
-
     Raises:
         UsageError: if another process holds the lock.
     """

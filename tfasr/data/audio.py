@@ -62,11 +62,6 @@ def audio_blocks(
 ) -> Iterator[np.ndarray]:
     """Yields what `read_audio` returns in blocks, so that an hour takes no more memory than one.
 
-    Args:
-        path: a file in any format that libsndfile reads.
-        sample_rate_hz: the rate of the result.
-        block_s: seconds that are read at a time.
-
     Raises:
         ValueError: as `read_audio`; for a cut file when its end is reached.
     """

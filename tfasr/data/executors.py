@@ -90,9 +90,6 @@ def _lost(error: BaseException) -> RunError:
 def cluster_executor(address: str) -> Iterator[Executor]:
     """Connects to a Dask cluster for as long as the block runs.
 
-    Args:
-        address: of its scheduler, such as "tcp://host:8786".
-
     Yields:
         An executor whose tasks Dask's workers do. Dask gives the tasks of a lost worker to others.
 

@@ -334,14 +334,7 @@ class PackingOrder:
 
 
 def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> PackingOrder:
-    """Mixes a split's utterances, so that a shuffle buffer of a few shards meets all speakers.
-
-    Args:
-        kept: rows of `kept_row`, sorted by id.
-        split: decides the order, together with the number of utterances.
-        packing: a part of the hashes.
-        folder: where rows go that do not fit into memory.
-    """
+    """Mixes a split's utterances, so that a shuffle buffer of a few shards meets all speakers."""
     content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
     mixed = Rows(folder)
     with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:

@@ -83,14 +83,7 @@ def decoded(line: bytes) -> Any:
 def in_order(
     rows: Iterable[Row], key: Callable[[Row], Any], folder: Path, at_once: int = _ROWS_AT_ONCE
 ) -> Iterator[Row]:
-    """Yields rows sorted, holding no more than some of them.
-
-    Args:
-        rows: read once.
-        key: what they are sorted by.
-        folder: where sorted runs of rows go when they are many.
-        at_once: rows sorted in memory.
-    """
+    """Yields rows sorted, holding no more than some of them."""
     rows = iter(rows)
     runs: list[Rows] = []
     while run := sorted(itertools.islice(rows, at_once), key=key):

@@ -487,15 +487,7 @@ class PackedIndex:
     def write_index(
         self, split: str, packing: dict[str, Any], planned: str, dropped: Any, manifest_sha256: str
     ) -> dict[str, Any]:
-        """Writes the columns of a large split and, last, the index; returns the index.
-
-        Args:
-            split: its name.
-            packing: how the shards were made, of `Packing.content`.
-            planned: the hash of what was known before audio was read.
-            dropped: what was left out, a `tfasr.data.listing.Dropped`.
-            manifest_sha256: of `write_manifest`.
-        """
+        """Writes the columns of a large split and, last, the index; returns the index."""
         content = planned + "".join(self._records_hashes)
         index = {
             "split": split,

@@ -71,12 +71,6 @@ def own_split_folder(folder: Path) -> Iterator[None]:
 def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     """Removes the files of another plan; a resumed plan keeps its own, the index aside.
 
-    Args:
-        folder: owned by this process.
-        split: begins the shards' names.
-        key: what must be unchanged for finished shards to be kept.
-        shards: how many there will be.
-
     Raises:
         UsageError: if a file that is not tfasr's has a name that the plan needs.
     """
@@ -123,7 +117,6 @@ def plan_key(folder: Path) -> str | None:
 
 
 def _is_shards(name: str, split: str, shards: int) -> bool:
-    """Tells whether a name is one that a plan of so many shards gives."""
     found = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
     if found is None or found[2] not in _SUFFIXES:
         return False

@@ -58,12 +58,6 @@ class DecoderConfig:
 def check_beam(config: DecoderConfig, num_classes: int, frames: int, available_bytes: int) -> None:
     """Refuses a prefix beam search that would take more memory than there is.
 
-    Args:
-        config: names the decoder.
-        num_classes: of the model.
-        frames: of the longest utterance, as the decoder sees it.
-        available_bytes: what the process may still take.
-
     Raises:
         UsageError: if it would; it names the width that fits.
     """

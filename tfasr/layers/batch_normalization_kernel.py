@@ -16,9 +16,6 @@ def counted(share: tf.Tensor) -> Iterator[None]:
     """Says, while a model is called, whether its utterances count for synchronised statistics.
 
     A replica that has no utterance of a batch takes a step on another's, for nothing.
-
-    Args:
-        share: float32 scalar, 1 or 0.
     """
     token = _COUNTED.set(share)
     try:

@@ -44,12 +44,6 @@ def call(
     In a graph it is an operation of TensorFlow's; where that cannot be (`operations.registered`),
     the graph calls back into Python, which takes longer, most of all while Python is busy, and
     cannot be exported.
-
-    Args:
-        run: calls the function with arrays, and returns arrays.
-        operation: the same as an operation of TensorFlow's.
-        arguments: of both.
-        shapes: of the results.
     """
     if tf.executing_eagerly():
         # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.

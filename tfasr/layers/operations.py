@@ -98,11 +98,6 @@ def limit_threads(told: int) -> None:
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
     """Adds an operation to the graph being made, where `registered`.
 
-    Args:
-        operation: its kind.
-        inputs: its inputs.
-        replicas: how many of them share this process's cores.
-
     Returns:
         The outputs.
     """

@@ -56,7 +56,6 @@ class RecurrentStackConfig:
         return self.model(self, num_classes, seed, dtype=dtype)
 
     def smaller(self, units: int) -> "RecurrentStackConfig":
-        """Returns a small model of the same kind, to see what does not grow with the size."""
         sizes = {f"num_{self.kind}_layers": 2, f"{self.kind}_units": units}
         return dataclasses.replace(self, conv_filters=units, **sizes)
 
@@ -129,7 +128,6 @@ class RecurrentStack(Network):
         self.classifier = class_scores(num_classes, next(seeds))
 
     def one_way(self, seeds: Iterator[int], **options: Any) -> keras.layers.Layer:
-        """Returns a recurrent layer; it takes as many seeds as it needs for its initial weights."""
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
