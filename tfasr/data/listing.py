@@ -360,6 +360,7 @@ def _places(count: int, split: str) -> Iterator[int]:
         yield from places[begin : begin + _PLACES_AT_ONCE].tolist()
 
 
+@dataclass(frozen=True)
 class Dropped:
     """All that a split leaves out.
 
@@ -368,19 +369,18 @@ class Dropped:
         unpacked: rows of id, reason and detail of what could not be packed.
     """
 
-    def __init__(self, selection: Selection, unpacked: Rows):
-        self._selection = selection
-        self._unpacked = unpacked
+    selection: Selection
+    unpacked: Rows
 
     @property
     def too_long(self) -> int:
         """How many are too long."""
-        return len(self._selection.too_long)
+        return len(self.selection.too_long)
 
     @property
     def bad(self) -> int:
         """How many are bad."""
-        return self._selection.bad + len(self._unpacked)
+        return self.selection.bad + len(self.unpacked)
 
     def write(self, path: Path) -> None:
         """Writes ``dropped.json``: the counts by reason, then every utterance left out."""
@@ -415,7 +415,7 @@ class Dropped:
             max_bad_fraction: largest share of bad utterances among all but the too long ones.
             path: of ``dropped.json``.
         """
-        total, bad = kept + self._selection.bad, self.bad
+        total, bad = kept + self.selection.bad, self.bad
         if not total:
             raise RunError(
                 f"{path.parent} would be empty: no utterance was found, or all are too long."
@@ -437,8 +437,8 @@ class Dropped:
         )
 
     def _rows(self) -> Iterator[list[Any]]:
-        yield from self._selection.too_long
+        yield from self.selection.too_long
         yield from self._bad_rows()
 
     def _bad_rows(self) -> Iterator[list[Any]]:
-        yield from itertools.chain(self._selection.unusable, self._selection.unfit, self._unpacked)
+        yield from itertools.chain(self.selection.unusable, self.selection.unfit, self.unpacked)

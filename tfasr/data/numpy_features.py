@@ -61,12 +61,7 @@ def normalise_frames(
 ) -> np.ndarray:
     """Returns features normalised as ``config.normalisation`` says, as `normalise_features` does.
 
-    Args:
-        features: float32 ``(frames, num_features)``, without padding; all of an utterance for
-            "utterance", any part of it otherwise.
-        config: names the normalisation.
-        mean: float32 ``(num_features,)`` of the training split, for "corpus" alone.
-        deviation: float32 ``(num_features,)``, standard deviation, for "corpus" alone.
+    Of the features of a part of an utterance only "utterance" needs the whole.
     """
     if config.normalisation == "none" or not len(features):
         return features

@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -289,7 +289,7 @@ class BatchSource:
         # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
         tf.compat.v1.set_random_seed(None)
 
-        padding = self._training_padding.with_batch_size(kind.batch_size)
+        padding = replace(self._training_padding, batch_size=kind.batch_size)
 
         def augmented(record: tf.Tensor) -> Batch:
             return self._augmented(self._parse(record, order_seed), order_seed, kind)

@@ -22,12 +22,9 @@ class GreedyDecoder:
         return [self._decode_one(p[:n]) for p, n in zip(log_probs, lengths, strict=True)]
 
     def _decode_one(self, log_probs: np.ndarray) -> Hypothesis:
-        path = log_probs.argmax(axis=1)
-        starts = np.ones(len(path), bool)
-        starts[1:] = path[1:] != path[:-1]
-        labels = path[starts & (path != self._alphabet.blank_id)]
-        score = float(log_probs.max(axis=1).sum()) if len(path) else 0.0
-        return Hypothesis(self._alphabet.decode(labels.tolist()), score)
+        utterance = self.begin()
+        utterance.hear(log_probs)
+        return utterance.best()
 
     def begin(self) -> "GreedyUtterance":
         """Returns an utterance whose frames come bit by bit."""

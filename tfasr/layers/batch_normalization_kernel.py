@@ -45,16 +45,8 @@ def normalise_synchronised(
     The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
     them up.
 
-    Args:
-        inputs: this replica's ``(batch, time, channels)``; computed with in float32.
-        gamma: ``(channels,)`` scales.
-        beta: ``(channels,)`` offsets.
-        mask: ``(batch, time)``: True for the frames that count.
-        epsilon: added to the variance.
-        summed: adds a tensor up over all replicas.
-
-    Returns:
-        As `normalise_masked`.
+    Arguments and results are those of `normalise_masked`; ``summed`` adds a tensor up over all
+    replicas.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
     """

@@ -87,12 +87,6 @@ class ConformerModel(Network):
     """Strided convolutions, a projection, Conformer blocks, and a dense layer to classes.
 
     Padded frames are zero to the convolutions, and nothing attends to them.
-
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
     def __init__(self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None):

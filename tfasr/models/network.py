@@ -14,10 +14,14 @@ class Network(keras.Model):
     ``build`` and `encode` or `encodings`. Layers count as they are assigned: a checkpoint holds
     their variables in that order.
 
+    A model is made of its config, the number of classes (the CTC blank is the last), the seed of
+    its initial weights and of dropout, and Keras's dtype policy of all layers but the last, which
+    stays in float32.
+
     Args:
         name: of the model, for Keras.
         config: sizes; it tells the output lengths, see `tfasr.models.recogniser.RecogniserConfig`.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+        dtype: Keras's dtype policy.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):

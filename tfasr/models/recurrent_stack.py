@@ -85,12 +85,6 @@ class RecurrentStack(Network):
     Padding must stand on the right. The convolution is valid, and forwards the recurrence comes to
     the padding last, so that it changes no valid output frame; backwards it is masked. Batch
     statistics leave it out.
-
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
     model_name = ""  # for Keras

@@ -97,12 +97,6 @@ class SeparableConvModel(Network):
     """A strided separable convolution, residual blocks, and two layers before the classes.
 
     Each convolution sees zeros beyond an utterance's end, whatever it is padded with.
-
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
     def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):

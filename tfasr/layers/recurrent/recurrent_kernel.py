@@ -38,7 +38,7 @@ def recurrent_sequence(
     Returns:
         What `recurrent_steps` returns.
     """
-    return recurrent_steps(_like(tf.matmul(_rows(inputs), kernel), inputs), *recurrence, **options)
+    return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
 
 
 def recurrent_steps(
@@ -83,7 +83,7 @@ def recurrent_steps(
             upstream = [tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]]
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
-            gradients = [dz, _outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
+            gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
             return gradients + d_states[: len(h_c)], REFUSE_SECOND_DERIVATIVES
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
@@ -141,13 +141,13 @@ def _two(states):
     return states if len(states) == 2 else [*states, tf.zeros((0, 0))]
 
 
-def _rows(sequence):
+def rows_of(sequence):
     return tf.reshape(sequence, (-1, sequence.shape[-1]))
 
 
-def _like(rows, sequence):
+def like(rows, sequence):
     return tf.reshape(rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0))
 
 
-def _outer(left, right):
-    return tf.matmul(_rows(left), _rows(right), transpose_a=True)
+def outer(left, right):
+    return tf.matmul(rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True)
