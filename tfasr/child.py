@@ -92,7 +92,6 @@ def stream(
             its process died too.
         arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
         backend: Keras's in the new process; None for whatever this process would take.
-        environment: further variables of its environment.
         plugins: what it loads first, see `tfasr.plugins.load_plugin`; by default this process's.
         task: what it does, for messages: "Measuring 16 x 600".
         show_messages: whether its messages go to this process's standard error; otherwise their
@@ -131,8 +130,6 @@ class Correspondence:
     Args:
         function: at the top level of a module.
         arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
-        environment: further variables of its environment.
-        task: what it does, for messages.
     """
 
     def __init__(

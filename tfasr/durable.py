@@ -45,7 +45,6 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
     """Opens a file to be written; it takes its place when the block ends without an exception.
 
     Args:
-        path: the file.
         partial: what it is called until then, beside its place; by default its name with
             `PARTIAL_SUFFIX`. Two who may write one file at once must give two names.
 

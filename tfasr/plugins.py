@@ -106,7 +106,6 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
     """Checks that a run's plug-ins are loaded. It loads none: a run folder must run no code.
 
     Args:
-        run_dir: a run's folder.
         kinds: which kinds of plug-ins must be loaded, such as "model"; None for all. A missing
             one of another kind is only logged.
 

@@ -29,7 +29,6 @@ def read_audio(
 
     Args:
         path: a FLAC, WAV, OGG or MP3 file, or what else the reader decodes.
-        sample_rate_hz: the rate of the result.
         reader: "soundfile", or "tfio" where `check_audio_reader` accepts it.
 
     Returns:

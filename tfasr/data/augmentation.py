@@ -56,7 +56,6 @@ def augment(
 
     Args:
         features: float32 ``(frames, num_features)``, normalised.
-        config: how much.
         seed: integers ``(2,)``; the same seed masks the same.
         num_mel_bins: how many of the features are log-mel; they come first.
     """

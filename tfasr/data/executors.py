@@ -29,9 +29,7 @@ def completed(
     When it ends early, tasks that have not begun are cancelled; none is waited for.
 
     Args:
-        executor: does the work.
         function: at the top level of a module, if another process is to call it.
-        tasks: read as they are needed.
         at_once: most tasks submitted and not yet done: what bounds the memory.
 
     Raises:

@@ -123,10 +123,7 @@ def select(
     """Sorts a corpus split into what is kept, too long, and bad.
 
     Args:
-        corpus: what a corpus reader found.
-        rules: what is kept.
         folder: the split's, where the work is noted and rows go that do not fit into memory.
-        threads: read the audio headers.
         on_listed: called with how many entries were judged, now and then.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
@@ -411,7 +408,6 @@ class Dropped:
         """Raises RunError if too many utterances are bad, or none is good.
 
         Args:
-            kept: utterances that were selected.
             max_bad_fraction: largest share of bad utterances among all but the too long ones.
             path: of ``dropped.json``.
         """

@@ -22,7 +22,6 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
-        config: what to compute.
 
     Returns:
         float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.

@@ -70,10 +70,7 @@ def write_part(
     """Writes one shard; bad utterances are left out and their positions stay empty.
 
     Args:
-        shard_path: the file to write, atomically.
-        packing: how.
         first_position: the position of the part's first utterance in the split.
-        part: what to pack.
         partial: what the shard is called until it is whole, see `write_shard`.
 
     Returns:

@@ -16,7 +16,6 @@ class Padding:
     Args:
         boundaries: the longest lengths of the buckets, ascending.
         batch_size: utterances of a batch; the last of a bucket may have fewer.
-        num_features: of a frame.
         frames: of all batches; None where buckets differ.
     """
 

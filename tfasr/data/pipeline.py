@@ -129,10 +129,7 @@ class BatchSource:
     utterances alone: an epoch's last batch of a length is smaller, never filled up.
 
     Args:
-        split: what to read.
         features: must be those that the split was prepared with, normalisation aside.
-        pipeline: how to batch.
-        augmentation: applied in training alone.
         statistics: mean and deviation for normalisation "corpus", of the training split.
         output_lengths: of the model's config; where the tempo changes, utterances keep as many
             output frames as their labels need.
@@ -244,7 +241,6 @@ class BatchSource:
         already trained on and meets the same remaining batches.
 
         Args:
-            seed: of the run.
             epoch: counted from 1.
             skip: global batches left out at the beginning.
             replicas: above 1, each global batch is cut into as many equal consecutive elements;

@@ -50,13 +50,9 @@ def pack_split(
     of each.
 
     Args:
-        corpus: what a corpus reader found.
         split: names the folder and the files.
-        shard_dir: parent of the split's folder.
-        packing: how.
         max_duration_s: longer utterances are left out; by default as ``packing.shards`` says.
         max_bad_fraction: largest share of bad utterances among all but the too long ones.
-        num_workers: threads; all cores by default.
         executor: does the work instead of threads of this process; its workers must see the
             corpus and ``shard_dir`` under the same paths.
         on_listed: called with how many of the corpus's entries were judged, now and then.

@@ -28,7 +28,6 @@ class Rows:
 
     Args:
         folder: where they go when they are many.
-        in_memory_bytes: what they may take before.
     """
 
     def __init__(self, folder: Path, in_memory_bytes: int = IN_MEMORY_BYTES):
@@ -109,7 +108,6 @@ def in_places(
     Args:
         rows: ``count`` of them.
         places: of each row, one of ``range(count)``, each once.
-        count: how many rows there are.
         folder: where they go when they are many.
         at_once: rows put into order in memory.
     """

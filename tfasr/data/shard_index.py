@@ -143,7 +143,6 @@ class PackedUtterances(Sequence[ShardedUtterance]):
 
     Args:
         path: of a manifest that was found to be as it was written.
-        columns: its columns.
     """
 
     def __init__(self, path: Path, columns: np.ndarray):
@@ -332,8 +331,6 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
     """Checks that a split's shards are there, with the size and, if asked, the hash they had.
 
     Args:
-        folder: the split's.
-        index: its index.
         content: whether to read them whole and compare their hashes: a second a gigabyte or so.
 
     Raises:
@@ -457,7 +454,6 @@ class PackedIndex:
             once the manifest is written.
 
     Args:
-        folder: the split's.
         sidecars: of all shards, in order; read once.
     """
 

@@ -76,9 +76,6 @@ def write_shard(
     """Writes a TFRecord file so that it appears whole or not at all.
 
     Args:
-        path: the file.
-        records: its records, serialised.
-        compression: "GZIP", "ZLIB" or "".
         partial: what the file is called until it is whole; two who may write one shard at once
             must give two names.
 

@@ -18,7 +18,6 @@ class VocalTract:
 
     Args:
         change: frequencies become between ``1 - change`` and ``1 + change`` times as high, evenly.
-        config: of the features.
 
     Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
     recognition, ICML workshop 2013: its piecewise linear map, but of computed log-mel energies,

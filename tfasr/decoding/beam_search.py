@@ -12,7 +12,6 @@ class BeamSearchDecoder:
 
     Args:
         alphabet: names the classes; the blank is the last.
-        beam_width: prefixes kept per frame.
 
     Raises:
         ValueError: if the beam width is below 1.

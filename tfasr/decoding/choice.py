@@ -81,8 +81,6 @@ def make_decoder(
     """Returns the decoder that a config names.
 
     Args:
-        config: names it.
-        alphabet: the classes.
         lexicon: the words of a decoder that needs them, in plain spelling.
         num_threads: of "word_beam"; None: one per available core.
 

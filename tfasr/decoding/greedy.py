@@ -32,11 +32,7 @@ class GreedyDecoder:
 
 
 class GreedyUtterance:
-    """The best path of frames that come bit by bit.
-
-    Args:
-        alphabet: names the classes.
-    """
+    """The best path of frames that come bit by bit."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet

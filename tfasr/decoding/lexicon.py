@@ -8,7 +8,6 @@ def split_words(text: str, word_characters: str | None = None) -> list[str]:
     """Returns the words of ``text`` in order.
 
     Args:
-        text: running text in plain spelling.
         word_characters: what words are made of; text is cut at every other character. None cuts
             at white space.
     """

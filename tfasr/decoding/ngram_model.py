@@ -36,7 +36,6 @@ class NgramModel:
     The lowest order is interpolated with equal shares for all words, ``<unk>`` among them.
 
     Args:
-        transcripts: sentences in plain spelling.
         order: 1..6; 3 for trigrams.
         word_characters: what words are made of; None cuts at white space.
 

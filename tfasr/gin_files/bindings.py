@@ -45,7 +45,6 @@ def fill(
     else, such as the learning rate of another optimizer. It is dropped, and the log says so.
 
     Args:
-        text: of `read_gin`.
         build: makes the configs, by `make`, of the text in force, which may lack later files.
         imports: whether a file may import modules, and so run their code.
 
@@ -93,8 +92,6 @@ def make(cls: type, text: GinText, *, scope: str = "") -> Any:
     """Makes a config with the bindings in force, or says which line it dislikes.
 
     Args:
-        cls: the config's class.
-        text: of `read_gin`.
         scope: whose bindings go before those without a scope: "sys1" of ``sys1/Class.name = 1``.
     """
     try:

@@ -86,7 +86,6 @@ def normalise_masked(
         gamma: ``(channels,)`` scales.
         beta: ``(channels,)`` offsets.
         mask: ``(batch, time)``: True for the frames that count.
-        epsilon: added to the variance.
 
     Returns:
         The outputs like ``inputs``, in float32; the mean and the variance ``(channels,)``, through
@@ -130,7 +129,6 @@ def _gradient(
     """Returns a normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
 
     Args:
-        inputs: what was normalised.
         gamma: ``(channels,)`` scales.
         centred: ``(frames, channels)`` deviations from the mean.
         inverse: ``(channels,)`` reciprocals of the standard deviation.

@@ -19,7 +19,6 @@ def runs_here(dtype: str, function: str = "forward_float32") -> bool:
     """Returns whether a compiled function can compute in a dtype in the graph being made.
 
     Args:
-        dtype: of the activations.
         function: that is needed; a core built from an older source has fewer.
     """
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():

@@ -133,8 +133,6 @@ class DeepSpeech2(keras.Model):
     logits depend neither on its padding nor, in inference, on its neighbours.
 
     Args:
-        config: sizes.
-        seed: of the initial weights.
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 

@@ -33,7 +33,6 @@ def step_bytes(parameters: int, values: int) -> int:
     """Estimates the peak memory of a process that trains.
 
     Args:
-        parameters: of the model.
         values: numbers that a step keeps for its gradients and needs at its widest.
     """
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)

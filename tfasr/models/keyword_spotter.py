@@ -53,8 +53,6 @@ class KeywordSpotter(keras.Model):
     """Four valid convolutions, batch-normalised and rectified, a mean over all, class scores.
 
     Args:
-        config: sizes.
-        seed: of the initial weights.
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
         layout: of `LAYOUTS`: whether channels are the last dimension of images or the second.
     """

@@ -19,9 +19,7 @@ class Network(keras.Model):
     stays in float32.
 
     Args:
-        name: of the model, for Keras.
         config: sizes; it tells the output lengths, see `tfasr.models.recogniser.RecogniserConfig`.
-        dtype: Keras's dtype policy.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):

@@ -17,8 +17,6 @@ class SavedRecogniser(keras.Model):
 
     Args:
         config: of the recogniser, of a registered class.
-        num_features: features per frame.
-        num_classes: classes, the CTC blank last.
 
     Attributes:
         recogniser: the model itself, see `tfasr.models.recogniser.RecogniserConfig`.

@@ -183,8 +183,6 @@ class NormalisedConv(keras.layers.Layer):
     Args:
         convolution: valid, over ``(batch, time, channels)``.
         reach: frames that it sees beside one.
-        rate: of dropout.
-        seed: of dropout.
     """
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
@@ -208,7 +206,6 @@ class NormalisedConv(keras.layers.Layer):
         Args:
             inputs: ``(batch, time, channels)``.
             before: booleans ``(batch, time)``: which of them count.
-            valid: the same of the outputs.
             added: what is added before the rectifier; None for nothing.
             rectified: whether negative values become 0.
             training: whether dropout and batch statistics are on.

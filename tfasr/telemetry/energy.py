@@ -93,8 +93,6 @@ class EnergySampler:
 
     Args:
         run_dir: where the file goes; a resumed run appends.
-        session: the ledger's.
-        root: the folder of powercap.
         interval_s: seconds between two looks.
     """
 

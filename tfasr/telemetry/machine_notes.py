@@ -38,7 +38,6 @@ class MachineNotes:
 
     Args:
         note: writes a key and its value with the time.
-        root: the folder of powercap.
         interval_s: seconds between two samples.
     """
 

@@ -41,7 +41,6 @@ def parsed_lines(
     """Yields where each line stands and what ``parse`` makes of it, or why it makes nothing.
 
     Args:
-        path: the file.
         parse: given a line's text, may raise a MalformedLineError.
         lines: of `numbered_lines`, if some were read already.
     """

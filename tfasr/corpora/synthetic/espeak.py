@@ -68,7 +68,6 @@ class Espeak:
         """Returns what a voice says.
 
         Args:
-            text: what to say.
             voice: the library's name of a voice, with a variant after a plus ("en-us+f3").
             rate_wpm: words per minute, 80..450.
             pitch: 0..100, the voice's own being 50.

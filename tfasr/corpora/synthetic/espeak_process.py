@@ -26,10 +26,6 @@ _UTF8 = 1
 class Library:
     """The few calls that are needed of espeak-ng's C interface.
 
-    Args:
-        library: its file.
-        data: the folder of its voices.
-
     Raises:
         OSError: if it is too old or does not start.
     """

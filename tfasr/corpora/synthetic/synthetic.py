@@ -81,9 +81,6 @@ def make_synthetic_corpus(
     Args:
         corpus_dir: a folder that is empty or does not exist, or one that this function made.
         seed: decides sentences, voices, rates, pitches, loudness and noise.
-        num_train: utterances of the training split.
-        num_validation: utterances of the validation split.
-        num_test: utterances of the test split.
         num_voices: voices in all, at most as many as `VOICES`.
 
     Raises:
@@ -116,7 +113,6 @@ def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[st
     """Yields the sentences of a corpus with their splits, in the order in which they are spoken.
 
     Args:
-        parameters: of the corpus.
         speaker: speaks nothing else meanwhile: the synthesiser carries state from one utterance to
             the next.
     """

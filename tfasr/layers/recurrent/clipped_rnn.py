@@ -15,11 +15,6 @@ class ClippedReLUCell(keras.layers.Layer):
 
     There is no input matrix: what comes in has been projected already, for all steps at once
     (cuDNN calls this CUDNN_SKIP_INPUT).
-
-    Args:
-        units: width of inputs and outputs.
-        clip: the largest output.
-        seed: of the recurrent weights.
     """
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
@@ -95,7 +90,6 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     Args:
         units: width of each direction and of the output.
         clip: the largest output of a direction; a sum reaches twice that.
-        seed: of the initial weights.
         kernel: "auto", or "generic" for Keras's loop.
 
     Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the

@@ -63,12 +63,10 @@ def backward_steps(
     """Runs the gradient of `forward_steps` from its last step to its first.
 
     Args:
-        saved: its first result.
         d_outputs: ``(time, batch, units)``: the gradient of each step's h.
         transposed_kernel: ``(4 * units, units)``: a transposed copy of the recurrent kernel.
         d_h: ``(batch, units)``: the gradient of the last h.
         d_c: ``(batch, units)``: the gradient of the last c.
-        mask: as given to `forward_steps`.
 
     Returns:
         The gradients of ``projected``, ``h`` and ``c``; those of the weights follow from the first.

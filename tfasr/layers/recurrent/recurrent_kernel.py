@@ -33,7 +33,6 @@ def recurrent_sequence(
             or bfloat16.
         kernel: ``(features, gates * units)``, in the same dtype.
         *recurrence: what `recurrent_steps` takes after the projected inputs.
-        **options: likewise.
 
     Returns:
         What `recurrent_steps` returns.

@@ -11,9 +11,6 @@ from tfasr.layers.recurrent.fused_call import run_fused
 class ClippedReLU:
     """The activation ``min(max(x, 0), ceiling)``, for use as a layer's ``activation``.
 
-    Args:
-        ceiling: the largest value; positive.
-
     Source: Hannun et al. 2014, Deep Speech, section 2, where it is 20.
     """
 
