@@ -170,10 +170,9 @@ def list_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
 def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     import tensorflow  # noqa: F401 - its import is no part of the time
 
-    from tfasr.data.dropped import Dropped
-    from tfasr.data.listing import Selection
-    from tfasr.data.packed_index import PackedIndex
+    from tfasr.data.listing import Dropped, Selection
     from tfasr.data.rows import Rows
+    from tfasr.data.shard_index import PackedIndex
 
     folder, packing = shard_dir / "train", made_packing()
     count = make_sidecars(manifest, folder)
@@ -183,7 +182,7 @@ def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
     manifest_sha256 = packed.write_manifest()
     dropped.write(folder / "dropped.json")
-    packed.write_index("train", packing, "planned", dropped, manifest_sha256)
+    packed.write_index("train", packing.content(), "planned", dropped, manifest_sha256)
     seconds = time.perf_counter() - began_s
     return {"shards": count, "seconds": seconds, "index_cpu_s": time.process_time() - began_cpu_s}
 

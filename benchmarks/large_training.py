@@ -137,12 +137,11 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
 def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) -> None:
     """Writes a split unless it is there."""
     from tfasr.alphabet import Alphabet
-    from tfasr.data.dropped import Dropped
     from tfasr.data.features import FeatureConfig
-    from tfasr.data.listing import Selection
-    from tfasr.data.packed_index import PackedIndex
+    from tfasr.data.listing import Dropped, Selection
     from tfasr.data.packing import Packing
     from tfasr.data.rows import Rows
+    from tfasr.data.shard_index import PackedIndex
     from tfasr.data.shards import ShardConfig
     from tfasr.models.acoustic_model import AcousticModelConfig
 
@@ -155,7 +154,7 @@ def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) ->
     packed = PackedIndex(folder, sidecars(folder, split, count, MadeRecords(packing, frames)))
     dropped = Dropped(Selection(*(Rows(folder) for _ in range(4))), packed.unpacked)
     manifest_sha256 = packed.write_manifest()
-    packed.write_index(split, packing, "made", dropped, manifest_sha256)
+    packed.write_index(split, packing.content(), "made", dropped, manifest_sha256)
 
 
 def started(shard_dir: Path, steps: int) -> dict[str, float]:

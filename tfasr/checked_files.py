@@ -11,7 +11,6 @@ def read_text(path: str | Path, remedy: str) -> str:
     """Returns a UTF-8 file's text.
 
     Args:
-        path: the file.
         remedy: a sentence that says what to do if it cannot be read.
 
     Raises:
@@ -30,7 +29,6 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
     """Returns a JSON file's object.
 
     Args:
-        path: the file.
         remedy: a sentence that says what to do if it is damaged.
         required: names that the object must have.
 

@@ -67,11 +67,6 @@ class ChildError(RunError):
 def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
     """Calls a function in a new process and returns its result.
 
-    Args:
-        function: at the top level of a module.
-        arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
-        options: see `stream`.
-
     Raises:
         UsageError: if the function raised one.
         RunError: if it raised one.
@@ -97,7 +92,6 @@ def stream(
             its process died too.
         arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
         backend: Keras's in the new process; None for whatever this process would take.
-        environment: further variables of its environment.
         plugins: what it loads first, see `tfasr.plugins.load_plugin`; by default this process's.
         task: what it does, for messages: "Measuring 16 x 600".
         show_messages: whether its messages go to this process's standard error; otherwise their
@@ -136,8 +130,6 @@ class Correspondence:
     Args:
         function: at the top level of a module.
         arguments: what it is given, see `tfasr.typed_json.to_typed_json`.
-        environment: further variables of its environment.
-        task: what it does, for messages.
     """
 
     def __init__(
@@ -186,7 +178,6 @@ class Correspondence:
         return _result(json.loads(line))
 
     def close(self) -> None:
-        """Ends the process."""
         _end(self._process)
         self._process.wait()
         self._reader.join()
@@ -232,26 +223,35 @@ def _request(
 def _start(
     backend: str | None, environment: Mapping[str, str] | None, messages: IO[bytes] | None
 ) -> subprocess.Popen:
-    variables = child_environment(environment)
-    variables.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
+    variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
     if backend is not None:
         variables["KERAS_BACKEND"] = backend
-    return subprocess.Popen(
-        module_command("tfasr.child"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=messages,
-        env=variables,
+    pipe = subprocess.PIPE
+    return start_module(
+        "tfasr.child", environment=variables, stdin=pipe, stdout=pipe, stderr=messages
     )
 
 
-def module_command(module: str, *arguments: str | Path) -> list[str]:
-    """Returns a command like ``python -m MODULE`` that leaves the working directory out.
+def start_module(
+    module: str,
+    *arguments: str | Path,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> subprocess.Popen:
+    """Starts a process of `module_command`."""
+    command = module_command(module, *arguments)
+    return subprocess.Popen(command, env=child_environment(environment), **options)
 
-    Args:
-        module: one of this package's, which is that of this process.
-        arguments: of the module.
-    """
+
+def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
+    """Runs a process of `module_command` to its end; options are those of `subprocess.run`."""
+    command = module_command(module, *arguments)
+    return subprocess.run(command, check=False, env=child_environment(), **options)
+
+
+def module_command(module: str, *arguments: str | Path) -> list[str]:
+    """Returns a command like ``python -m MODULE`` that leaves the working directory out."""
     package = str(_PACKAGE / "__init__.py")
     return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
 
@@ -267,7 +267,6 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _folders(module: str) -> list[str]:
-    """Returns where the package of a module lies, if it is another than this one."""
     package = sys.modules[module.partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
@@ -296,7 +295,6 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 
 def _serve() -> None:
-    """Does what the parent asks in a line on standard input; answers each result in a line."""
     # What libraries print to standard output must not mix with the answers.
     answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
     os.dup2(_STDERR, _STDOUT)

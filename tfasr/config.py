@@ -21,7 +21,6 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def _matches(value: Any, annotation: Any) -> bool:
-    """Whether a value is of an annotated type; an int is accepted for a float."""
     origin = typing.get_origin(annotation)
     arguments = typing.get_args(annotation)
     if annotation is Any:
@@ -48,7 +47,6 @@ def _matches(value: Any, annotation: Any) -> bool:
 
 
 def _tuples(value: Any) -> Any:
-    """Returns a value with its lists made tuples, so that a frozen config is frozen whole."""
     return tuple(map(_tuples, value)) if isinstance(value, tuple | list) else value
 
 

@@ -3,7 +3,6 @@
 import functools
 import math
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -25,35 +24,28 @@ def quota(root: Path = Path("/")) -> float:
     Args:
         root: folder of ``sys/fs/cgroup`` and ``proc/self/cgroup``.
     """
+    return min(map(_granted, control_groups("cpu", root)))
+
+
+def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
+    """Returns folders of a process's groups and of all around them: each limits what is in it."""
+    top = root / "sys/fs/cgroup"
+    # Inside a container the group's own path may lie outside of what is mounted.
+    folders = [top, top / controller]
     try:
         groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:  # not Linux
-        return math.inf
-    granted = math.inf
+        groups = []
     for group in groups:
         _, controllers, path = group.split(":", 2)
-        if not controllers:
-            mount = root / "sys/fs/cgroup"
-        elif "cpu" in controllers.split(","):
-            mount = root / "sys/fs/cgroup" / controllers
-        else:
-            continue
-        for folder in _upwards(mount, path):
-            granted = min(granted, _granted(folder))
-    return granted
-
-
-def _upwards(mount: Path, path: str) -> Iterator[Path]:
-    """Yields the folders of a group and of all around it: each limits what is in it."""
-    folder = mount / path.strip("/")
-    yield folder
-    while folder != mount:
-        folder = folder.parent
-        yield folder
+        if not controllers or controller in controllers.split(","):
+            for mount in (top / controllers, top / (controller if controllers else "")):
+                own = mount / path.strip("/")
+                folders += [own, *(p for p in own.parents if p == mount or mount in p.parents)]
+    return folders
 
 
 def _granted(folder: Path) -> float:
-    """Returns the cores' time that one group grants."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:
             words = " ".join((folder / name).read_text("ascii") for name in names).split()

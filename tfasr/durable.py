@@ -31,11 +31,6 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
     What has no place in UTF-8, such as the bytes of a file's name that is none, is written as
     Python's escape.
 
-    Args:
-        path: the file.
-        content: what it is to hold.
-        partial: see `whole_file`.
-
     Raises:
         OSError: if it cannot be written; the file is then as it was before.
     """
@@ -50,7 +45,6 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
     """Opens a file to be written; it takes its place when the block ends without an exception.
 
     Args:
-        path: the file.
         partial: what it is called until then, beside its place; by default its name with
             `PARTIAL_SUFFIX`. Two who may write one file at once must give two names.
 
@@ -130,10 +124,6 @@ def make_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
     """Holds a lock while the block runs; the kernel releases it when the process ends, however.
-
-    Args:
-        path: the lock's file, made here and removed afterwards.
-        held: what to say if another process holds the lock.
 
     Raises:
         UsageError: if another process holds the lock.

@@ -106,7 +106,6 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
     """Checks that a run's plug-ins are loaded. It loads none: a run folder must run no code.
 
     Args:
-        run_dir: a run's folder.
         kinds: which kinds of plug-ins must be loaded, such as "model"; None for all. A missing
             one of another kind is only logged.
 
@@ -145,7 +144,6 @@ def _recorded(content: Any) -> list[Plugin]:
 
 
 def _portable(name: str) -> str:
-    """Returns a file's path such that a process in another working directory finds it."""
     return str(Path(name).resolve()) if name.endswith(".py") else name
 
 
@@ -201,7 +199,6 @@ def _file(path: Path, asked_at: str) -> ModuleType:
 
 
 def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
-    """Returns the error for a plug-in that failed, with the line of the plug-in that did."""
     if isinstance(error, UsageError):  # from a registry: it names file and line already
         return UsageError(str(error))
     message = str(error).split("\n")[0]
@@ -219,7 +216,6 @@ def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
 
 
 def _of_user(file: str) -> bool:
-    """Whether a file is neither Python's nor an installed package's nor tfasr's own."""
     others = [
         *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
         str(Path(__file__).parent),

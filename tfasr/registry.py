@@ -161,19 +161,15 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return self[name]
 
     def __contains__(self, name: object) -> bool:
-        """Returns whether a name is registered, without importing a built-in thing."""
         return name in self._entries
 
     def __iter__(self) -> Iterator[str]:
-        """Iterates over the names in the order of registration."""
         return iter(self._entries)
 
     def __len__(self) -> int:
-        """Returns how many names there are."""
         return len(self._entries)
 
     def __repr__(self) -> str:
-        """Returns the kind and the names."""
         return f"Registry({self.kind!r}: {self.listed()})"
 
     def _imported(self, entry: Entry) -> ModuleType:
@@ -225,7 +221,6 @@ def entries_of_plugins() -> list[tuple[str, Entry]]:
 
 
 def _caller() -> tuple[str, int, str]:
-    """Returns file, line and module of the code that called into this module."""
     frame = inspect.currentframe()
     while frame.f_code.co_filename == __file__:
         frame = frame.f_back

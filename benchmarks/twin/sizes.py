@@ -1,13 +1,12 @@
 """The models and batches that training steps are measured with."""
 
-import ast
 import re
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tfasr.gin_files.preset import find_preset, read_preset
+from tfasr.gin_files.preset import read_gin
 
 STEP_S = 0.01
 LABELS_PER_FRAME = 0.3  # 180 labels in 600 frames
@@ -15,7 +14,6 @@ NUM_FEATURES = 93
 NUM_CLASSES = 30
 BLANK = NUM_CLASSES - 1
 
-_BINDING = re.compile(r"AcousticModelConfig\.(\w+)\s*=\s*(.+)")
 _GRID = re.compile(r"(\d+)x(\d+)(?:x(\d+))?")
 
 
@@ -53,9 +51,8 @@ class Size:
 
 def _preset_values() -> dict[str, Any]:
     """Returns what gin/an4.gin says of the model, read without gin's house, that is, TensorFlow."""
-    lines = [line.text.strip() for line in read_preset(find_preset("an4.gin"))]
-    bindings = [_BINDING.match(line) for line in lines]
-    return {found[1]: ast.literal_eval(found[2]) for found in bindings if found}
+    bindings = read_gin(["an4.gin"]).bindings
+    return {b.parameter: b.value for b in bindings if b.selector == "AcousticModelConfig"}
 
 
 def parse_size(text: str) -> Size:

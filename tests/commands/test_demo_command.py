@@ -15,14 +15,14 @@ def asked(monkeypatch):
     """Collects the commands instead of running them; training makes the run's folder."""
     commands = []
 
-    def run(command, check, env):
-        words = command[command.index("tfasr.cli") + 1 :]
+    def run_module(module, *words):
+        words = list(words)
         commands.append(words)
         if words[0] == "train":
             Path(words[words.index("--run_dir") + 1]).mkdir(parents=True)
         return types.SimpleNamespace(returncode=1 if "fail" in str(words) else 0)
 
-    monkeypatch.setattr(module, "subprocess", types.SimpleNamespace(run=run))
+    monkeypatch.setattr(module, "run_module", run_module)
     monkeypatch.setattr(
         "tfasr.corpora.synthetic.synthetic.make_synthetic_corpus", lambda folder: None
     )

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from tfasr.corpora.manifest import TOO_LONG
-from tfasr.data.dropped import Dropped
-from tfasr.data.listing import Selection
+from tfasr.data.listing import Dropped, Selection
 from tfasr.data.rows import Rows
 
 

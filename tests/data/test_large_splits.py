@@ -5,10 +5,10 @@ import pytest
 
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
 from tfasr.alphabet import Alphabet
-from tfasr.data import columns
+from tfasr.data import shard_index
 from tfasr.data.overlap import overlap
-from tfasr.data.packed_utterances import PackedUtterances
 from tfasr.data.pipeline import BatchSource, PipelineConfig
+from tfasr.data.shard_index import PackedUtterances
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.errors import UsageError
 from tfasr.models.acoustic_model import AcousticModelConfig
@@ -23,7 +23,7 @@ def both(tmp_path, monkeypatch) -> tuple[ShardedSplit, ShardedSplit]:
     utterances = make_utterances(tmp_path / "audio", 9)
     prepare_split(utterances, tmp_path / "held", packing(per_shard=2))
     prepare_split(utterances[:4], tmp_path / "held", packing(per_shard=2), split="test")
-    monkeypatch.setattr(columns, "MOST_HELD", 3)
+    monkeypatch.setattr(shard_index, "MOST_HELD", 3)
     prepare_split(utterances, tmp_path / "large", packing(per_shard=2))
     prepare_split(utterances[:4], tmp_path / "large", packing(per_shard=2), split="test")
     return open_split(tmp_path / "large", "train"), open_split(tmp_path / "held", "train")
@@ -47,7 +47,7 @@ def test_the_same_utterances_are_read_from_the_file(both):
 
 
 def test_utterances_are_found_by_position_where_some_are_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(columns, "MOST_HELD", 3)
+    monkeypatch.setattr(shard_index, "MOST_HELD", 3)
     utterances = make_utterances(tmp_path / "audio", 9)
     for bad in (utterances[0], utterances[4]):
         bad.audio_path.write_bytes(b"no audio")

@@ -2,8 +2,13 @@
 
 import pytest
 
-from tfasr.data.overlap import overlap
-from tfasr.data.shard_index import ShardedUtterance
+from tfasr.data.overlap import Overlap
+from tfasr.data.overlap import overlap as overlap_of_held
+from tfasr.data.shard_index import HeldUtterances, ShardedUtterance
+
+
+def overlap(training: list, held_out: list) -> Overlap:
+    return overlap_of_held(HeldUtterances(training), HeldUtterances(held_out))
 
 
 def utterance(name, content, speaker="", text="yes"):

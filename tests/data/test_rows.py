@@ -12,7 +12,7 @@ from tfasr.corpora.reading import assembly
 from tfasr.corpora.tsv import read_tsv
 from tfasr.data import listing
 from tfasr.data import rows as rows_module
-from tfasr.data.packing_order import packing_order
+from tfasr.data.listing import packing_order
 from tfasr.data.prepare import pack_split
 from tfasr.data.rows import Rows, decoded, encoded, in_order, in_places
 from tfasr.errors import RunError

@@ -8,8 +8,7 @@ from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prep
 from tfasr.alphabet import Alphabet
 from tfasr.data.audio import read_audio
 from tfasr.data.features import FeatureConfig, compute_features
-from tfasr.data.listing import kept_row
-from tfasr.data.packing_order import packing_order
+from tfasr.data.listing import kept_row, packing_order
 from tfasr.data.rows import Rows
 from tfasr.data.shards import (
     RECORD,

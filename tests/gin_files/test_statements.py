@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import COMMAND_LINE, Line, presets_folder, read_gin
-from tfasr.gin_files.statements import statements
+from tfasr.gin_files.preset import COMMAND_LINE, Line, parse, presets_folder, read_gin
 
 TEXT = """# A comment.
 import my_lab.models
@@ -28,12 +27,12 @@ Delta.five = %lr
 """
 
 
-def lines(text: str, path: str = "a.gin", source: int = 0) -> list[Line]:
-    return [Line(path, n, one, source) for n, one in enumerate(text.split("\n"), start=1)]
+def lines(text: str) -> list[Line]:
+    return [Line("a.gin", n, line) for n, line in enumerate(text.split("\n"), start=1)]
 
 
 def test_every_statement_knows_its_lines():
-    found = statements(lines(TEXT))
+    found = parse(lines(TEXT))
     assert [(s.kind, s.name, s.lines[0].number, s.lines[-1].number) for s in found] == [
         ("import", "my_lab.models", 2, 2),
         ("binding", "Alpha.one", 4, 4),
@@ -68,21 +67,22 @@ def test_every_statement_knows_its_lines():
 )
 def test_what_is_no_gin_is_refused_by_file_and_line(text, message):
     with pytest.raises(UsageError, match=message) as error:
-        statements(lines(text))
+        parse(lines(text))
     assert len(str(error.value)) < 300
 
 
-def test_a_bracket_that_is_open_does_not_swallow_the_next_file():
+def test_a_bracket_that_is_open_does_not_swallow_the_next_file(tmp_path):
+    (tmp_path / "a.gin").write_text("A.b = [1,\n")
+    (tmp_path / "b.gin").write_text("A.c = 3]\n")
     with pytest.raises(UsageError, match=r"a\.gin:1: "):
-        statements(lines("A.b = [1,\n") + lines("A.c = 3]\n", "b.gin", 1))
-    flags = [Line(COMMAND_LINE, 1, "A.b = [1,", 1), Line(COMMAND_LINE, 2, "2]", 1)]
+        read_gin([str(tmp_path / "a.gin"), str(tmp_path / "b.gin")])
     with pytest.raises(UsageError, match="--gin_binding:1: "):
-        statements(flags)
+        read_gin([], ["A.b = [1,", "2]"])
 
 
 def test_a_binding_of_the_command_line_may_have_several_lines():
-    flag = Line(COMMAND_LINE, 1, "A.b = 1\nA.c = [\n2]", 1)
-    assert [(s.name, s.place) for s in statements([flag])] == [
+    flag = Line(COMMAND_LINE, 1, "A.b = 1\nA.c = [\n2]")
+    assert [(s.name, s.place) for s in parse([flag])] == [
         ("A.b", "--gin_binding:1"),
         ("A.c", "--gin_binding:1"),
     ]
@@ -92,10 +92,10 @@ def test_a_binding_of_the_command_line_may_have_several_lines():
     "path", sorted(presets_folder().rglob("*.gin")), ids=lambda path: path.name
 )
 def test_presets_are_cut_into_what_gin_reads_whole(path):
-    found = statements(read_gin([str(path)]))
-    cut = "\n".join(s.text for s in found)
+    text = read_gin([str(path)])
+    cut = "\n".join(s.text for s in text.statements)
     try:
-        gin.parse_config("\n".join(line.text for line in read_gin([str(path)])), skip_unknown=True)
+        gin.parse_config("\n".join(line.text for line in text.lines), skip_unknown=True)
         whole = gin.config_str()
         gin.clear_config()
         gin.parse_config(cut, skip_unknown=True)
@@ -107,6 +107,6 @@ def test_presets_are_cut_into_what_gin_reads_whole(path):
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused_by_its_place(text):
     try:
-        statements(lines(text))
+        parse(lines(text))
     except UsageError as error:
         assert str(error).startswith("a.gin:")

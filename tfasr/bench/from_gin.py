@@ -6,7 +6,7 @@ from typing import Any
 
 from tfasr.bench.workload import BenchConfig, find_workload
 from tfasr.gin_files.bindings import fill, make, peek
-from tfasr.gin_files.preset import read_gin
+from tfasr.gin_files.preset import GinText, read_gin
 from tfasr.models.from_gin import know_models, model_class
 from tfasr.models.recogniser import ModelConfig
 
@@ -36,7 +36,7 @@ def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
     classes = (BenchConfig, *workload.config_types)
     know_models()
 
-    def build() -> list[Any]:
+    def build(lines: GinText) -> list[Any]:
         chosen = (model_class(lines) if cls is ModelConfig else cls for cls in classes)
         return [make(cls, lines) for cls in chosen]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import IO
 
-from tfasr.child import child_environment, module_command
+from tfasr.child import start_module
 from tfasr.cluster.sources import TF_CONFIG
 from tfasr.cores import usable_cores
 
@@ -147,12 +147,12 @@ class _Workers:
 
 
 def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
-    return subprocess.Popen(
-        module_command("tfasr.cli", *arguments),
+    return start_module(
+        *("tfasr.cli", *arguments),
+        environment=variables,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=child_environment(variables),
         # Of its own, so that a terminal's Ctrl-C comes once: to this process, which passes it on.
         start_new_session=hasattr(os, "setsid"),
     )

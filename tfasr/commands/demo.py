@@ -3,10 +3,9 @@
 import argparse
 import logging
 import shlex
-import subprocess
 from pathlib import Path
 
-from tfasr.child import child_environment, module_command
+from tfasr.child import run_module
 from tfasr.errors import RunError, UsageError
 
 log = logging.getLogger("tfasr")
@@ -73,8 +72,7 @@ def _train(batch_size: int, seed: int, shards: Path, run_dir: Path) -> None:
 def _tfasr(*arguments: str | Path) -> None:
     words = [str(argument) for argument in arguments]
     print(f"$ tfasr {shlex.join(words)}", flush=True)
-    command = module_command("tfasr.cli", *words)
-    finished = subprocess.run(command, check=False, env=child_environment())
+    finished = run_module("tfasr.cli", *words)
     if finished.returncode:
         raise RunError(
             f"Every step of the demo must succeed. tfasr {words[0]} ended with exit code "

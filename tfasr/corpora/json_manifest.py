@@ -12,12 +12,7 @@ import orjson
 from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import Entry, assemble
 from tfasr.corpora.reading.folders import require_folder
-from tfasr.corpora.reading.text_lines import (
-    MalformedLineError,
-    decode_line,
-    malformed,
-    numbered_lines,
-)
+from tfasr.corpora.reading.text_lines import MalformedLineError, numbered_lines, parsed_lines
 from tfasr.corpora.tsv import id_of
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
@@ -52,11 +47,8 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
 
 
 def _entries(manifest: Path, folders: list[Path]) -> Iterator[Entry | Rejection]:
-    for number, line in numbered_lines(manifest):
-        try:
-            yield _parse(decode_line(line), folders, f"{manifest}, line {number}")
-        except MalformedLineError as error:
-            yield malformed(manifest, number, error)
+    for origin, entry in parsed_lines(manifest, lambda line: _parse(line, folders)):
+        yield entry if isinstance(entry, Rejection) else Entry(*entry, origin)
 
 
 def _refuse_array(manifest: Path) -> None:
@@ -74,7 +66,7 @@ def _refuse_array(manifest: Path) -> None:
         )
 
 
-def _parse(line: str, folders: list[Path], origin: str) -> Entry:
+def _parse(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
     content = _content(line)
     if not isinstance(content, dict):
         raise MalformedLineError("it must be a JSON object")
@@ -92,7 +84,7 @@ def _parse(line: str, folders: list[Path], origin: str) -> Entry:
     if len(candidates) > 1:
         is_file = os.path.isfile  # Path.is_file raises on an overlong name
         candidates = [found for found in candidates if is_file(found)] or candidates
-    return Entry(utterance_id, candidates[0], text, speaker, origin)
+    return utterance_id, candidates[0], text, speaker
 
 
 def _content(line: str) -> Any:
@@ -133,7 +125,6 @@ def _check_times(content: dict[str, Any]) -> None:
 
 
 def _relative(absolute_id: str, folders: list[Path]) -> str:
-    """Returns an id that does not tell where on this machine the corpus lies, if possible."""
     for folder in folders:
         prefix = folder.as_posix().rstrip("/") + "/"
         if absolute_id.startswith(prefix):

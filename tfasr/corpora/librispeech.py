@@ -7,12 +7,7 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import AUDIO_WITHOUT_TRANSCRIPT, DUPLICATE_ID, Entry, assemble
 from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading.folders import found_in, require_folder, subfolders, walk
-from tfasr.corpora.reading.text_lines import (
-    MalformedLineError,
-    decode_line,
-    malformed,
-    numbered_lines,
-)
+from tfasr.corpora.reading.text_lines import parsed_lines
 from tfasr.corpora.splits import SPLITS, check_split
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
@@ -107,7 +102,6 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
 def _read_chapter(
     files: list[Path], speaker: str, entries: list[Entry], rejections: list[Rejection]
 ) -> None:
-    """Appends what one folder holds; a pair of audio and transcript shares a folder."""
     audio: dict[str, Path] = {}
     for path in files:
         if path.suffix.lower() not in AUDIO_SUFFIXES:
@@ -119,15 +113,13 @@ def _read_chapter(
     for path in files:
         if not path.name.endswith(_TRANSCRIPT):
             continue
-        for number, line in numbered_lines(path):
-            try:
-                utterance_id, _, text = decode_line(line).strip().partition(" ")
-            except MalformedLineError as error:
-                rejections.append(malformed(path, number, error))
+        for origin, line in parsed_lines(path, str.strip):
+            if isinstance(line, Rejection):
+                rejections.append(line)
                 continue
+            utterance_id, _, text = line.partition(" ")
             transcribed.add(utterance_id)
             audio_path = audio.get(utterance_id, path.parent / f"{utterance_id}.flac")
-            origin = f"{path}, line {number}"
             entries.append(Entry(utterance_id, audio_path, text, speaker, origin))
     rejections += [
         Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} stands in no {_TRANSCRIPT} beside it")

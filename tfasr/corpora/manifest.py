@@ -25,7 +25,6 @@ def fault(
     """Returns why an utterance is left out, or None for one to be kept.
 
     Args:
-        utterance: what a corpus reader found.
         alphabet: transcripts must be written in it.
         output_frames: frames that the model's front end makes of so many seconds.
         max_duration_s: longer utterances are left out. That is no fault of theirs: their reason

@@ -36,9 +36,6 @@ def read_split(
     """Returns one split of a corpus: what can be used of it, and what cannot with the reasons.
 
     Args:
-        corpus: one of `CORPORA`.
-        corpus_dir: the corpus's folder.
-        split: "train", "validation" or "test".
         manifest: of a corpus with lists, such as "tsv", the one to read: absolute, or relative to
             ``corpus_dir`` or else to the working directory. Without it, ``<split>.json`` or
             ``<split>.tsv`` in ``corpus_dir`` or in its folder ``splits``.
@@ -73,10 +70,6 @@ def read_split(
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
     """Returns the splits that `read_split` finds without being told a manifest or subsets.
-
-    Args:
-        corpus: one of `CORPORA`.
-        corpus_dir: the corpus's folder.
 
     Raises:
         UsageError: if the corpus is unknown or the folder is not its folder.

@@ -7,12 +7,7 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
 from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.reading.folders import found_in, require_folder, subfolders
-from tfasr.corpora.reading.text_lines import (
-    MalformedLineError,
-    decode_line,
-    malformed,
-    numbered_lines,
-)
+from tfasr.corpora.reading.text_lines import MalformedLineError, parsed_lines
 from tfasr.corpora.splits import SPLITS, check_split
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
@@ -51,10 +46,6 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     list is missing, the official rule stands in for it, for recordings that the other list does
     not name.
 
-    Args:
-        corpus_dir: the folder that holds the words' folders.
-        split: "train", "validation" or "test".
-
     Returns:
         Utterances with ids ``<word>/<file name without suffix>``.
 
@@ -91,7 +82,6 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
 
 
 def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
-    """Returns ids and paths of all recordings of words."""
     found = [
         (f"{word}/{path.stem}", path)
         for word in subfolders(corpus_dir)
@@ -111,7 +101,6 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
 
 
 def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
-    """Returns, for each list that is there, its ids with their places, and its bad lines."""
     listed: dict[str, dict[str, str]] = {}
     rejections: dict[str, list[Rejection]] = {}
     for split, name in _LISTS.items():
@@ -120,14 +109,11 @@ def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, 
         if not path.is_file():
             continue
         listed[split] = {}
-        for number, line in numbered_lines(path):
-            place = f"{path}, line {number}"
-            try:
-                utterance_id = _id_in(line)
-                if listed[split].setdefault(utterance_id, place) != place:
-                    rejections[split].append(Rejection(utterance_id, DUPLICATE_ID, place))
-            except MalformedLineError as error:
-                rejections[split].append(malformed(path, number, error))
+        for place, utterance_id in parsed_lines(path, _id_in):
+            if isinstance(utterance_id, Rejection):
+                rejections[split].append(utterance_id)
+            elif listed[split].setdefault(utterance_id, place) != place:
+                rejections[split].append(Rejection(utterance_id, DUPLICATE_ID, place))
     both = sorted(set(listed.get("validation", {})) & set(listed.get("test", {})))
     if both:
         raise UsageError(
@@ -137,8 +123,8 @@ def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, 
     return listed, rejections
 
 
-def _id_in(line: bytes) -> str:
-    text = decode_line(line).strip()
+def _id_in(line: str) -> str:
+    text = line.strip()
     word, slash, name = text.partition("/")
     if not (word and slash and Path(name).stem):
         raise MalformedLineError(f"it must read <word>/<file>.wav; received {text!r}")

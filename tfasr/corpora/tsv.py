@@ -8,12 +8,7 @@ from pathlib import Path
 from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.reading.assembly import Entry, assemble
 from tfasr.corpora.reading.folders import require_folder
-from tfasr.corpora.reading.text_lines import (
-    MalformedLineError,
-    decode_line,
-    malformed,
-    numbered_lines,
-)
+from tfasr.corpora.reading.text_lines import MalformedLineError, numbered_lines, parsed_lines
 from tfasr.corpora.utterance import CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
@@ -50,15 +45,12 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
 def _entries(
     lines: Iterator[tuple[int, bytes]], columns: list[str], manifest: Path, corpus_dir: Path
 ) -> Iterator[Entry | Rejection]:
-    for number, line in lines:
-        try:
-            path, speaker, text = _parse(decode_line(line), columns)
-            utterance_id = id_of(path)
-        except MalformedLineError as error:
-            yield malformed(manifest, number, error)
-            continue
-        origin = f"{manifest}, line {number}"
-        yield Entry(utterance_id, corpus_dir / path, text, speaker, origin)
+    for origin, row in parsed_lines(manifest, lambda line: _parse(line, columns), lines):
+        if isinstance(row, Rejection):
+            yield row
+        else:
+            utterance_id, path, speaker, text = row
+            yield Entry(utterance_id, corpus_dir / path, text, speaker, origin)
 
 
 def id_of(path: str) -> str:
@@ -90,8 +82,7 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
     return columns
 
 
-def _parse(line: str, columns: list[str]) -> tuple[str, str, str]:
-    """Returns path, speaker and text."""
+def _parse(line: str, columns: list[str]) -> tuple[str, str, str, str]:
     fields = line.split("\t")
     if len(fields) != len(columns):
         raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
@@ -105,7 +96,7 @@ def _parse(line: str, columns: list[str]) -> tuple[str, str, str]:
         raise MalformedLineError(
             f"seconds must be a number, not below 0, or empty; received {seconds!r}"
         )
-    return row["path"], row.get("speaker", "").strip(), row["text"]
+    return id_of(row["path"]), row["path"], row.get("speaker", "").strip(), row["text"]
 
 
 TSV = Corpus(read_tsv, list_suffix=".tsv")

@@ -29,7 +29,6 @@ def read_audio(
 
     Args:
         path: a FLAC, WAV, OGG or MP3 file, or what else the reader decodes.
-        sample_rate_hz: the rate of the result.
         reader: "soundfile", or "tfio" where `check_audio_reader` accepts it.
 
     Returns:
@@ -62,11 +61,6 @@ def audio_blocks(
 ) -> Iterator[np.ndarray]:
     """Yields what `read_audio` returns in blocks, so that an hour takes no more memory than one.
 
-    Args:
-        path: a file in any format that libsndfile reads.
-        sample_rate_hz: the rate of the result.
-        block_s: seconds that are read at a time.
-
     Raises:
         ValueError: as `read_audio`; for a cut file when its end is reached.
     """
@@ -97,17 +91,13 @@ def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
 
 
 def _check_count(path: str | Path, count: int, promised: int) -> None:
-    """Libsndfile ends early without an error in some truncated FLAC and MP3 files."""
+    # Libsndfile ends early without an error in some truncated FLAC and MP3 files.
     if count != promised:
         raise unreadable(path, f"truncated: {count} of {promised} promised samples are there")
 
 
 def check_audio_reader(name: str) -> None:
-    """Raises UsageError unless `read_audio` can work with this reader here.
-
-    Args:
-        name: one of `AUDIO_READERS`.
-    """
+    """Raises UsageError unless `read_audio` can work with this reader here."""
     if name not in AUDIO_READERS:
         raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
     if name == "tfio":

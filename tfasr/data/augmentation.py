@@ -41,7 +41,6 @@ class AugmentationConfig:
     vocal_tract_change: float = 0.0
 
     def check(self) -> None:
-        """Raises ValueError for masks that cannot be drawn."""
         for field in ("time_masks", "time_mask_frames", "frequency_masks", "frequency_mask_bins"):
             require(getattr(self, field) >= 0, self, field, "at least 0")
         require(self.from_epoch >= 1, self, "from_epoch", "an epoch, counted from 1")
@@ -57,7 +56,6 @@ def augment(
 
     Args:
         features: float32 ``(frames, num_features)``, normalised.
-        config: how much.
         seed: integers ``(2,)``; the same seed masks the same.
         num_mel_bins: how many of the features are log-mel; they come first.
     """

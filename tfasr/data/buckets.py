@@ -10,10 +10,6 @@ _CANDIDATES = 128
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     """Returns the padded lengths that pad a split least, chosen among at most 128 lengths.
 
-    Args:
-        lengths: frames of the split's utterances.
-        num_buckets: at most so many boundaries.
-
     Returns:
         Ascending frames; the last is the longest utterance's. An utterance belongs to the first
         boundary that is not below it.

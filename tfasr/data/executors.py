@@ -29,9 +29,7 @@ def completed(
     When it ends early, tasks that have not begun are cancelled; none is waited for.
 
     Args:
-        executor: does the work.
         function: at the top level of a module, if another process is to call it.
-        tasks: read as they are needed.
         at_once: most tasks submitted and not yet done: what bounds the memory.
 
     Raises:
@@ -90,9 +88,6 @@ def _lost(error: BaseException) -> RunError:
 def cluster_executor(address: str) -> Iterator[Executor]:
     """Connects to a Dask cluster for as long as the block runs.
 
-    Args:
-        address: of its scheduler, such as "tcp://host:8786".
-
     Yields:
         An executor whose tasks Dask's workers do. Dask gives the tasks of a lost worker to others.
 
@@ -127,7 +122,7 @@ def cluster_executor(address: str) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def _quiet_dask() -> Iterator[None]:
-    """Keeps Dask's own words on a connection that fails out of the log: the error says it."""
+    # Of a connection that fails the error says enough.
     logger = logging.getLogger("distributed")
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -41,7 +41,6 @@ class FeatureConfig:
     normalisation: Literal["utterance", "corpus", "none"] = "utterance"
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no features."""
         for field in ("sample_rate_hz", "window_samples", "step_samples", "num_mel_bins"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(0 <= self.num_mfcc <= self.num_mel_bins, self, "num_mfcc", "in 0..num_mel_bins")

@@ -56,7 +56,6 @@ def normalise_features(
 
     Args:
         features: float32 ``(frames, num_features)``, without padding.
-        config: names the normalisation.
         mean: float32 ``(num_features,)`` of the training split, for "corpus" alone.
         deviation: float32 ``(num_features,)``, standard deviation, for "corpus" alone.
     """

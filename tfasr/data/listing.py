@@ -5,15 +5,22 @@ its index is written: whoever is interrupted, or is refused for too many bad utt
 header twice whose file has not changed.
 """
 
+import hashlib
 import itertools
+import json
 import math
+import random
+import tempfile
 import time
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tfasr.corpora.manifest import TOO_LONG, fault
 from tfasr.corpora.reading.assembly import (
@@ -26,9 +33,10 @@ from tfasr.corpora.reading.assembly import (
 )
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
 from tfasr.data.packing import Packing
-from tfasr.data.rows import Row, Rows, decoded, encoded, in_order
+from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
 from tfasr.data.split_folder import LISTING_FILE
-from tfasr.durable import PARTIAL_SUFFIX
+from tfasr.durable import PARTIAL_SUFFIX, whole_file
+from tfasr.errors import RunError
 
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
@@ -36,6 +44,9 @@ _CHUNKS_AT_ONCE = 32
 _LEAST_COMPUTED = 0.2
 # Chunks until another one tells whether that still is so.
 _AHEAD = 256
+_BLOCK_BYTES = 1 << 20
+_PLACES_AT_ONCE = 100_000
+_LISTED = 20  # of the bad utterances, in a message
 
 
 @dataclass(frozen=True)
@@ -112,10 +123,7 @@ def select(
     """Sorts a corpus split into what is kept, too long, and bad.
 
     Args:
-        corpus: what a corpus reader found.
-        rules: what is kept.
         folder: the split's, where the work is noted and rows go that do not fit into memory.
-        threads: read the audio headers.
         on_listed: called with how many entries were judged, now and then.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
@@ -164,7 +172,7 @@ def _file(row: Row, selection: Selection) -> None:
 
 
 def _file_group(group: list[Row], selection: Selection) -> None:
-    """Puts the rows of one id where they belong: of several entries the first one counts."""
+    # Of several entries with one id the first one counts.
     if len(group) == 1:
         _file(group[0], selection)
         return
@@ -192,7 +200,6 @@ def _judged(
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
-    """Yields a row for each item, in the corpus's order."""
     count = 0
     with _Headers(log_path) as headers:
         for notes, rows in _chunks(items, rules, headers, threads):
@@ -237,7 +244,6 @@ def _judge_chunk(
     known: list[tuple[int, int, float] | None],
     rules: Rules,
 ) -> tuple[list[list[Any]], list[Row]]:
-    """Returns what is to be noted of the headers, and a row for each item."""
     notes, rows = [], []
     for number, (item, before) in enumerate(zip(chunk, known, strict=True), start=first):
         if isinstance(item, Rejection):
@@ -299,3 +305,136 @@ class _Headers:
         self._old.close()
         self._old = None
         self._partial.replace(self._path)
+
+
+@dataclass(frozen=True)
+class PackingOrder:
+    """A split's utterances as they will stand in its shards.
+
+    Attributes:
+        kept: rows of `kept_row`.
+        content_hash: of all that is known of the shards before audio is read. Neither the folder's
+            place nor times count. An index's ``content_hash`` adds the records' own.
+        resume_key: what must be unchanged for finished shards to be kept. Stricter: a file mended
+            in place has its old size but a new time.
+    """
+
+    kept: Rows
+    content_hash: str
+    resume_key: str
+
+    def parts(self, size: int) -> Iterator[list[Utterance]]:
+        """Yields each shard's utterances; ``size`` is how many a shard holds."""
+        rows = iter(self.kept)
+        while part := [utterance_of(row) for row in itertools.islice(rows, size)]:
+            yield part
+
+
+def packing_order(kept: Rows, split: str, packing: Packing, folder: Path) -> PackingOrder:
+    """Mixes a split's utterances, so that a shuffle buffer of a few shards meets all speakers."""
+    content = hashlib.sha256(json.dumps(packing.content(), sort_keys=True).encode())
+    mixed = Rows(folder)
+    with tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder) as also:
+        for row in in_places(kept, _places(len(kept), split), len(kept), folder):
+            id_, _, _, text, speaker, size, changed_ns = row
+            mixed.append(row)
+            content.update(f"{id_}\0{text}\0{size}\n".encode())
+            also.write(f"{speaker}\0{changed_ns}\n".encode())
+        key = hashlib.sha256(content.hexdigest().encode())
+        also.seek(0)
+        while block := also.read(_BLOCK_BYTES):
+            key.update(block)
+    return PackingOrder(mixed, content.hexdigest(), key.hexdigest())
+
+
+def _places(count: int, split: str) -> Iterator[int]:
+    order = array("I", range(count))
+    random.Random(split).shuffle(order)
+    places = np.empty(count, np.uint32)
+    places[np.frombuffer(order, np.dtype(f"u{order.itemsize}"))] = np.arange(count, dtype=np.uint32)
+    del order
+    for begin in range(0, count, _PLACES_AT_ONCE):
+        yield from places[begin : begin + _PLACES_AT_ONCE].tolist()
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """All that a split leaves out.
+
+    Args:
+        selection: what listing and selecting left out.
+        unpacked: rows of id, reason and detail of what could not be packed.
+    """
+
+    selection: Selection
+    unpacked: Rows
+
+    @property
+    def too_long(self) -> int:
+        """How many are too long."""
+        return len(self.selection.too_long)
+
+    @property
+    def bad(self) -> int:
+        """How many are bad."""
+        return self.selection.bad + len(self.unpacked)
+
+    def write(self, path: Path) -> None:
+        """Writes ``dropped.json``: the counts by reason, then every utterance left out."""
+        reasons = Counter({TOO_LONG: self.too_long} if self.too_long else {})
+        reasons.update(reason for _, reason, _ in self._bad_rows())
+        head = {
+            "too_long": self.too_long,
+            "bad": self.bad,
+            "reasons": dict(reasons.most_common()),
+            "utterances": [],
+        }
+        begun = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("]\n}")
+        with whole_file(path) as file:
+            file.write(begun.encode(errors="backslashreplace"))
+            between = "\n"
+            for row in self._rows():
+                text = json.dumps(
+                    dict(zip(("id", "reason", "detail"), row, strict=True)),
+                    indent=1,
+                    ensure_ascii=False,
+                )
+                indented = between + "  " + text.replace("\n", "\n  ")
+                file.write(indented.encode(errors="backslashreplace"))
+                between = ",\n"
+            file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
+
+    def refuse_too_many(self, kept: int, max_bad_fraction: float, path: Path) -> None:
+        """Raises RunError if too many utterances are bad, or none is good.
+
+        Args:
+            max_bad_fraction: largest share of bad utterances among all but the too long ones.
+            path: of ``dropped.json``.
+        """
+        total, bad = kept + self.selection.bad, self.bad
+        if not total:
+            raise RunError(
+                f"{path.parent} would be empty: no utterance was found, or all are too long."
+            )
+        # Divided, because 0.29 * 100 is less than 29.
+        if bad / total <= max_bad_fraction and bad < total:
+            return
+        first = [row for row, _ in zip(self._bad_rows(), range(_LISTED), strict=False)]
+        listed = "\n".join(f"  {id_}: {reason} ({detail})" for id_, reason, detail in first)
+        more = f"\n  ... and {bad - _LISTED} more" if bad > _LISTED else ""
+        needed = math.ceil(1000 * bad / total) / 1000
+        remedy = f"Mend them, or accept the loss with --max_bad_fraction {needed:g}"
+        if bad == total:
+            remedy = "Mend them: a split must hold at least one good utterance"
+        raise RunError(
+            f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
+            f"{total} ({bad / total:.2%}):\n{listed}{more}\n"
+            f"All are listed in {path}. {remedy}; finished shards are kept."
+        )
+
+    def _rows(self) -> Iterator[list[Any]]:
+        yield from self.selection.too_long
+        yield from self._bad_rows()
+
+    def _bad_rows(self) -> Iterator[list[Any]]:
+        yield from itertools.chain(self.selection.unusable, self.selection.unfit, self.unpacked)

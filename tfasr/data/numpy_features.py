@@ -22,7 +22,6 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
-        config: what to compute.
 
     Returns:
         float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
@@ -61,12 +60,7 @@ def normalise_frames(
 ) -> np.ndarray:
     """Returns features normalised as ``config.normalisation`` says, as `normalise_features` does.
 
-    Args:
-        features: float32 ``(frames, num_features)``, without padding; all of an utterance for
-            "utterance", any part of it otherwise.
-        config: names the normalisation.
-        mean: float32 ``(num_features,)`` of the training split, for "corpus" alone.
-        deviation: float32 ``(num_features,)``, standard deviation, for "corpus" alone.
+    Of the features of a part of an utterance only "utterance" needs the whole.
     """
     if config.normalisation == "none" or not len(features):
         return features

@@ -1,18 +1,20 @@
 """Utterances and speakers that two splits share, which make an evaluation look too good."""
 
-import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from tfasr.data.columns import speaker_code
-from tfasr.data.manifest_file import read_manifest
-from tfasr.data.packed_utterances import PackedUtterances
-from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, read_index
+from tfasr.data.shard_index import (
+    INDEX_FILE,
+    HeldUtterances,
+    PackedUtterances,
+    ShardedUtterance,
+    read_index,
+    read_manifest,
+)
 from tfasr.errors import UsageError
 
 _SHOWN = 5
@@ -38,7 +40,6 @@ class Overlap:
     of_speakers: int
 
     def to_json(self) -> dict[str, int]:
-        """Returns the counts, for a ledger."""
         return {
             "utterances": len(self.utterances),
             "of_utterances": self.of_utterances,
@@ -65,54 +66,37 @@ def _first(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
 
 
-def overlap(training: Sequence[ShardedUtterance], held_out: Sequence[ShardedUtterance]) -> Overlap:
+def overlap(
+    training: HeldUtterances | PackedUtterances, held_out: HeldUtterances | PackedUtterances
+) -> Overlap:
     """Returns what a held-out split shares with the training split.
 
     Two utterances are the same if their features are; where an older tfasr prepared a split and
     noted no features, if id, transcript, duration and number of frames are: short words of equal
     length are not.
-
-    Args:
-        training: the utterances of "train".
-        held_out: those of another split.
     """
-    if isinstance(training, PackedUtterances):
-        return _packed_overlap(training.columns, held_out)
-    hashed = all(utterance.content for utterance in itertools.chain(training, held_out))
-    key: Callable[[ShardedUtterance], Any] = (
-        (lambda u: u.content) if hashed else (lambda u: (u.id, u.text, u.duration_s, u.frames))
-    )
-    known = {key(utterance) for utterance in training}
-    speakers = {utterance.speaker for utterance in held_out} - {""}
-    return Overlap(
-        sorted(utterance.id for utterance in held_out if key(utterance) in known),
-        len(held_out),
-        sorted(speakers & {utterance.speaker for utterance in training}),
-        len(speakers),
-    )
-
-
-def _packed_overlap(training: np.ndarray, held_out: Sequence[ShardedUtterance]) -> Overlap:
-    """The same for columns of so many that a set of them would not fit into memory."""
-    if isinstance(held_out, PackedUtterances):
-        content, speakers = held_out.columns["content"], held_out.columns["speaker"]
+    content, known = held_out.column("content"), training.column("content")
+    if content.all() and known.all():
+        same = _among(content, known)
     else:
-        content = np.array([int(u.content or "0", 16) for u in held_out], np.uint64)
-        speakers = np.array([speaker_code(u.speaker) for u in held_out], np.uint64)
-    same = np.flatnonzero(_among(content, training["content"]) & (content != 0))
-    named, first = np.unique(speakers, return_index=True)
-    first = first[named != 0]
-    heard = first[_among(speakers[first], training["speaker"])]
+        both = set(map(_described, held_out)).intersection(map(_described, training))
+        same = np.array([_described(utterance) in both for utterance in held_out], bool)
+    named, first = np.unique(held_out.column("speaker"), return_index=True)
+    heard = first[(named != 0) & _among(named, training.column("speaker"))]
     return Overlap(
-        sorted(held_out[int(number)].id for number in same),
+        sorted(held_out[int(number)].id for number in np.flatnonzero(same)),
         len(held_out),
         sorted(held_out[int(number)].speaker for number in heard),
-        len(first),
+        int(np.count_nonzero(named)),
     )
+
+
+def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
+    return utterance.id, utterance.text, utterance.duration_s, utterance.frames
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Returns which of some values are among very many, which are not sorted as `np.isin` would."""
+    # The known ones are too many to be sorted, as `np.isin` would.
     distinct, which = np.unique(values, return_inverse=True)
     found = np.zeros(len(distinct), bool)
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):

@@ -70,10 +70,7 @@ def write_part(
     """Writes one shard; bad utterances are left out and their positions stay empty.
 
     Args:
-        shard_path: the file to write, atomically.
-        packing: how.
         first_position: the position of the part's first utterance in the split.
-        part: what to pack.
         partial: what the shard is called until it is whole, see `write_shard`.
 
     Returns:
@@ -139,7 +136,6 @@ def _pack_utterance(
 
 @functools.cache
 def _feature_function(config: FeatureConfig, dtype: str) -> Callable[[np.ndarray], tf.Tensor]:
-    """One traced function for all lengths and threads."""
     return tf.function(
         lambda samples: tf.cast(compute_features(samples, config), dtype),
         input_signature=[tf.TensorSpec([None], tf.float32)],

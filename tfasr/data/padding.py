@@ -1,12 +1,13 @@
 """Batches of utterances of similar lengths, padded to one of a few lengths."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 import tensorflow as tf
 
 Element = dict[str, tf.Tensor]
 
 
+@dataclass(frozen=True)
 class Padding:
     """Groups utterances into batches and pads each batch to its bucket's longest.
 
@@ -15,21 +16,13 @@ class Padding:
     Args:
         boundaries: the longest lengths of the buckets, ascending.
         batch_size: utterances of a batch; the last of a bucket may have fewer.
-        num_features: of a frame.
         frames: of all batches; None where buckets differ.
     """
 
-    def __init__(
-        self, boundaries: Sequence[int], batch_size: int, num_features: int, frames: int | None
-    ):
-        self.boundaries = list(boundaries)
-        self._batch_size = batch_size
-        self._num_features = num_features
-        self._frames = frames
-
-    def with_batch_size(self, batch_size: int) -> "Padding":
-        """Returns the same with so many utterances a batch."""
-        return Padding(self.boundaries, batch_size, self._num_features, self._frames)
+    boundaries: list[int]
+    batch_size: int
+    num_features: int
+    frames: int | None
 
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
         """Returns the number of the bucket, int64, of an utterance of so many frames."""
@@ -42,7 +35,7 @@ class Padding:
         grouped = elements.group_by_window(
             self._bucket,
             lambda bucket, window: self._padded(window, bucket),
-            window_size=self._batch_size,
+            window_size=self.batch_size,
         )
         # Shapes given as tensors leave no static ones behind.
         return grouped.map(self._with_static_shapes)
@@ -51,8 +44,8 @@ class Padding:
         """Returns batches of the same utterances as `batches`, of elements without features."""
         return elements.group_by_window(
             self._bucket,
-            lambda _, window: window.batch(self._batch_size),
-            window_size=self._batch_size,
+            lambda _, window: window.batch(self.batch_size),
+            window_size=self.batch_size,
         )
 
     def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
@@ -66,12 +59,12 @@ class Padding:
         shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
         shapes["labels"] = tf.constant([-1], tf.int64)
         frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
-        shapes["features"] = tf.stack([frames, self._num_features])
-        return elements.padded_batch(self._batch_size, shapes)
+        shapes["features"] = tf.stack([frames, self.num_features])
+        return elements.padded_batch(self.batch_size, shapes)
 
     def _with_static_shapes(self, batch: Element) -> Element:
         shapes = {
-            "features": [None, self._frames, self._num_features],
+            "features": [None, self.frames, self.num_features],
             "labels": [None, None],
         }
         return {

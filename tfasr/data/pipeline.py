@@ -3,7 +3,7 @@
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -31,9 +31,6 @@ def _options(warm_start: bool = False) -> tf.data.Options:
 
     All parallelism is given, and now and then the end of an iterator waited for that thread to wake
     from its sleep of up to a minute.
-
-    Args:
-        warm_start: whether an iterator reads from when it is made, not only from its first element.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -79,7 +76,6 @@ class PipelineConfig:
     batch_size_schedule: tuple[tuple[int, int], ...] = ()
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no batch."""
         for field in ("global_batch_size", "num_readers", "num_buckets", "max_frames"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.shuffle_buffer >= 0, self, "shuffle_buffer", "at least 0")
@@ -133,10 +129,7 @@ class BatchSource:
     utterances alone: an epoch's last batch of a length is smaller, never filled up.
 
     Args:
-        split: what to read.
         features: must be those that the split was prepared with, normalisation aside.
-        pipeline: how to batch.
-        augmentation: applied in training alone.
         statistics: mean and deviation for normalisation "corpus", of the training split.
         output_lengths: of the model's config; where the tempo changes, utterances keep as many
             output frames as their labels need.
@@ -194,7 +187,6 @@ class BatchSource:
         return self._tempo.ranges(frames, self.split.frames_needed)
 
     def _padded_for(self, tempo_change: float) -> Padding:
-        """Returns how batches are padded whose utterances' lengths change by so much."""
         pipeline, lengths = self._pipeline, self.split.frames
         longest = int(most_frames(lengths.max(initial=0), tempo_change))
         sizes = (pipeline.global_batch_size, self._features.num_features)
@@ -249,7 +241,6 @@ class BatchSource:
         already trained on and meets the same remaining batches.
 
         Args:
-            seed: of the run.
             epoch: counted from 1.
             skip: global batches left out at the beginning.
             replicas: above 1, each global batch is cut into as many equal consecutive elements;
@@ -278,8 +269,6 @@ class BatchSource:
         return batches.with_options(_options(warm_start=True))
 
     def _traced(self, kind: _Kind) -> Callable[..., tf.data.Dataset]:
-        """Returns what makes such epochs' batches, of their files, order and batches to skip."""
-
         def epoch(*plan: tf.Tensor) -> tf.data.Dataset:
             batches = tf.data.Dataset.from_tensors(plan).flat_map(
                 lambda *plan: self._epoch_batches(*plan, kind)
@@ -296,7 +285,7 @@ class BatchSource:
         # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
         tf.compat.v1.set_random_seed(None)
 
-        padding = self._training_padding.with_batch_size(kind.batch_size)
+        padding = replace(self._training_padding, batch_size=kind.batch_size)
 
         def augmented(record: tf.Tensor) -> Batch:
             return self._augmented(self._parse(record, order_seed), order_seed, kind)
@@ -331,7 +320,6 @@ class BatchSource:
         return {**element, "features": features, "feature_lengths": frames}
 
     def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
-        """Returns what ordering a training record needs to know, its features undecoded."""
         element = unread(record, self._frame_bytes)
         labels, frames = element.pop("labels"), element["feature_lengths"]
         if self._tempo is not None:
@@ -342,7 +330,6 @@ class BatchSource:
     def _shuffled_records(
         self, files: tf.Tensor, order_seed: tf.Tensor, bucket: tf.Tensor | None
     ) -> tf.data.Dataset:
-        """Returns serialised records in an epoch's order: all, or those of a bucket alone."""
         readers = min(self._pipeline.num_readers, len(self.split.files))
         records = tf.data.Dataset.from_tensor_slices(files).interleave(
             lambda file: tf.data.TFRecordDataset(file, self._compression),
@@ -364,7 +351,6 @@ class BatchSource:
 
     @property
     def _frame_bytes(self) -> int:
-        """Of a stored frame."""
         dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
         return dtype.size * self._features.num_features
 
@@ -381,7 +367,6 @@ class BatchSource:
         )
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
-        """Returns an utterance; in an epoch of that seed, with the vocal tract drawn for it."""
         parsed = tf.io.parse_single_example(record, RECORD)
         flat = tf.io.decode_raw(parsed["features"], self.split.index["packing"]["dtype"])
         features = tf.cast(tf.reshape(flat, [-1, self._features.num_features]), tf.float32)

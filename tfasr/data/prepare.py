@@ -12,13 +12,11 @@ import orjson
 from tfasr.cores import usable_cores
 from tfasr.corpora.reading.assembly import header_readers
 from tfasr.corpora.utterance import CorpusSplit, Utterance
-from tfasr.data.dropped import Dropped
 from tfasr.data.elsewhere import exported
 from tfasr.data.executors import AT_ONCE, completed
-from tfasr.data.listing import Rules, Selection, select
-from tfasr.data.packed_index import PackedIndex
+from tfasr.data.listing import Dropped, Rules, Selection, packing_order, select
 from tfasr.data.packing import Packing
-from tfasr.data.packing_order import packing_order
+from tfasr.data.shard_index import PackedIndex
 from tfasr.data.shard_task import ShardPlan, finish_shard, finish_shard_elsewhere, room_in
 from tfasr.data.split_folder import (
     DROPPED_FILE,
@@ -52,13 +50,9 @@ def pack_split(
     of each.
 
     Args:
-        corpus: what a corpus reader found.
         split: names the folder and the files.
-        shard_dir: parent of the split's folder.
-        packing: how.
         max_duration_s: longer utterances are left out; by default as ``packing.shards`` says.
         max_bad_fraction: largest share of bad utterances among all but the too long ones.
-        num_workers: threads; all cores by default.
         executor: does the work instead of threads of this process; its workers must see the
             corpus and ``shard_dir`` under the same paths.
         on_listed: called with how many of the corpus's entries were judged, now and then.
@@ -87,7 +81,6 @@ def pack_split(
 
 @contextlib.contextmanager
 def _threads(count: int) -> Iterator[Executor]:
-    """A pool that waits for what its threads are writing, and for nothing else."""
     with ThreadPoolExecutor(count) as pool:
         try:
             yield pool
@@ -125,7 +118,9 @@ def _pack(
     manifest_sha256 = packed.write_manifest()
     dropped.write(folder / DROPPED_FILE)
     dropped.refuse_too_many(kept, max_bad_fraction, folder / DROPPED_FILE)
-    index = packed.write_index(split, packing, order.content_hash, dropped, manifest_sha256)
+    index = packed.write_index(
+        split, packing.content(), order.content_hash, dropped, manifest_sha256
+    )
     (folder / LISTING_FILE).unlink(missing_ok=True)
     return index
 
@@ -133,7 +128,6 @@ def _pack(
 def _finished(
     executor: Executor, plan: ShardPlan, parts: Iterable[list[Utterance]]
 ) -> Iterator[dict[str, Any]]:
-    """Yields the shards' sidecars as they are done."""
     if isinstance(executor, ThreadPoolExecutor):
         work = functools.partial(finish_shard, plan)
     else:

@@ -117,7 +117,6 @@ def _check(
 
 
 def _splits(split: str | None, corpus: str, corpus_dir: str | Path, shard_dir: Path) -> list[str]:
-    """Returns what is to be prepared, whose folders all are fit for it: told before the work."""
     from tfasr.data.split_folder import check_split_folder
 
     names = [split] if split else _splits_of(corpus, corpus_dir)
@@ -139,8 +138,6 @@ def _splits_of(corpus: str, corpus_dir: str | Path) -> list[str]:
 
 
 class _Progress:
-    """A bar with the time left on stderr, or nothing."""
-
     def __init__(self, split: str, shown: bool):
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn

@@ -28,7 +28,6 @@ class Rows:
 
     Args:
         folder: where they go when they are many.
-        in_memory_bytes: what they may take before.
     """
 
     def __init__(self, folder: Path, in_memory_bytes: int = IN_MEMORY_BYTES):
@@ -50,12 +49,10 @@ class Rows:
         return self._count
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """Yields the rows; two iterations must not overlap."""
         self._file.seek(0)
         return map(decoded, self._file)
 
     def close(self) -> None:
-        """Gives back what they take."""
         self._file.close()
 
     def __del__(self) -> None:
@@ -85,14 +82,7 @@ def decoded(line: bytes) -> Any:
 def in_order(
     rows: Iterable[Row], key: Callable[[Row], Any], folder: Path, at_once: int = _ROWS_AT_ONCE
 ) -> Iterator[Row]:
-    """Yields rows sorted, holding no more than some of them.
-
-    Args:
-        rows: read once.
-        key: what they are sorted by.
-        folder: where sorted runs of rows go when they are many.
-        at_once: rows sorted in memory.
-    """
+    """Yields rows sorted, holding no more than some of them."""
     rows = iter(rows)
     runs: list[Rows] = []
     while run := sorted(itertools.islice(rows, at_once), key=key):
@@ -118,7 +108,6 @@ def in_places(
     Args:
         rows: ``count`` of them.
         places: of each row, one of ``range(count)``, each once.
-        count: how many rows there are.
         folder: where they go when they are many.
         at_once: rows put into order in memory.
     """

@@ -49,23 +49,12 @@ class ShardPlan:
 
 
 def finish_shard(plan: ShardPlan, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
-    """Writes one shard and its sidecar, or returns the sidecar of an earlier call.
-
-    Args:
-        plan: the split's.
-        number: of the shard in the split.
-        part: the shard's utterances.
-    """
+    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
     return _finish(plan, number, part, unique="")
 
 
 def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
     """Does `finish_shard` in another process, perhaps on another host.
-
-    Args:
-        plan: the `ShardPlan`, of `tfasr.data.elsewhere.exported`.
-        number: of the shard in the split.
-        part: the shard's utterances.
 
     Raises:
         RunError: if this worker does not see the folder or the audio, runs other software, has no
@@ -116,7 +105,7 @@ def room_in(folder: Path) -> Iterator[None]:
 
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
-    """Refuses to work blind: absent audio would pass for a fault of the corpus."""
+    # Absent audio would pass for a fault of the corpus.
     host = socket.gethostname()
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
     while (found := plan_key(plan.folder)) != plan.key:

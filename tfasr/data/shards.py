@@ -11,15 +11,23 @@ import tensorflow as tf
 
 from tfasr.config import config_class, require, to_json
 from tfasr.data.features import FeatureConfig
-from tfasr.data.manifest_file import read_manifest
-from tfasr.data.packed_utterances import PackedUtterances
-from tfasr.data.shard_index import INDEX_FILE, ShardedUtterance, check_shards, read_index
+from tfasr.data.shard_index import (
+    INDEX_FILE,
+    FeatureSums,
+    HeldUtterances,
+    PackedUtterances,
+    ShardedUtterance,
+    check_shards,
+    read_index,
+    read_manifest,
+)
 from tfasr.durable import publish
 from tfasr.errors import RunError, UsageError
 
 __all__ = [
     "RECORD",
     "FeatureSums",
+    "HeldUtterances",
     "ShardConfig",
     "ShardedSplit",
     "ShardedUtterance",
@@ -58,57 +66,8 @@ class ShardConfig:
     max_duration_s: float = 16.7
 
     def check(self) -> None:
-        """Raises ValueError for sizes that pack nothing."""
         require(self.utterances_per_shard > 0, self, "utterances_per_shard", "positive")
         require(self.max_duration_s >= 0, self, "max_duration_s", "positive, or 0 for no limit")
-
-
-@dataclass
-class FeatureSums:
-    """Sums over frames from which a split's mean and deviation follow."""
-
-    frames: int = 0
-    total: np.ndarray | float = 0.0
-    squares: np.ndarray | float = 0.0
-
-    def add(self, features: np.ndarray) -> None:
-        """Adds an utterance's features ``(frames, num_features)``."""
-        exact = features.astype(np.float64)
-        self.frames += len(exact)
-        self.total = self.total + exact.sum(axis=0)
-        self.squares = self.squares + np.square(exact).sum(axis=0)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns JSON values."""
-        return {
-            "frames": self.frames,
-            "total": np.asarray(self.total).tolist(),
-            "squares": np.asarray(self.squares).tolist(),
-        }
-
-    @property
-    def finite(self) -> bool:
-        """Whether all features that were added are finite numbers."""
-        return bool(np.isfinite(self.total).all() and np.isfinite(self.squares).all())
-
-    def merge(self, other: "FeatureSums") -> None:
-        """Adds other sums."""
-        self.frames += other.frames
-        self.total = self.total + other.total
-        self.squares = self.squares + other.squares
-
-    def add_json(self, part: dict[str, Any]) -> None:
-        """Adds what `to_json` returned of a shard."""
-        total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
-        self.merge(FeatureSums(part["frames"], total, squares))
-
-    @classmethod
-    def merged(cls, parts: list[dict[str, Any]]) -> "FeatureSums":
-        """Adds up what `to_json` returned of several shards."""
-        result = cls()
-        for part in parts:
-            result.add_json(part)
-        return result
 
 
 def write_shard(
@@ -117,9 +76,6 @@ def write_shard(
     """Writes a TFRecord file so that it appears whole or not at all.
 
     Args:
-        path: the file.
-        records: its records, serialised.
-        compression: "GZIP", "ZLIB" or "".
         partial: what the file is called until it is whole; two who may write one shard at once
             must give two names.
 
@@ -177,7 +133,7 @@ class ShardedSplit:
 
     folder: Path
     index: dict[str, Any]
-    utterances: Sequence[ShardedUtterance] = field(repr=False)
+    utterances: HeldUtterances | PackedUtterances = field(repr=False)
 
     @property
     def files(self) -> list[str]:
@@ -187,29 +143,21 @@ class ShardedSplit:
     @property
     def duration_s(self) -> float:
         """Seconds of audio."""
-        if isinstance(self.utterances, PackedUtterances):
-            return float(self.utterances.columns["duration_s"].sum())
-        return sum(utterance.duration_s for utterance in self.utterances)
+        return self.utterances.duration_s
 
     @property
     def frames(self) -> np.ndarray:
         """Feature frames of the utterances, in their order, int64 ``(utterances,)``."""
-        if isinstance(self.utterances, PackedUtterances):
-            return self.utterances.columns["frames"].astype(np.int64)
-        return np.array([utterance.frames for utterance in self.utterances], np.int64)
+        return self.utterances.column("frames").astype(np.int64)
 
     @property
     def frames_needed(self) -> np.ndarray:
         """The fewest output frames on which CTC has a path, int64 ``(utterances,)``."""
-        if isinstance(self.utterances, PackedUtterances):
-            return self.utterances.columns["frames_needed"].astype(np.int64)
-        return np.array([utterance.frames_needed for utterance in self.utterances], np.int64)
+        return self.utterances.column("frames_needed").astype(np.int64)
 
     def transcripts(self) -> Iterator[str]:
         """Yields the utterances' transcripts in their order."""
-        if isinstance(self.utterances, PackedUtterances):
-            return self.utterances.texts()
-        return (utterance.text for utterance in self.utterances)
+        return self.utterances.texts()
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
         """Returns the utterances of some positions, as records carry them.
@@ -217,11 +165,7 @@ class ShardedSplit:
         Raises:
             KeyError: if no utterance has one of them.
         """
-        if isinstance(self.utterances, PackedUtterances):
-            return [self.utterances.at(position) for position in positions]
-        wanted = set(positions)
-        found = {u.position: u for u in self.utterances if u.position in wanted}
-        return [found[position] for position in positions]
+        return self.utterances.at(positions)
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:
         """Returns mean and standard deviation of each feature, float32 ``(num_features,)``."""

@@ -28,10 +28,6 @@ class Share:
 def unread(record: tf.Tensor, frame_bytes: int) -> Element:
     """Returns what ordering a serialised record into batches needs to know.
 
-    Args:
-        record: serialised.
-        frame_bytes: of a stored frame.
-
     Returns:
         ``record``, ``positions``, ``duration_s``, ``feature_lengths`` and int32 ``labels``; the
         features stay in the record, undecoded.
@@ -55,7 +51,6 @@ def share_of_batches(
 
     Args:
         batches: of `unread` records, without their labels.
-        share: the worker's.
         padded: makes one padded batch of a dataset of serialised records, given the frames of the
             longest.
 
@@ -92,7 +87,6 @@ def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset
     """Returns each global batch as so many elements, equal as batch normalisation needs them.
 
     Args:
-        batches: of whole batches.
         replicas: how many elements; up to ``replicas - 1`` utterances of a batch are left out.
     """
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfasr.data.columns import COLUMNS_FILE
-from tfasr.data.shard_index import INDEX_FILE, MANIFEST_FILE
+from tfasr.data.shard_index import COLUMNS_FILE, INDEX_FILE, MANIFEST_FILE
 from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
 from tfasr.errors import UsageError
 
@@ -42,7 +41,7 @@ def check_split_folder(folder: Path) -> None:
         return
     names = sorted(p.name for p in folder.iterdir() if p.name not in _BEFORE_THE_PLAN)
     temporary = PLAN_FILE + PARTIAL_SUFFIX
-    if names and _planned_shards(folder) is None and names != [temporary]:
+    if names and _plan(folder) is None and names != [temporary]:
         shown = ", ".join(names[:_LISTED]) + (", ..." if names[_LISTED:] else "")
         raise UsageError(
             "--shard_dir must get folders of its own for the splits. Received: "
@@ -72,22 +71,16 @@ def own_split_folder(folder: Path) -> Iterator[None]:
 def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     """Removes the files of another plan; a resumed plan keeps its own, the index aside.
 
-    Args:
-        folder: owned by this process.
-        split: begins the shards' names.
-        key: what must be unchanged for finished shards to be kept.
-        shards: how many there will be.
-
     Raises:
         UsageError: if a file that is not tfasr's has a name that the plan needs.
     """
-    planned = _planned_shards(folder)
-    if planned is not None:
+    plan = _plan(folder)
+    if plan is not None:
         remove_unfinished(folder, split)
     there = [path.name for path in folder.iterdir()]
-    listed = [name for name in there if planned is not None and _is_shards(name, split, planned)]
+    listed = [name for name in there if plan is not None and _is_shards(name, split, plan[1])]
     needed = {name for name in there if _is_shards(name, split, shards)}.difference(listed)
-    if planned is None:
+    if plan is None:
         needed.update(name for name in there if name in _OF_A_SPLIT)
     foreign = sorted(needed)
     if foreign:
@@ -98,11 +91,9 @@ def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
     (folder / INDEX_FILE).unlink(missing_ok=True)
     sync_folder(folder)  # no power loss may bring it back beside other shards
     content = json.dumps({"key": key, "shards": shards}) + "\n"
-    if planned is not None and _key(folder) == key:
-        write_whole(folder / PLAN_FILE, content)
-        return
-    for name in listed:
-        (folder / name).unlink(missing_ok=True)
+    if plan is None or plan[0] != key:
+        for name in listed:
+            (folder / name).unlink(missing_ok=True)
     write_whole(folder / PLAN_FILE, content)
 
 
@@ -120,17 +111,11 @@ def remove_unfinished(folder: Path, split: str) -> None:
 
 def plan_key(folder: Path) -> str | None:
     """Returns the key of the plan in a split's folder; None where there is none."""
-    return None if _planned_shards(folder) is None else _key(folder)
+    plan = _plan(folder)
+    return None if plan is None else plan[0]
 
 
 def _is_shards(name: str, split: str, shards: int) -> bool:
-    """Tells whether a name is one that a plan of so many shards gives.
-
-    Args:
-        name: of a file.
-        split: begins the shards' names.
-        shards: of the plan; -1 of one of 0.1.0, which noted no number.
-    """
     found = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
     if found is None or found[2] not in _SUFFIXES:
         return False
@@ -138,25 +123,16 @@ def _is_shards(name: str, split: str, shards: int) -> bool:
     return (shards < 0 or number < shards) and name.startswith(shard_name(split, number) + ".")
 
 
-def _planned_shards(folder: Path) -> int | None:
-    """Returns how many shards a folder's plan names, -1 for a plan of 0.1.0, None without one."""
-    text = _plan_text(folder)
+def _plan(folder: Path) -> tuple[str, int] | None:
+    """Returns the plan's key and number of shards, -1 for a plan of 0.1.0, which noted none."""
+    try:
+        text = (folder / PLAN_FILE).read_text(encoding="utf-8")
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
     if _OLD_PLAN.fullmatch(text):
-        return -1
+        return text.strip(), -1
     with contextlib.suppress(ValueError, TypeError, KeyError):
         plan = json.loads(text)
         if isinstance(plan["key"], str) and isinstance(plan["shards"], int):
-            return plan["shards"]
+            return plan["key"], plan["shards"]
     return None
-
-
-def _key(folder: Path) -> str:
-    text = _plan_text(folder)
-    return text.strip() if _OLD_PLAN.fullmatch(text) else json.loads(text)["key"]
-
-
-def _plan_text(folder: Path) -> str:
-    try:
-        return (folder / PLAN_FILE).read_text(encoding="utf-8")
-    except (FileNotFoundError, UnicodeDecodeError):
-        return ""

@@ -30,9 +30,6 @@ def check_loads() -> None:
 def decode(path: str | Path) -> tuple[np.ndarray, int]:
     """Returns float32 ``(samples, channels)``, full scale being -1..1, and their rate in Hz.
 
-    Args:
-        path: a FLAC, WAV, OGG or MP3 file.
-
     Raises:
         ValueError: if tensorflow-io cannot read the file to its end.
         UsageError: see `check_loads`.
@@ -64,7 +61,6 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _why_not() -> str:
-    """Returns why tensorflow-io cannot decode audio here, or "" where it can."""
     try:
         import tensorflow as tf
     except ImportError as error:

@@ -1,5 +1,7 @@
 """Vocal tract length perturbation: an utterance as speakers of other sizes might have said it."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import tensorflow as tf
 
@@ -10,21 +12,20 @@ from tfasr.data.feature_config import FeatureConfig, cosines
 _SCALED_SHARE = 0.6
 
 
+@dataclass(frozen=True)
 class VocalTract:
     """Scales the frequencies of log-mel features, as the length of a vocal tract does its formants.
 
     Args:
         change: frequencies become between ``1 - change`` and ``1 + change`` times as high, evenly.
-        config: of the features.
 
     Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
     recognition, ICML workshop 2013: its piecewise linear map, but of computed log-mel energies,
     which are interpolated linearly, and not of the filters.
     """
 
-    def __init__(self, change: float, config: FeatureConfig):
-        self._change = change
-        self._config = config
+    change: float
+    config: FeatureConfig
 
     def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Returns features of a vocal tract that is drawn; the same seed draws the same.
@@ -33,7 +34,7 @@ class VocalTract:
             features: float32 ``(frames, num_features)``, before normalisation.
             seed: integers ``(2,)``.
         """
-        span = (1 - self._change, 1 + self._change)
+        span = (1 - self.change, 1 + self.change)
         # Another seed than those of the masks and of the tempo.
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
 
@@ -44,7 +45,7 @@ class VocalTract:
             features: float32 ``(frames, num_features)``, before normalisation.
             factor: float32, positive; 1 changes nothing but rounding.
         """
-        bins = self._config.num_mel_bins
+        bins = self.config.num_mel_bins
         places = self._places(factor)
         below = tf.cast(places, tf.int32)
         weight = places - tf.cast(below, tf.float32)
@@ -52,14 +53,14 @@ class VocalTract:
         log_mel = (1 - weight) * tf.gather(log_mel, below, axis=1) + weight * tf.gather(
             log_mel, tf.minimum(below + 1, bins - 1), axis=1
         )
-        if not self._config.num_mfcc:
+        if not self.config.num_mfcc:
             return log_mel
-        mfcc = tf.matmul(log_mel, cosines(bins, self._config.num_mfcc))
+        mfcc = tf.matmul(log_mel, cosines(bins, self.config.num_mfcc))
         return tf.concat([log_mel, mfcc], axis=-1)
 
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
         """Returns where each mel bin's energy comes from, in bins: float32 ``(num_mel_bins,)``."""
-        config = self._config
+        config = self.config
         edges = _mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
         centres = np.linspace(*edges, config.num_mel_bins + 2)[1:-1]
         hz = (700 * np.expm1(centres / 1127)).astype(np.float32)
@@ -75,5 +76,4 @@ class VocalTract:
 
 
 def _mel(hz: np.ndarray) -> np.ndarray:
-    """Returns HTK's mel of frequencies."""
     return 1127 * np.log1p(hz / 700)

@@ -12,7 +12,6 @@ class BeamSearchDecoder:
 
     Args:
         alphabet: names the classes; the blank is the last.
-        beam_width: prefixes kept per frame.
 
     Raises:
         ValueError: if the beam width is below 1.
@@ -25,7 +24,6 @@ class BeamSearchDecoder:
         self._beam_width = beam_width
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
-        """Returns the best prefix of each utterance; see `tfasr.decoding.decoder.Decoder`."""
         lengths = np.asarray(lengths)
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:

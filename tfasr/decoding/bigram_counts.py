@@ -47,7 +47,6 @@ class BigramCounts:
         """Counts words and their neighbours; no pair crosses the border of two transcripts.
 
         Args:
-            transcripts: texts in plain spelling.
             word_characters: what words are made of; None cuts at white space.
 
         Raises:

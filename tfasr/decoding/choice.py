@@ -51,19 +51,12 @@ class DecoderConfig:
     recombine: bool = False
 
     def check(self) -> None:
-        """Raises ValueError for an unknown decoder or a beam width out of range."""
         require(self.name in DECODERS, self, "name", f"a known decoder: {DECODERS.listed()}")
         require(0 < self.beam_width <= MAX_BEAM_WIDTH, self, "beam_width", f"1..{MAX_BEAM_WIDTH}")
 
 
 def check_beam(config: DecoderConfig, num_classes: int, frames: int, available_bytes: int) -> None:
     """Refuses a prefix beam search that would take more memory than there is.
-
-    Args:
-        config: names the decoder.
-        num_classes: of the model.
-        frames: of the longest utterance, as the decoder sees it.
-        available_bytes: what the process may still take.
 
     Raises:
         UsageError: if it would; it names the width that fits.
@@ -88,8 +81,6 @@ def make_decoder(
     """Returns the decoder that a config names.
 
     Args:
-        config: names it.
-        alphabet: the classes.
         lexicon: the words of a decoder that needs them, in plain spelling.
         num_threads: of "word_beam"; None: one per available core.
 
@@ -104,12 +95,6 @@ def with_language_model(
     config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
 ) -> Decoder:
     """Returns word beam search whose words a language model scores too.
-
-    Args:
-        config: its beam.
-        alphabet: the classes.
-        lexicon: the words, in plain spelling.
-        model: must know them all.
 
     Raises:
         RunError: if word beam search was not built; it says how to.

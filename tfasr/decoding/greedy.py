@@ -17,18 +17,14 @@ class GreedyDecoder:
         self._alphabet = alphabet
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
-        """Returns the best path's text of each utterance; see `tfasr.decoding.decoder.Decoder`."""
         lengths = np.asarray(lengths)
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         return [self._decode_one(p[:n]) for p, n in zip(log_probs, lengths, strict=True)]
 
     def _decode_one(self, log_probs: np.ndarray) -> Hypothesis:
-        path = log_probs.argmax(axis=1)
-        starts = np.ones(len(path), bool)
-        starts[1:] = path[1:] != path[:-1]
-        labels = path[starts & (path != self._alphabet.blank_id)]
-        score = float(log_probs.max(axis=1).sum()) if len(path) else 0.0
-        return Hypothesis(self._alphabet.decode(labels.tolist()), score)
+        utterance = self.begin()
+        utterance.hear(log_probs)
+        return utterance.best()
 
     def begin(self) -> "GreedyUtterance":
         """Returns an utterance whose frames come bit by bit."""
@@ -36,11 +32,7 @@ class GreedyDecoder:
 
 
 class GreedyUtterance:
-    """The best path of frames that come bit by bit.
-
-    Args:
-        alphabet: names the classes.
-    """
+    """The best path of frames that come bit by bit."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet

@@ -115,7 +115,7 @@ def _kenlm() -> Any:
 
 
 def _check_arpa(path: Path) -> None:
-    """Refuses what kenlm would answer with an unclear error or an absurd allocation."""
+    # Kenlm would answer with an unclear error or an absurd allocation.
     if not path.is_file():
         raise ValueError(f"An ARPA file must exist. Received: {path}.")
     size = path.stat().st_size

@@ -8,7 +8,6 @@ def split_words(text: str, word_characters: str | None = None) -> list[str]:
     """Returns the words of ``text`` in order.
 
     Args:
-        text: running text in plain spelling.
         word_characters: what words are made of; text is cut at every other character. None cuts
             at white space.
     """
@@ -23,10 +22,6 @@ def lexicon_from_transcripts(
     transcripts: Iterable[str], word_characters: str | None = None
 ) -> list[str]:
     """Returns the distinct words of transcripts, sorted: the paper's dictionary.
-
-    Args:
-        transcripts: texts in plain spelling.
-        word_characters: see `split_words`.
 
     Source: the paper (arXiv 2003.12366), section 2.2.2: built from the training transcripts.
     """

@@ -36,7 +36,6 @@ class NgramModel:
     The lowest order is interpolated with equal shares for all words, ``<unk>`` among them.
 
     Args:
-        transcripts: sentences in plain spelling.
         order: 1..6; 3 for trigrams.
         word_characters: what words are made of; None cuts at white space.
 
@@ -70,11 +69,7 @@ class NgramModel:
         return self._probability(words[-len(self.orders) :])
 
     def write(self, path: str | Path) -> None:
-        """Writes an ARPA file, whole or not at all.
-
-        Args:
-            path: the file.
-        """
+        """Writes an ARPA file, whole or not at all."""
         shown = [dict(order.probabilities) for order in self.orders]
         shown[0][(BEGIN,)] = 10**_NEVER
         lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1))]
@@ -89,7 +84,6 @@ class NgramModel:
         write_whole(Path(path), "\n".join([*lines, "", "\\end\\", ""]))
 
     def _order(self, adjusted: Mapping[Words, int]) -> Order:
-        """Returns an order's estimates; all shorter ones are there."""
         discount = _discount(adjusted)
         totals: Counter[Words] = Counter()
         followers: Counter[Words] = Counter()
@@ -120,7 +114,6 @@ class NgramModel:
 def _counts(
     transcripts: Iterable[str], order: int, word_characters: str | None
 ) -> list[Counter[Words]]:
-    """Returns how often each n-gram stands in the sentences, by length; their marks included."""
     counts: list[Counter[Words]] = [Counter() for _ in range(order)]
     for text in transcripts:
         words = split_words(text, word_characters)
@@ -151,7 +144,6 @@ def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
 
 
 def _discount(counts: Mapping[Words, int]) -> float:
-    """Returns what is taken from each count: n1 / (n1 + 2 n2), by how many stand once and twice."""
     once, twice = (sum(count == times for count in counts.values()) for times in (1, 2))
     if not once or not twice:  # too few words to tell: half a count
         return 0.5

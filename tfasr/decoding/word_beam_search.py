@@ -125,8 +125,6 @@ class WordBeamSearch:
         """Returns up to ``n_best`` hypotheses of different text per utterance, best first.
 
         Args:
-            log_probs: as in `decode`.
-            lengths: as in `decode`.
             n_best: at least 1; a beam of fewer different texts gives fewer.
 
         Raises:
@@ -146,10 +144,6 @@ class WordBeamUtterance:
     """One utterance whose frames come bit by bit; the beam is kept between them.
 
     What it says in the end is what `WordBeamSearch.decode` says of all frames at once.
-
-    Args:
-        alphabet: of the decoder.
-        utterance: the core's.
     """
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
@@ -233,7 +227,6 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
 def _spelled_words(
     alphabet: Alphabet, lexicon: Iterable[str], word_characters: frozenset[str]
 ) -> dict[tuple[int, ...], str]:
-    """Words by their classes, in the order of their classes: that of the core's word ids."""
     if isinstance(lexicon, str) or not isinstance(lexicon, Iterable):
         raise ValueError(f"lexicon must be an iterable of words. Received: {str(lexicon)[:50]!r}.")
     words = list(lexicon)

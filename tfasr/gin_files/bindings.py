@@ -3,15 +3,14 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 import gin
 
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import COMMAND_LINE, Line
-from tfasr.gin_files.statements import Statement, statements
+from tfasr.gin_files.preset import COMMAND_LINE, GinText, Reference, Statement
 from tfasr.plugins import load_plugin
 
 _Configs = TypeVar("_Configs")
@@ -37,7 +36,7 @@ class Filled(Generic[_Configs]):
 
 
 def fill(
-    lines: Sequence[Line], build: Callable[[], _Configs], *, imports: bool = True
+    text: GinText, build: Callable[[GinText], _Configs], *, imports: bool = True
 ) -> Filled[_Configs]:
     """Builds configs under the bindings of gin files, and leaves no trace in gin.
 
@@ -46,57 +45,53 @@ def fill(
     else, such as the learning rate of another optimizer. It is dropped, and the log says so.
 
     Args:
-        lines: of `read_gin`.
-        build: makes the configs, by `make`.
+        build: makes the configs, by `make`, of the text in force, which may lack later files.
         imports: whether a file may import modules, and so run their code.
 
     Raises:
-        UsageError: for what is no gin, an unknown name, a wrong value, a module that cannot be
-            imported or a binding without use. It names file and line.
+        UsageError: for an unknown name, a wrong value, a module that cannot be imported or a
+            binding without use. It names file and line.
     """
-    parsed = statements(lines)
-    _import(parsed, imports)
-    configs, unused, operative = _build(parsed, build)
-    dropped = _dropped(unused, parsed, build)
+    _import(text, imports)
+    configs, unused, operative = _build(text, build)
+    dropped = _dropped(unused, text, build)
     if dropped:
         listed = ", ".join(f"{statement.name} ({statement.place})" for statement in dropped)
         log.info("Dropped, since later bindings leave them unused: %s", listed)
-    return Filled(configs, _given(lines, parsed, dropped), operative)
+    return Filled(configs, _given(text, dropped), operative)
 
 
-def peek(cls: type, lines: Sequence[Line]) -> Any:
+def peek(cls: type, text: GinText) -> Any:
     """Returns one config of gin files whose other names need not be known yet.
 
     Raises:
         UsageError: see `fill`.
     """
-    parsed = statements(lines)
-    _import(parsed, True)
+    _import(text, True)
     gin.clear_config()
     try:
-        _parse(parsed, skip_unknown=True)
-        return make(cls, lines)
+        of_class = [s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__]
+        _bind(of_class, skip_unknown=True)
+        return make(cls, text)
     finally:
         gin.clear_config()
 
 
-def binds(cls: type) -> bool:
-    """Returns whether some binding that is in force names a config class."""
-    return cls.__name__ in bound_names()
+def bound_names(text: GinText) -> set[str]:
+    """Returns the names of the classes and functions that are bound; "macro" for macros."""
+    return {_class_of(statement) for statement in text.bindings}
 
 
-def bound_names() -> set[str]:
-    """Returns the names of the classes and functions that the bindings in force name."""
-    bound = gin.config._CONFIG  # noqa: SLF001 - no public way
-    return {selector.split(".")[-1] for _, selector in bound}
+def bound_scopes(cls: type, text: GinText) -> list[str]:
+    """Returns the scopes in which a config class is bound, "" left out."""
+    scopes = [s.scope for s in text.bindings if s.scope and _class_of(s) == cls.__name__]
+    return list(dict.fromkeys(scopes))
 
 
-def make(cls: type, lines: Iterable[Line], *, scope: str = "") -> Any:
+def make(cls: type, text: GinText, *, scope: str = "") -> Any:
     """Makes a config with the bindings in force, or says which line it dislikes.
 
     Args:
-        cls: the config's class.
-        lines: of `read_gin`.
         scope: whose bindings go before those without a scope: "sys1" of ``sys1/Class.name = 1``.
     """
     try:
@@ -105,40 +100,23 @@ def make(cls: type, lines: Iterable[Line], *, scope: str = "") -> Any:
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), UNBOUND)
         named = re.match(rf"{cls.__name__}\.(\w+)", message)
-        place = binding_place(lines, cls.__name__, named[1], scope=scope) if named else ""
+        place = binding_place(text, cls.__name__, named[1], scope=scope) if named else ""
         raise UsageError(f"{place}{message}") from error
 
 
-def binding_place(
-    lines: Iterable[Line], class_name: str, parameter: str, *, scope: str = ""
-) -> str:
-    """Returns "file:line: " of a parameter's last binding, or nothing if there is none.
-
-    Args:
-        lines: of `read_gin`.
-        class_name: of a config.
-        parameter: its field.
-        scope: whose bindings are looked for first.
-    """
-    bindings = [statement for statement in statements(lines) if statement.kind == "binding"]
-    for before in [rf"{re.escape(scope)}/([\w.]*\.)?"] * bool(scope) + [r"([\w./]*[./])?"]:
-        pattern = re.compile(rf"{before}{class_name}\.{parameter}")
-        found = [statement for statement in bindings if pattern.fullmatch(statement.name)]
-        if found:
-            return f"{found[-1].place}: "
-    return ""
+def binding_place(text: GinText, class_name: str, parameter: str, *, scope: str = "") -> str:
+    """Returns "file:line: " of a parameter's last binding, or nothing if there is none."""
+    of_all = [s for s in text.bindings if s.parameter == parameter and _class_of(s) == class_name]
+    of_scope = [s for s in of_all if scope and s.scope == scope]
+    return "".join(f"{statement.place}: " for statement in (of_scope or of_all)[-1:])
 
 
-def bound_scopes(cls: type) -> list[str]:
-    """Returns the scopes in which the bindings in force name a config class, "" left out."""
-    bound = gin.config._CONFIG  # noqa: SLF001 - no public way
-    found = [scope for scope, selector in bound if selector.split(".")[-1] == cls.__name__]
-    return [scope for scope in dict.fromkeys(found) if scope]
+def _class_of(statement: Statement) -> str:
+    return statement.selector.split(".")[-1] if statement.parameter else "macro"
 
 
-def _import(parsed: Iterable[Statement], allowed: bool) -> None:
-    """Imports the modules that files name, before any binding needs the names they register."""
-    for statement in parsed:
+def _import(text: GinText, allowed: bool) -> None:
+    for statement in text.statements:
         if statement.kind != "import":
             continue
         if not allowed:
@@ -146,15 +124,17 @@ def _import(parsed: Iterable[Statement], allowed: bool) -> None:
                 f"{statement.place}: this file must only describe a machine, and imports a module, "
                 f"which would run its code. Received: {statement.text.strip()!r}. Remove the line."
             )
-        load_plugin(statement.name, asked_at=statement.place)
+        load_plugin(statement.selector, asked_at=statement.place)
 
 
-def _parse(parsed: Iterable[Statement], *, skip_unknown: bool = False) -> None:
-    for statement in parsed:
-        if statement.kind != "binding":
-            continue
+def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
+    known = gin.config.ParserDelegate(skip_unknown)
+    for statement in bindings:
+        scoped = (statement.scope, statement.selector, statement.parameter)
+        macro = (statement.name, "gin.macro", "value")
         try:
-            gin.parse_config(statement.text, skip_unknown=skip_unknown)
+            value = _looked_up(statement.value, known)
+            gin.bind_parameter(scoped if statement.parameter else macro, value)
         except (ValueError, SyntaxError, AttributeError, TypeError) as error:
             message = str(error).split("\n")[0].rstrip(".")
             raise UsageError(
@@ -163,55 +143,57 @@ def _parse(parsed: Iterable[Statement], *, skip_unknown: bool = False) -> None:
             ) from error
 
 
+def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:
+    if isinstance(value, Reference):
+        if value.kind == "macro":
+            return known.macro(value.name)
+        return known.configurable_reference(value.name, value.kind == "call")
+    if isinstance(value, dict):
+        return {_looked_up(k, known): _looked_up(v, known) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_looked_up(item, known) for item in value)
+    return value
+
+
 def _build(
-    parsed: Sequence[Statement], build: Callable[[], _Configs]
+    text: GinText, build: Callable[[GinText], _Configs]
 ) -> tuple[_Configs, list[Statement], str]:
-    """Returns configs, the bindings that they do not use, and all values that they do."""
     gin.clear_config()
     try:
-        _parse(parsed)
-        configs = build()
-        return configs, _unused(parsed), gin.operative_config_str()
+        _bind(text.bindings)
+        configs = build(text)
+        return configs, _unused(text), gin.operative_config_str()
     finally:
         gin.clear_config()
 
 
-def _unused(parsed: Iterable[Statement]) -> list[Statement]:
-    given, used = gin.config._CONFIG, gin.config._OPERATIVE_CONFIG  # noqa: SLF001 - no public way
-    last = {statement.name: statement for statement in parsed if statement.kind == "binding"}
-    found = []
-    for name, statement in last.items():
-        selector, _, parameter = name.rpartition(".")
-        scope, _, selector = selector.rpartition("/")
-        for bound_scope, complete in given:
-            same = complete == selector or complete.endswith(f".{selector}")
-            bound = bound_scope == scope and same and parameter in given[bound_scope, complete]
-            if bound and not any(
-                parameter in values
-                for (scope_in_use, of), values in used.items()
-                if of == complete and _holds_in(bound_scope, scope_in_use)
-            ):
-                found.append(statement)
-    return found
-
-
-def _holds_in(bound_scope: str, scope: str) -> bool:
-    """Whether a binding of one scope reaches what is made in another."""
-    return not bound_scope or scope == bound_scope or scope.startswith(f"{bound_scope}/")
+def _unused(text: GinText) -> list[Statement]:
+    used = gin.config._OPERATIVE_CONFIG  # noqa: SLF001 - no public way
+    last = {statement.name: statement for statement in text.bindings if statement.parameter}
+    unused = []
+    for statement in last.values():
+        bound = (statement.scope, statement.selector, statement.parameter)
+        complete = gin.config.ParsedBindingKey.parse(bound).complete_selector
+        if not any(
+            statement.parameter in values
+            for (scope, selector), values in used.items()
+            if selector == complete and f"{scope}/".startswith(f"{statement.scope}/".lstrip("/"))
+        ):
+            unused.append(statement)
+    return unused
 
 
 def _dropped(
-    unused: Sequence[Statement], parsed: Sequence[Statement], build: Callable[[], Any]
+    unused: Sequence[Statement], text: GinText, build: Callable[[GinText], Any]
 ) -> list[Statement]:
-    """Returns the unused bindings that something used before a later file came; refuses others."""
-    last = max((statement.source for statement in parsed), default=0)
+    # What something used before a later file came is dropped; the rest is refused.
     waiting = list(unused)
-    for source in range(last):
+    for source in sorted({statement.source for statement in text.statements})[:-1]:
         if not any(statement.source <= source for statement in waiting):
             continue
-        until = [statement for statement in parsed if statement.source <= source]
+        until = tuple(statement for statement in text.statements if statement.source <= source)
         try:
-            _, idle, _ = _build(until, build)
+            _, idle, _ = _build(replace(text, statements=until), build)
         except UsageError:  # a file that is not complete without the later ones
             continue
         waiting = [s for s in waiting if s.source > source or s in idle]
@@ -226,16 +208,15 @@ def _dropped(
     return [s for s in unused if s not in waiting]
 
 
-def _given(lines: Sequence[Line], parsed: Sequence[Statement], dropped: Sequence[Statement]) -> str:
-    """Returns lines as a text that gin reads to the same configs."""
+def _given(text: GinText, dropped: Sequence[Statement]) -> str:
     without = {line for statement in dropped for line in statement.lines}
-    for index, head in enumerate(parsed):
+    for index, head in enumerate(text.statements):
         if head.kind == "block":
-            block = list(takewhile(lambda statement: statement.in_block, parsed[index + 1 :]))
+            block = takewhile(lambda statement: statement.in_block, text.statements[index + 1 :])
             if all(statement in dropped for statement in block):  # an empty block is no gin
                 without |= set(head.lines)
     texts = (
         _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text
-        for line in lines
+        for line in text.lines
     )
     return "\n".join(texts) + "\n"

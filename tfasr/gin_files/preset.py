@@ -1,18 +1,22 @@
-"""Where the presets lie: ``gin/`` beside an editable install, ``tfasr/presets`` in a wheel."""
+"""Gin files and presets, each parsed once, into statements that know where they stand.
+
+The presets lie in ``gin/`` beside an editable install, in ``tfasr/presets`` in a wheel.
+"""
 
 import re
-from collections.abc import Sequence
+import tokenize
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from gin import config_parser
 
 from tfasr.errors import UsageError
 
-_INCLUDE = re.compile(r"""^\s*include\s+['"]([^'"]+)['"]\s*(#.*)?$""")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
-_BINDING = re.compile(r"^([A-Za-z_][\w./]*)\s*=")
-
-
 COMMAND_LINE = "--gin_binding"
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
+_PARAMETER_ALONE = re.compile(r"\w+\s*=")
 
 
 @dataclass(frozen=True)
@@ -23,19 +27,81 @@ class Line:
         path: its file, or `COMMAND_LINE`.
         number: in the file, from 1; of the command line's bindings in the order given.
         text: without the line's end.
-        source: counts what was read: a file comes after those that it includes, a file after
+        source: grows with what overrides: a file comes after those that it includes, a file after
             those named before it, the command line last.
     """
 
     path: Path | str
     number: int
     text: str
-    source: int = 0
+    source: tuple[int, int] = (0, 0)
 
     @property
     def place(self) -> str:
         """The file and the line's number."""
         return f"{self.path}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value that gin looks up by its name: ``@name``, ``@name()`` or ``%name``."""
+
+    name: str
+    kind: str  # "function", "call" or "macro"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A binding, an import, an include or the head of a block.
+
+    Attributes:
+        kind: "binding", "import", "include" or "block".
+        lines: where it stands.
+        text: the statement alone, as gin reads it; of a binding in a block with the block's name.
+        selector: the module that is imported, the file that is included, or the class that is
+            bound, which may begin with its module.
+        scope: of a binding or block.
+        parameter: that is bound; "" for a macro, whose name is the selector.
+        value: of a binding; what it refers to stands in it as `Reference`.
+        in_block: whether it is a binding below the head of a block.
+    """
+
+    kind: str
+    lines: tuple[Line, ...]
+    text: str
+    selector: str
+    scope: str = ""
+    parameter: str = ""
+    value: Any = None
+    in_block: bool = False
+
+    @property
+    def name(self) -> str:
+        scoped = "/".join(filter(None, (self.scope, self.selector)))
+        return ".".join(filter(None, (scoped, self.parameter)))
+
+    @property
+    def place(self) -> str:
+        """The file and line where it begins."""
+        return self.lines[0].place
+
+    @property
+    def source(self) -> tuple[int, int]:
+        """The source that it came from, see `Line`."""
+        return self.lines[0].source
+
+
+@dataclass(frozen=True)
+class GinText:
+    """What gin files and the command line's bindings hold, includes in their places."""
+
+    lines: tuple[Line, ...]
+    statements: tuple[Statement, ...]
+
+    @property
+    def bindings(self) -> list[Statement]:
+        """The statements that bind something."""
+        return [statement for statement in self.statements if statement.kind == "binding"]
 
 
 def presets_folder() -> Path:
@@ -55,65 +121,120 @@ def find_preset(name: str) -> Path:
         if candidate.is_file():
             return candidate.resolve()
     folder = presets_folder()
-    found = [*folder.glob("*.gin"), *folder.glob("bench/*.gin"), *folder.glob("study/*.gin")]
-    known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in found))
+    paths = [*folder.glob("*.gin"), *folder.glob("bench/*.gin"), *folder.glob("study/*.gin")]
+    known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in paths))
     raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}. Presets: {known}")
 
 
-def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> list[Line]:
-    """Returns the lines of gin files and of the command line's bindings.
-
-    Args:
-        files: paths or the names of presets.
-        bindings: lines of gin that override the files'.
-
-    Raises:
-        UsageError: see `find_preset` and `read_preset`.
-    """
-    lines: list[Line] = []
-    sources = 0
-    for file in files:
-        path = find_preset(file)
-        found = read_preset(path)
-        included = [read for read in dict.fromkeys(line.path for line in found) if read != path]
-        numbers = {read: sources + n for n, read in enumerate([*included, path])}
-        lines += [replace(line, source=numbers[line.path]) for line in found]
-        sources += len(numbers)
-    return lines + [Line(COMMAND_LINE, n, text, sources) for n, text in enumerate(bindings, 1)]
-
-
-def read_preset(path: Path) -> list[Line]:
-    """Returns a gin file's lines with those of its includes in their places.
+def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
+    """Reads gin files and the command line's bindings.
 
     Includes are looked up beside the file, then among the presets. Included files are leaves:
     they include nothing, and no two bind the same name, since gin would take the last silently.
 
     Raises:
-        UsageError: if an include is missing, is no leaf, or repeats another's binding.
+        UsageError: if a file is missing, is no gin or is an include that is no leaf or repeats
+            another's binding. It names file and line.
     """
-    lines: list[Line] = []
+    texts = [_with_includes(find_preset(file), number) for number, file in enumerate(files)]
+    last = (len(files) + 1, 0)
+    flags = [Line(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
+    texts += [GinText((line,), tuple(parse([line]))) for line in flags]
+    return _joined(texts)
+
+
+def parse(lines: Sequence[Line]) -> list[Statement]:
+    """Returns the statements of one text in their order.
+
+    Raises:
+        UsageError: for what is no gin; it names file and line.
+    """
+    texts = [text for line in lines for text in line.text.split("\n")]
+    # A binding of the command line may hold several lines.
+    at = [line for line in lines for _ in line.text.split("\n")]
+    parsed, next_line = [], 1
+    try:
+        parser = config_parser.ConfigParser("\n".join(texts) + "\n", _References())
+        while (statement := parser.parse_statement()) is not None:
+            next_line = parser.current_token.start[0]
+            parsed.append((statement, next_line))
+    except (SyntaxError, tokenize.TokenError, ValueError, TypeError, RecursionError) as error:
+        place = _place(error, texts, at, next_line)
+        raise UsageError(f"{place}: {_what(error)}. Names are those of tfasr's configs.") from error
+    starts = [statement.location.line_num for statement, _ in parsed]
+    # Of a block gin has read all lines before it returns the first.
+    following = [*starts[1:], len(texts) + 1]
+    ends = [min(end, start) for (_, end), start in zip(parsed, following, strict=False)]
+    return [
+        _statement(statement, texts[start - 1 : end - 1], at[start - 1 : end - 1])
+        for (statement, _), start, end in zip(parsed, starts, ends, strict=True)
+    ]
+
+
+def _with_includes(path: Path, number: int) -> GinText:
+    lines = _lines(path, (number + 1, 0))
+    statements = parse(lines)
+    leaves: dict[str, GinText] = {}
     bound: dict[str, Line] = {}
-    for line in _lines(path):
-        include = _INCLUDE.match(line.text)
-        if not include:
-            lines.append(line)
+    parts, after = [], 0
+    for include in statements:
+        if include.kind != "include":
             continue
-        for leaf_line in _leaf(include[1], line):
-            binding = _BINDING.match(leaf_line.text)
-            if binding and binding[1] in bound and bound[binding[1]].path != leaf_line.path:
-                other = bound[binding[1]]
-                raise UsageError(
-                    f"Included presets must not bind a name twice. {leaf_line.path}:"
-                    f"{leaf_line.number} binds {binding[1]}, which {other.path}:{other.number} "
-                    "does too. Bind it in the experiment's own file instead."
-                )
-            if binding:
-                bound[binding[1]] = leaf_line
-            lines.append(leaf_line)
-    return lines
+        if include.selector not in leaves:
+            leaves[include.selector] = _leaf(include, (number, len(leaves) + 1))
+        leaf, before = leaves[include.selector], after
+        _refuse_bound_twice(leaf, bound)
+        after = include.lines[0].number
+        parts += [_part(lines, statements, before, after - 1), leaf]
+    return _joined([*parts, _part(lines, statements, after, len(lines))])
 
 
-def _lines(path: Path) -> list[Line]:
+def _part(lines: list[Line], statements: list[Statement], begin: int, end: int) -> GinText:
+    within = [s for s in statements if begin < s.lines[0].number <= end]
+    return GinText(tuple(lines[begin:end]), tuple(within))
+
+
+def _joined(texts: Iterable[GinText]) -> GinText:
+    texts = list(texts)
+    return GinText(
+        tuple(line for text in texts for line in text.lines),
+        tuple(statement for text in texts for statement in text.statements),
+    )
+
+
+def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
+    by = include.lines[0]
+    candidates = [by.path.parent / include.selector, presets_folder() / include.selector]
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None:
+        raise UsageError(
+            f"An included file must exist. {by.place} includes {include.selector!r}; looked for "
+            f"{' and '.join(map(str, candidates))}."
+        )
+    lines = _lines(path, source)
+    statements = parse(lines)
+    nested = [statement for statement in statements if statement.kind == "include"]
+    if nested:
+        raise UsageError(
+            f"An included file must not include others. {nested[0].place} does, and is "
+            f"included by {by.place}."
+        )
+    return GinText(tuple(lines), tuple(statements))
+
+
+def _refuse_bound_twice(leaf: GinText, bound: dict[str, Line]) -> None:
+    for statement in leaf.bindings:
+        line = statement.lines[0]
+        other = bound.setdefault(statement.name, line)
+        if other.path != line.path:
+            raise UsageError(
+                f"Included presets must not bind a name twice. {line.place} binds "
+                f"{statement.name}, which {other.place} does too. Bind it in the experiment's own "
+                "file instead."
+            )
+
+
+def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -134,23 +255,60 @@ def _lines(path: Path) -> list[Line]:
                 f"{path}:{number}: a gin file must be text. Received: the control character "
                 f"{strange[0]!r}. Is this a gin file?"
             )
-    return [Line(path, number, line) for number, line in enumerate(texts, start=1)]
+    return [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
 
 
-def _leaf(name: str, included_by: Line) -> list[Line]:
-    where = f"{included_by.path}:{included_by.number}"
-    candidates = [included_by.path.parent / name, presets_folder() / name]
-    found = next((path for path in candidates if path.is_file()), None)
-    if found is None:
-        raise UsageError(
-            f"An included file must exist. {where} includes {name!r}; looked for "
-            f"{' and '.join(map(str, candidates))}."
-        )
-    lines = _lines(found)
-    nested = [line for line in lines if _INCLUDE.match(line.text)]
-    if nested:
-        raise UsageError(
-            f"An included file must not include others. {found}:{nested[0].number} does, and is "
-            f"included by {where}."
-        )
-    return lines
+class _References(config_parser.ParserDelegate):
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        return Reference(scoped_configurable_name, "call" if evaluate else "function")
+
+    def macro(self, scoped_configurable_name):
+        return Reference(scoped_configurable_name, "macro")
+
+
+def _statement(statement, texts: list[str], lines: list[Line]) -> Statement:
+    places, text = tuple(dict.fromkeys(lines)), "\n".join(texts)
+    if isinstance(statement, config_parser.ImportStatement):
+        return Statement("import", places, text, statement.module)
+    if isinstance(statement, config_parser.IncludeStatement):
+        if len(texts) > 1 or places[0].path == COMMAND_LINE:
+            raise UsageError(
+                f"{places[0].place}: an include must stand alone in a line of a file, as in: "
+                f"include 'models/paper.gin'. Received: {text!r}."
+            )
+        return Statement("include", places, text, statement.filename)
+    head = Statement("block", places, text, statement.selector, statement.scope)
+    if isinstance(statement, config_parser.BlockDeclaration):
+        return head
+    text, parameter = text.lstrip(), statement.arg_name or ""
+    in_block = bool(parameter and _PARAMETER_ALONE.match(text))
+    if in_block:  # its head names the class
+        text = f"{head.name}.{text}"
+    return replace(
+        head,
+        kind="binding",
+        text=text,
+        parameter=parameter,
+        value=statement.value,
+        in_block=in_block,
+    )
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "brackets are nested too deep"
+    message = str(error.args[0] if error.args else error).split("\n")[0].strip().rstrip(".")
+    if isinstance(error, tokenize.TokenError):
+        return f"a bracket or a quotation mark is not closed ({message})"
+    if message.startswith("malformed node"):
+        return "a value must be a number, a text in quotation marks, a list, None or an @name"
+    return message
+
+
+def _place(error: Exception, texts: list[str], at: list[Line], next_line: int) -> str:
+    number = getattr(error, "lineno", None)
+    if number is None:
+        number = next_line
+        while number < len(texts) and not texts[number - 1].partition("#")[0].strip():
+            number += 1
+    return at[min(max(number, 1), len(at)) - 1].place

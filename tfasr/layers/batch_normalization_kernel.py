@@ -16,9 +16,6 @@ def counted(share: tf.Tensor) -> Iterator[None]:
     """Says, while a model is called, whether its utterances count for synchronised statistics.
 
     A replica that has no utterance of a batch takes a step on another's, for nothing.
-
-    Args:
-        share: float32 scalar, 1 or 0.
     """
     token = _COUNTED.set(share)
     try:
@@ -48,16 +45,8 @@ def normalise_synchronised(
     The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
     them up.
 
-    Args:
-        inputs: this replica's ``(batch, time, channels)``; computed with in float32.
-        gamma: ``(channels,)`` scales.
-        beta: ``(channels,)`` offsets.
-        mask: ``(batch, time)``: True for the frames that count.
-        epsilon: added to the variance.
-        summed: adds a tensor up over all replicas.
-
-    Returns:
-        As `normalise_masked`.
+    Arguments and results are those of `normalise_masked`; ``summed`` adds a tensor up over all
+    replicas.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
     """
@@ -97,7 +86,6 @@ def normalise_masked(
         gamma: ``(channels,)`` scales.
         beta: ``(channels,)`` offsets.
         mask: ``(batch, time)``: True for the frames that count.
-        epsilon: added to the variance.
 
     Returns:
         The outputs like ``inputs``, in float32; the mean and the variance ``(channels,)``, through
@@ -141,7 +129,6 @@ def _gradient(
     """Returns a normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
 
     Args:
-        inputs: what was normalised.
         gamma: ``(channels,)`` scales.
         centred: ``(frames, channels)`` deviations from the mean.
         inverse: ``(channels,)`` reciprocals of the standard deviation.

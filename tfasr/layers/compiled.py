@@ -19,7 +19,6 @@ def runs_here(dtype: str, function: str = "forward_float32") -> bool:
     """Returns whether a compiled function can compute in a dtype in the graph being made.
 
     Args:
-        dtype: of the activations.
         function: that is needed; a core built from an older source has fewer.
     """
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
@@ -44,12 +43,6 @@ def call(
     In a graph it is an operation of TensorFlow's; where that cannot be (`operations.registered`),
     the graph calls back into Python, which takes longer, most of all while Python is busy, and
     cannot be exported.
-
-    Args:
-        run: calls the function with arrays, and returns arrays.
-        operation: the same as an operation of TensorFlow's.
-        arguments: of both.
-        shapes: of the results.
     """
     if tf.executing_eagerly():
         # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
@@ -62,12 +55,7 @@ def call(
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
-    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError.
-
-    Args:
-        what: has first derivatives only.
-        instead: what to do, a sentence.
-    """
+    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError."""
 
     def refuse(*_):
         raise NotImplementedError(
@@ -108,6 +96,5 @@ def team_size() -> Callable[[], int]:
 
 
 def _told_threads() -> int:
-    """Returns how many threads TensorFlow was told to use inside of an operation; 0 for any."""
     told = tf.config.threading.get_intra_op_parallelism_threads()
     return told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

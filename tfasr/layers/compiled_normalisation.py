@@ -54,13 +54,8 @@ def normalise_and_drop(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Normalises all frames with the mean and variance of those that count, and drops some values.
 
-    Args:
-        inputs: float32 or bfloat16 ``(batch, time, channels)``; computed with in float32.
-        gamma: float32 ``(channels,)`` scales.
-        beta: float32 ``(channels,)`` offsets.
-        mask: booleans ``(batch, time)``: True for the frames that count.
-        epsilon: added to the variance.
-        drawn: what is dropped.
+    Arguments are those of `tfasr.layers.batch_normalization_kernel.normalise_masked`, with inputs
+    in float32 or bfloat16, and what is dropped.
 
     Returns:
         The outputs, of the shape and dtype of the inputs; the mean and the variance
@@ -92,7 +87,6 @@ def normalise_and_drop(
 
 
 def _forward(inputs, gamma, beta, mask, seed, options):
-    """Returns the outputs, the mean and the variance."""
     run, threads = function(f"normalise_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
@@ -108,7 +102,6 @@ def _forward(inputs, gamma, beta, mask, seed, options):
 
 
 def _backward(saved, d_outputs, mask, seed, options):
-    """Returns the gradients of the inputs, gamma and beta."""
     inputs = saved[0]
     run, threads = function(f"normalise_back_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]

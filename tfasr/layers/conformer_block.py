@@ -41,8 +41,6 @@ class ConformerBlock(keras.layers.Layer):
     """One block over ``(batch, time, width)``.
 
     Args:
-        width: of inputs and outputs.
-        num_heads: of the attention.
         expansion: of the feed-forward modules, times the width.
         kernel: frames that the depthwise convolution sees.
         dropout: share of activations dropped in training at the end of each module.
@@ -167,5 +165,4 @@ class ConformerBlock(keras.layers.Layer):
         return self.dropouts[2](hidden, training=training)
 
     def get_config(self):
-        """Returns the layer's arguments."""
         return {**super().get_config(), **self.sizes}

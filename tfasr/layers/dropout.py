@@ -39,7 +39,6 @@ class Dropout(keras.layers.Dropout):
         return tf.cast(self.seed_generator.next(), tf.int32)
 
     def call(self, inputs, training=False):
-        """Drops activations in training; see `keras.layers.Dropout`."""
         if not self.draws(training):
             return super().call(inputs, training=training)
         return inputs * _scales(inputs, self.dropped_levels, self.next_seed())
@@ -51,7 +50,6 @@ def kept_scale(dropped_levels: int, dtype) -> float:
 
 
 def _scales(inputs, dropped_levels: int, seed):
-    """Returns 0 for what is dropped and for all else what restores the expectation."""
     import tensorflow as tf
 
     size = tf.size(inputs)

@@ -69,7 +69,6 @@ def registered() -> bool:
 
 
 def _reason_against() -> str | None:
-    """Adds the operations; returns None, or why they could not be added."""
     # A second registration of a name would end the process.
     if op_def_registry.get("TfasrRecurrence") is not None:
         return "another copy of tfasr in this process has added its own."
@@ -98,11 +97,6 @@ def limit_threads(told: int) -> None:
 
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
     """Adds an operation to the graph being made, where `registered`.
-
-    Args:
-        operation: its kind.
-        inputs: its inputs.
-        replicas: how many of them share this process's cores.
 
     Returns:
         The outputs.

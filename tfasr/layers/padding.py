@@ -34,7 +34,6 @@ def widened(hidden, valid, before: int, after: int):
         hidden: ``(batch, time, ...)``.
         valid: booleans ``(batch, time)``; None if all frames belong to their utterances.
         before: frames of zeros before the first.
-        after: likewise behind the last.
     """
     hidden = hidden if valid is None else without_padding(hidden, valid)
     if not before and not after:

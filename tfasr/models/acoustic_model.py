@@ -10,7 +10,7 @@ from tfasr.config import config_class
 from tfasr.layers.recurrent.lstm import LSTM
 from tfasr.models.costs import ModuleCost, model_costs
 from tfasr.models.footprint import estimated_step_bytes
-from tfasr.models.recurrent_stack import RecurrentStack, RecurrentStackConfig, check_sizes
+from tfasr.models.recurrent_stack import RecurrentStack, RecurrentStackConfig
 
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
@@ -49,72 +49,35 @@ class AcousticModelConfig(RecurrentStackConfig):
     recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
     lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
 
+    kind = "lstm"
     gates = 4
-    num_layers = property(lambda self: self.num_lstm_layers)
-    units = property(lambda self: self.lstm_units)
-
-    def check(self) -> None:
-        """Raises ValueError for sizes that make no model."""
-        check_sizes(self, "num_lstm_layers", "lstm_units")
-
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "AcousticModel":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
-        return AcousticModel(self, num_classes, seed, dtype=dtype)
+    model = property(lambda self: AcousticModel)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         return estimated_step_bytes(self, num_features, parameters, batch, frames)
 
     def step_costs(self, **sizes: int) -> list[ModuleCost]:
-        """Returns what each stage, the loss and the update compute and move in a step."""
         return model_costs(self, **sizes)
 
-    def smaller(self, units: int) -> "AcousticModelConfig":
-        """Returns a small model of the same kind, to see what does not grow with the size."""
-        return dataclasses.replace(self, conv_filters=units, num_lstm_layers=2, lstm_units=units)
-
     def portable(self) -> "AcousticModelConfig":
-        """Returns the same model with Keras's own LSTM loop, which exporters know."""
         return dataclasses.replace(self, lstm_kernel="generic")
 
 
 class AcousticModel(RecurrentStack):
-    """Conv1D, then LSTM layers, then a dense layer to classes, see `RecurrentStack`.
+    """Conv1D, then LSTM layers, then a dense layer to classes, see `RecurrentStack`."""
 
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
-    """
+    model_name = "acoustic_model"
 
-    def __init__(
-        self,
-        config: AcousticModelConfig,
-        num_classes: int,
-        seed: int = 0,
-        dtype: str | keras.DTypePolicy | None = None,
-    ):
-        super().__init__("acoustic_model", config, num_classes, seed, dtype)
-
-    def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> LSTM:
-        """See `RecurrentStack.one_way`."""
+    def one_way(self, seeds: Iterator[int], **options) -> LSTM:
         recurrent_initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
         return LSTM(
-            self.config.lstm_units,
-            return_sequences=True,
-            go_backwards=go_backwards,
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
             recurrent_initializer=recurrent_initializer(seed=next(seeds)),
             kernel=self.config.lstm_kernel,
-            dtype=self.dtype_policy,
-            name=f"lstm_{number}" + "_backward" * go_backwards,
+            **options,
         )
 
     @property
     def kernels(self) -> set[str]:
-        """What computes the recurrence, see `recurrent.lstm.LSTM`; empty before any call."""
         layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
         return {layer.last_kernel for layer in layers if layer.last_kernel}

@@ -23,13 +23,6 @@ def build_recogniser(
 ) -> keras.Model:
     """Makes a model with all its weights and tries it on a few frames.
 
-    Args:
-        config: of a registered class.
-        num_features: features per frame.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy.
-
     Raises:
         UsageError: if the model cannot be made or called, or its logits disagree with
             ``config.output_lengths``; it names the file and line that registered it.
@@ -57,13 +50,7 @@ def build_recogniser(
 
 
 def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) -> None:
-    """Raises UsageError unless a model has class scores of a middle layer, by trying it.
-
-    Args:
-        config: what it was made from.
-        model: built.
-        num_features: features per frame.
-    """
+    """Raises UsageError unless a model has class scores of a middle layer, by trying it."""
     if not hasattr(model, "call_with_intermediate"):
         raise UsageError(
             "For TrainingConfig.intermediate_loss_weight the model must have a method "
@@ -77,7 +64,6 @@ def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) 
 
 
 def _shortest(config: RecogniserConfig) -> int:
-    """Returns the least feature frames that leave `_FEW` output frames."""
     shortest = next((n for n in range(1, 4096) if output_frames(config, n) >= _FEW), None)
     if shortest is None:
         raise UsageError(
@@ -88,7 +74,6 @@ def _shortest(config: RecogniserConfig) -> int:
 
 
 def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: int) -> None:
-    """Calls a model on batches of neighbouring lengths; raises UsageError for wrong logits."""
     shortest = _shortest(config)
     # Neighbours, because rounding is what output_lengths gets wrong.
     for frames in (shortest, shortest + 1, shortest + 2, shortest + 7):
@@ -111,6 +96,5 @@ def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: i
 
 
 def _raised_at(error: Exception, file: str) -> str:
-    """Returns " at file:line" of the model's own code, as far as the error came through it."""
     lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
     return f" at {file}:{lines[-1]}" if lines else ""

@@ -39,7 +39,6 @@ class ConformerConfig:
     dropout: float = 0.1
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no model."""
         for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.width % self.num_heads == 0, self, "width", "a multiple of num_heads")
@@ -52,17 +51,14 @@ class ConformerConfig:
     def make(
         self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
     ) -> "ConformerModel":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
         return ConformerModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
-        """Returns the output frames of so many feature frames: one a stride."""
         for _ in range(self.subsampling):
             lengths = padded_conv_output_frames(lengths, 2)
         return lengths
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        """Returns the operations of an utterance's products, those of attention included."""
         width, of_first, total, channels = self.width, 0, 0, num_features
         for number in range(self.subsampling):
             frames = padded_conv_output_frames(frames, 2)
@@ -78,11 +74,9 @@ class ConformerConfig:
         return 2 * (3 * total - of_first if training else total)
 
     def smaller(self, units: int) -> "ConformerConfig":
-        """Returns a small model of the same kind."""
         return dataclasses.replace(self, width=units, num_blocks=4)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         outputs = self.output_lengths(frames)
         a_frame = (6 * self.expansion + 40) * self.width + 5 * self.num_heads * outputs
         values = outputs * self.num_blocks * a_frame + 2 * frames * (num_features + 3 * self.width)
@@ -93,12 +87,6 @@ class ConformerModel(Network):
     """Strided convolutions, a projection, Conformer blocks, and a dense layer to classes.
 
     Padded frames are zero to the convolutions, and nothing attends to them.
-
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
     def __init__(self, config: ConformerConfig, num_classes: int, seed: int = 0, dtype=None):
@@ -151,7 +139,6 @@ class ConformerModel(Network):
         self.built = True
 
     def encodings(self, features, feature_lengths, training):
-        """Returns the outputs of the blocks, see `Network.encodings`."""
         hidden, lengths = features, feature_lengths
         valid = valid_frames(hidden, lengths)
         for layer in self.subsampling:

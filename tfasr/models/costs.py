@@ -69,12 +69,6 @@ def model_costs(
     counted by round numbers of operations per element.
 
     Args:
-        config: an `AcousticModelConfig`.
-        num_features: features per frame.
-        num_classes: classes, blank included.
-        batch: utterances.
-        frames: padded feature frames of each.
-        labels: labels of each.
         bytes_per_number: of activations and of weights as computed with; 4, or 2 in 16 bits. The
             loss and the update always count 4.
         cache_bytes: recurrent weights of no more than this stay in a cache while their layer runs

@@ -48,7 +48,6 @@ class DeepSpeech2Config:
     recurrent_kernel: Literal["auto", "generic"] = "auto"
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no network."""
         for field in ("conv_filters", "units", "clip"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(self.num_classes is None or self.num_classes > 0, self, "num_classes", "positive")
@@ -79,11 +78,9 @@ class DeepSpeech2Config:
         return DeepSpeech2(sized, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
-        """Returns the number of output frames for feature frames; convolutions pad in time."""
         return output_frames(lengths)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        """Returns the operations of an utterance's matrix products."""
         bins, channels, of_convolutions = num_features, 1, []
         for kernel, stride in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel[0], stride[0])
@@ -101,7 +98,6 @@ class DeepSpeech2Config:
         return 3 * forward - of_convolutions[0] if training else forward
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         bins, values = num_features, 2 * frames * num_features
         for (kernel, _), (stride, time_stride) in CONVOLUTIONS:
             bins = conv_output_frames(bins, kernel, stride)
@@ -112,7 +108,6 @@ class DeepSpeech2Config:
         return step_bytes(parameters, batch * values)
 
     def portable(self) -> "DeepSpeech2Config":
-        """Returns the same model with Keras's own loop, which exporters know."""
         return dataclasses.replace(self, recurrent_kernel="generic")
 
 
@@ -138,8 +133,6 @@ class DeepSpeech2(keras.Model):
     logits depend neither on its padding nor, in inference, on its neighbours.
 
     Args:
-        config: sizes.
-        seed: of the initial weights.
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
@@ -191,7 +184,6 @@ class DeepSpeech2(keras.Model):
 
     @property
     def kernels(self) -> set[str]:
-        """What computes the recurrence, see `ClippedRNN`; empty before any call."""
         used = (layer.forwards.last_kernel for layer in self.recurrent)
         return {kernel for kernel in used if kernel}
 
@@ -235,8 +227,6 @@ class DeepSpeech2(keras.Model):
         return self.classifier(self._rectified(hidden))
 
     def stages(self) -> list[Stage]:
-        """Returns the front end, the recurrent layers and the head, see `tfasr.models.stages`."""
-
         def front_end(features, lengths):
             return self._convolved(features, lengths, training=True)[0]
 

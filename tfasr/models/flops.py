@@ -12,13 +12,6 @@ def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, 
     over all padded frames. What is left out - gates, batch normalisation, dropout, softmax, CTC -
     is below 1 % at the paper's sizes.
 
-    Args:
-        config: a `tfasr.models.recurrent_stack.RecurrentStackConfig`.
-        num_features: features per frame.
-        num_classes: classes, the blank included.
-        batch: utterances.
-        frames: feature frames to which they are padded.
-
     Raises:
         ValueError: if the convolution leaves no frame.
     """
@@ -40,8 +33,6 @@ def training_flops(
 
     Backward multiplies once for the gradient of each product's inputs and once for its weights';
     only the convolution's inputs, the features, need none. The optimizer is not counted.
-
-    Args: see `forward_flops`.
     """
     forward = forward_flops(config, num_features, num_classes, batch, frames)
     outputs = _output_frames(config, frames)

@@ -19,15 +19,7 @@ _BYTES = 4  # states and gates are float32 under mixed precision too
 def estimated_step_bytes(
     config: Any, num_features: int, parameters: int, batch: int, frames: int
 ) -> int:
-    """Estimates the peak memory of a process that trains on batches of this size.
-
-    Args:
-        config: an `AcousticModelConfig`.
-        num_features: features per frame.
-        parameters: of the model.
-        batch: utterances that go through the model together.
-        frames: feature frames to which they are padded.
-    """
+    """Estimates the peak memory of a process that trains on batches of this size."""
     units = config.lstm_units * (2 if config.bidirectional else 1) * bool(config.num_lstm_layers)
     per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
     # The convolution multiplies copies of the frames that each output sees.
@@ -41,20 +33,13 @@ def step_bytes(parameters: int, values: int) -> int:
     """Estimates the peak memory of a process that trains.
 
     Args:
-        parameters: of the model.
         values: numbers that a step keeps for its gradients and needs at its widest.
     """
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)
 
 
 def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
-    """Returns about how many weights a model has, never more: biases and scales are left out.
-
-    Args:
-        config: a `tfasr.models.recurrent_stack.RecurrentStackConfig`.
-        num_features: features per frame.
-        num_classes: characters and blank.
-    """
+    """Returns about how many weights a model has, never more: biases and scales are left out."""
     total = config.conv_kernel * num_features * config.conv_filters
     width = config.conv_filters
     for _ in range(config.num_layers):

@@ -1,10 +1,8 @@
 """The model that gin files choose by ``ModelConfig.name``."""
 
-from collections.abc import Sequence
-
 from tfasr.errors import UsageError
 from tfasr.gin_files.bindings import binding_place, make
-from tfasr.gin_files.preset import Line
+from tfasr.gin_files.preset import GinText
 from tfasr.models.recogniser import MODELS, ModelConfig
 
 
@@ -14,11 +12,8 @@ def know_models() -> None:
         MODELS[name]
 
 
-def model_class(lines: Sequence[Line]) -> type:
+def model_class(lines: GinText) -> type:
     """Returns the config class of the model that the bindings in force name.
-
-    Args:
-        lines: of `tfasr.gin_files.preset.read_gin`, for messages.
 
     Raises:
         UsageError: if no such model is registered; it names file and line.

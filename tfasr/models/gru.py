@@ -1,13 +1,12 @@
 """A convolution and a stack of GRUs, in one direction or in both, against Keras 3 alone."""
 
-import dataclasses
 from collections.abc import Iterator
 
 import keras
 
 from tfasr.config import config_class
 from tfasr.models.footprint import step_bytes
-from tfasr.models.recurrent_stack import RecurrentStack, RecurrentStackConfig, check_sizes
+from tfasr.models.recurrent_stack import RecurrentStack, RecurrentStackConfig
 
 
 @config_class
@@ -35,26 +34,11 @@ class GruModelConfig(RecurrentStackConfig):
     bidirectional: bool = False
     dropout: float = 0.05
 
+    kind = "gru"
     gates = 3
-    num_layers = property(lambda self: self.num_gru_layers)
-    units = property(lambda self: self.gru_units)
-
-    def check(self) -> None:
-        """Raises ValueError for sizes that make no model."""
-        check_sizes(self, "num_gru_layers", "gru_units")
-
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "GruModel":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
-        return GruModel(self, num_classes, seed, dtype=dtype)
-
-    def smaller(self, units: int) -> "GruModelConfig":
-        """Returns a small model of the same kind."""
-        return dataclasses.replace(self, conv_filters=units, num_gru_layers=2, gru_units=units)
+    model = property(lambda self: GruModel)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         units = self.directions * self.gru_units
         # Gates, states and what Keras's loop keeps of each; the widest layer's work on top.
         a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
@@ -64,26 +48,13 @@ class GruModelConfig(RecurrentStackConfig):
 
 
 class GruModel(RecurrentStack):
-    """Conv1D, then GRU layers, then a dense layer to classes, see `RecurrentStack`.
+    """Conv1D, then GRU layers, then a dense layer to classes, see `RecurrentStack`."""
 
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
-    """
+    model_name = "gru_model"
 
-    def __init__(self, config: GruModelConfig, num_classes: int, seed: int = 0, dtype=None):
-        super().__init__("gru_model", config, num_classes, seed, dtype)
-
-    def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> keras.layers.GRU:
-        """See `RecurrentStack.one_way`."""
+    def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:
         return keras.layers.GRU(
-            self.config.gru_units,
-            return_sequences=True,
-            go_backwards=go_backwards,
             kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
             recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
-            dtype=self.dtype_policy,
-            name=f"gru_{number}" + "_backward" * go_backwards,
+            **options,
         )

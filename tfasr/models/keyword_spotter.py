@@ -31,7 +31,6 @@ class KeywordSpotterConfig:
     num_words: int = 30
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no network."""
         require(min(self.filters) > 0, self, "filters", "positive")
         require(self.num_words > 1, self, "num_words", "at least 2")
         for field, axis in (("num_frames", 0), ("num_bins", 1)):
@@ -40,7 +39,6 @@ class KeywordSpotterConfig:
 
 
 def _sizes(size: int, axis: int) -> list[int]:
-    """Returns a dimension after each convolution and each pooling."""
     sizes = []
     for kernel, pooled in LAYERS:
         size = conv_output_frames(size, kernel[axis], 1)
@@ -55,8 +53,6 @@ class KeywordSpotter(keras.Model):
     """Four valid convolutions, batch-normalised and rectified, a mean over all, class scores.
 
     Args:
-        config: sizes.
-        seed: of the initial weights.
         dtype: Keras's dtype policy of all layers but the last, which stays in float32.
         layout: of `LAYOUTS`: whether channels are the last dimension of images or the second.
     """
@@ -110,7 +106,6 @@ class KeywordSpotter(keras.Model):
         return (None, channels, None, None) if self.layout == "NCHW" else (None,) * 3 + (channels,)
 
     def build(self, input_shape=None):
-        """Makes all weights; the shape of the input is the config's."""
         channels = 1
         layers = zip(self.convolutions, self.normalisations, self.config.filters, strict=True)
         for convolution, normalisation, filters in layers:

@@ -14,10 +14,12 @@ class Network(keras.Model):
     ``build`` and `encode` or `encodings`. Layers count as they are assigned: a checkpoint holds
     their variables in that order.
 
+    A model is made of its config, the number of classes (the CTC blank is the last), the seed of
+    its initial weights and of dropout, and Keras's dtype policy of all layers but the last, which
+    stays in float32.
+
     Args:
-        name: of the model, for Keras.
         config: sizes; it tells the output lengths, see `tfasr.models.recogniser.RecogniserConfig`.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
@@ -25,7 +27,6 @@ class Network(keras.Model):
         self.config = config
 
     def output_lengths(self, feature_lengths: Any) -> Any:
-        """Returns the number of output frames for numbers of feature frames."""
         return self.config.output_lengths(feature_lengths)
 
     def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
@@ -45,8 +46,6 @@ class Network(keras.Model):
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
         """Computes class scores, and those that the last layer gives a middle layer's outputs.
-
-        Args: see `call`.
 
         Returns:
             logits as `call` returns them, and those of the middle one of the layers that
@@ -70,18 +69,13 @@ class Network(keras.Model):
         return self.classifier(encodings[-1]), self.classifier(middle)
 
     def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
-        """Returns what the classifier scores: ``(batch, output frames, width)``.
-
-        Args: see `call`.
-        """
+        """Returns what the classifier scores: ``(batch, output frames, width)``."""
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
         """Returns what each layer of the last one's width returns, in order.
 
         Each is ``(batch, output frames, width)``, the last one what `encode` returns.
-
-        Args: see `call`.
         """
         if type(self).encode is Network.encode:
             raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
@@ -92,10 +86,6 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
     """Returns the last layer, ``classifier``: logits of the classes, the CTC blank last.
 
     It computes in float32 even under mixed precision, because the loss is computed from them.
-
-    Args:
-        num_classes: how many.
-        seed: of its weights, which are Glorot uniform.
     """
     return keras.layers.Dense(
         num_classes,

@@ -65,8 +65,6 @@ class RecogniserConfig(Protocol):
         padding. Whatever the frames are cut into, the logits are those of ``call``.
 
         Args:
-            num_features: features per frame.
-            num_classes: classes, the CTC blank last.
             seed: of the initial weights and of dropout.
             dtype: Keras's dtype policy: "float32", "mixed_bfloat16", "mixed_float16" or None.
         """
@@ -160,7 +158,6 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
 
     Args:
         source: what `model_source` returned; None for the only model of tfasr 0.1.0.
-        values: the config's fields.
 
     Raises:
         UsageError: if no such model is registered, or it has other fields now.
@@ -223,10 +220,6 @@ def model_flops(
     """Returns the floating-point operations of a batch; None where the config does not tell.
 
     Args:
-        config: of the model.
-        num_features: features per frame.
-        num_classes: classes, the blank included.
-        batch: utterances.
         frames: feature frames to which they are padded.
         training: whether to count the backward pass too; the optimizer is never counted.
     """
@@ -239,15 +232,7 @@ def model_flops(
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    """Returns an estimate of a training process's memory; None if only a trial can tell.
-
-    Args:
-        config: of the model.
-        num_features: features per frame.
-        parameters: of the model.
-        batch: utterances that go through the model together.
-        frames: feature frames to which they are padded.
-    """
+    """Returns an estimate of a training process's memory; None if only a trial can tell."""
     if not hasattr(config, "step_bytes"):
         return None
     return config.step_bytes(num_features, parameters, batch, frames)

@@ -1,5 +1,6 @@
 """A convolution and a stack of recurrent layers: all that LSTMs' and GRUs' models share."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,27 +20,44 @@ from tfasr.models.stages import Stage
 class RecurrentStackConfig:
     """What follows from the sizes of such a model; a config class has the fields of its own.
 
+    Its fields are conv_filters, conv_kernel, conv_stride, num_KIND_layers, KIND_units,
+    bidirectional, dropout and, optionally, batch_normalisation.
+
     Attributes:
-        conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames that one output frame sees.
-        conv_stride: feature frames from one output frame to the next.
-        num_layers: how many recurrent layers follow.
-        units: width of each, in each direction.
-        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: share of activations dropped between layers in training.
-        batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        kind: of the recurrent layers, a part of their fields' names.
         gates: matrices that a recurrent layer has for its inputs, and as many for its states.
+        model: the class of the model.
     """
 
-    conv_filters: int
-    conv_kernel: int
-    conv_stride: int
-    num_layers: int
-    units: int
-    bidirectional: bool
-    dropout: float
     batch_normalisation: bool = True
+    kind: str
     gates: int
+    model: type["RecurrentStack"]
+
+    @property
+    def num_layers(self) -> int:
+        """How many recurrent layers follow the convolution."""
+        return getattr(self, f"num_{self.kind}_layers")
+
+    @property
+    def units(self) -> int:
+        """Width of each recurrent layer, in each direction."""
+        return getattr(self, f"{self.kind}_units")
+
+    def check(self) -> None:
+        for field in ("conv_filters", "conv_kernel", "conv_stride", f"{self.kind}_units"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.num_layers >= 0, self, f"num_{self.kind}_layers", "at least 0")
+        require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
+
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
+    ) -> "RecurrentStack":
+        return self.model(self, num_classes, seed, dtype=dtype)
+
+    def smaller(self, units: int) -> "RecurrentStackConfig":
+        sizes = {f"num_{self.kind}_layers": 2, f"{self.kind}_units": units}
+        return dataclasses.replace(self, conv_filters=units, **sizes)
 
     @property
     def directions(self) -> int:
@@ -48,35 +66,17 @@ class RecurrentStackConfig:
 
     @property
     def can_stream(self) -> bool:
-        """Whether logits never depend on later frames than the convolution's."""
         return not self.bidirectional
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns the number of output frames for numbers of feature frames."""
         return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        """Returns the operations of an utterance's matrix products."""
         count = training_flops if training else forward_flops
         return count(self, num_features, num_classes, 1, frames)
 
     def least_parameters(self, num_features: int, num_classes: int) -> int:
-        """Returns about how many weights the model has, never more."""
         return least_parameters(self, num_features, num_classes)
-
-
-def check_sizes(config: RecurrentStackConfig, num_layers: str, units: str) -> None:
-    """Raises ValueError for sizes that make no model.
-
-    Args:
-        config: the sizes.
-        num_layers: what its field of that meaning is called.
-        units: likewise.
-    """
-    for field in ("conv_filters", "conv_kernel", "conv_stride", units):
-        require(getattr(config, field) > 0, config, field, "positive")
-    require(config.num_layers >= 0, config, num_layers, "at least 0")
-    require(0 <= config.dropout < 1, config, "dropout", "in 0..1, below 1")
 
 
 class RecurrentStack(Network):
@@ -85,24 +85,18 @@ class RecurrentStack(Network):
     Padding must stand on the right. The convolution is valid, and forwards the recurrence comes to
     the padding last, so that it changes no valid output frame; backwards it is masked. Batch
     statistics leave it out.
-
-    Args:
-        name: of the model, for Keras.
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
+
+    model_name = ""  # for Keras
 
     def __init__(
         self,
-        name: str,
         config: RecurrentStackConfig,
         num_classes: int,
         seed: int = 0,
         dtype: str | keras.DTypePolicy | None = None,
     ):
-        super().__init__(name, config, dtype)
+        super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.convolution = keras.layers.Conv1D(
             config.conv_filters,
@@ -127,24 +121,27 @@ class RecurrentStack(Network):
         ]
         self.classifier = class_scores(num_classes, next(seeds))
 
-    def one_way(self, number: int, seeds: Iterator[int], go_backwards: bool) -> keras.layers.Layer:
-        """Returns a recurrent layer that runs in one direction and returns all its outputs.
-
-        Args:
-            number: of the layer, from 0.
-            seeds: of its initial weights; it takes as many as it needs.
-            go_backwards: whether it runs from the last frame to the first.
-        """
+    def one_way(self, seeds: Iterator[int], **options: Any) -> keras.layers.Layer:
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        forward = self.one_way(number, seeds, go_backwards=False)
+        # Backwards of its own: Keras's copy of the forward layer would draw the same weights.
+        layers = [
+            self.one_way(
+                seeds,
+                units=self.config.units,
+                return_sequences=True,
+                go_backwards=go_backwards,
+                dtype=self.dtype_policy,
+                name=f"{self.config.kind}_{number}" + "_backward" * go_backwards,
+            )
+            for go_backwards in (False, True)[: self.config.directions]
+        ]
         if not self.config.bidirectional:
-            return forward
+            return layers[0]
         return keras.layers.Bidirectional(
-            forward,
-            # Of its own: Keras's copy of the forward layer would draw the same initial weights.
-            backward_layer=self.one_way(number, seeds, go_backwards=True),
+            layers[0],
+            backward_layer=layers[1],
             dtype=self.dtype_policy,
             name=f"bidirectional_{number}",
         )
@@ -163,7 +160,6 @@ class RecurrentStack(Network):
         self.built = True
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns the outputs of the recurrent layers; without any, the convolution's."""
         hidden = self.convolution(features)
         valid = self._valid(hidden, feature_lengths)
         outputs = [self._finished(0, hidden, valid, training)]
@@ -199,7 +195,6 @@ class RecurrentStack(Network):
         return self._finished(number + 1, hidden, valid, training)
 
     def _finished(self, block, hidden, valid, training):
-        """Normalises and drops out what comes out of the convolution or a recurrent layer."""
         dropout = self.dropouts[block]
         if not self.normalisations:
             return dropout(hidden, training=training)
@@ -208,8 +203,6 @@ class RecurrentStack(Network):
         return normalisation(hidden, training=training, valid=valid, dropout=dropout)
 
     def stages(self) -> list[Stage]:
-        """Returns the front end, the recurrent blocks and the head, see `tfasr.models.stages`."""
-
         def behind(block: int) -> list:
             return [*self.normalisations[block : block + 1], self.dropouts[block]]
 
@@ -234,5 +227,4 @@ class RecurrentStack(Network):
 
 
 def _state_sizes(layer: Any) -> list[int]:
-    """Returns the widths of what a recurrent layer keeps from one step to the next."""
     return keras.tree.flatten(layer.cell.state_size)

@@ -17,8 +17,6 @@ class SavedRecogniser(keras.Model):
 
     Args:
         config: of the recogniser, of a registered class.
-        num_features: features per frame.
-        num_classes: classes, the CTC blank last.
 
     Attributes:
         recogniser: the model itself, see `tfasr.models.recogniser.RecogniserConfig`.
@@ -48,11 +46,9 @@ class SavedRecogniser(keras.Model):
         return keras.ops.log_softmax(logits, axis=-1)
 
     def output_lengths(self, feature_lengths: Any) -> Any:
-        """Returns the number of output frames for numbers of feature frames."""
         return self.config.output_lengths(feature_lengths)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what makes the same model."""
         return {
             "name": self.name,
             "model": model_source(self.config),

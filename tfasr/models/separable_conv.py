@@ -43,7 +43,6 @@ class SeparableConvConfig:
     dropout: float = 0.0
 
     def check(self) -> None:
-        """Raises ValueError for sizes that make no model."""
         for field in ("repeats", "stride", "first_kernel", "last_kernel", "last_dilation"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(len(self.kernels) == len(self.filters), self, "kernels", "as many as filters")
@@ -67,15 +66,12 @@ class SeparableConvConfig:
     def make(
         self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
     ) -> "SeparableConvModel":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`."""
         return SeparableConvModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
-        """Returns the output frames of so many feature frames: one a stride."""
         return padded_conv_output_frames(lengths, self.stride)
 
     def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
-        """Returns the operations of an utterance's products."""
         first = num_features * (self.first_kernel + self.filters[0])
         weights = first + self.last_filters[0] * self.last_filters[1]
         weights += self.last_filters[1] * num_classes
@@ -87,13 +83,11 @@ class SeparableConvConfig:
         return outputs * (3 * weights - first if training else weights)
 
     def smaller(self, units: int) -> "SeparableConvConfig":
-        """Returns a small model of the same kind."""
         filters = (units,) * len(self.filters)
         last = (units, 2 * units)
         return dataclasses.replace(self, filters=filters, repeats=1, last_filters=last)
 
     def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        """Returns an estimate of the peak memory of a process that trains on such batches."""
         widths = sum(into + 7 * out for into, out, _ in self.layers) + 8 * self.last_filters[1]
         values = self.output_lengths(frames) * widths + 4 * frames * num_features
         return step_bytes(parameters, batch * values)
@@ -103,12 +97,6 @@ class SeparableConvModel(Network):
     """A strided separable convolution, residual blocks, and two layers before the classes.
 
     Each convolution sees zeros beyond an utterance's end, whatever it is padded with.
-
-    Args:
-        config: sizes.
-        num_classes: classes, the CTC blank last.
-        seed: of the initial weights and of dropout.
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
     """
 
     def __init__(self, config: SeparableConvConfig, num_classes: int, seed: int = 0, dtype=None):
@@ -174,7 +162,6 @@ class SeparableConvModel(Network):
         self.built = True
 
     def encode(self, features, feature_lengths, training):
-        """See `Network.encode`."""
         before = valid_frames(features, feature_lengths)
         strided = features[:, :: self.config.stride]
         valid = valid_frames(strided, self.output_lengths(feature_lengths))
@@ -196,8 +183,6 @@ class NormalisedConv(keras.layers.Layer):
     Args:
         convolution: valid, over ``(batch, time, channels)``.
         reach: frames that it sees beside one.
-        rate: of dropout.
-        seed: of dropout.
     """
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
@@ -221,7 +206,6 @@ class NormalisedConv(keras.layers.Layer):
         Args:
             inputs: ``(batch, time, channels)``.
             before: booleans ``(batch, time)``: which of them count.
-            valid: the same of the outputs.
             added: what is added before the rectifier; None for nothing.
             rectified: whether negative values become 0.
             training: whether dropout and batch statistics are on.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tfasr.child import call, child_environment, module_command
+from tfasr.child import call, start_module
 from tfasr.durable import locked, make_folder, take_lock
 from tfasr.errors import RunError, UsageError
 from tfasr.run_files import LOCK_FILE
@@ -157,16 +157,15 @@ def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
     except UsageError as error:
         return str(error)
     make_folder(step.log.parent)
-    command = module_command("tfasr.studies.child_process", str(os.getpid()), *words)
     with step.log.open("ab") as output:
         # In a session of its own: a terminal's Ctrl-C comes to this process alone, which passes
         # it on once, since a second one would end a training without a checkpoint.
-        process = subprocess.Popen(
-            command,
+        process = start_module(
+            *("tfasr.studies.child_process", str(os.getpid()), *words),
+            environment={"TF_CPP_MIN_LOG_LEVEL": "2"},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env=child_environment({"TF_CPP_MIN_LOG_LEVEL": "2"}),
             start_new_session=True,
             pass_fds=held,
         )

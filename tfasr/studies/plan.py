@@ -10,8 +10,7 @@ from tfasr.checked_files import read_object
 from tfasr.durable import write_whole
 from tfasr.errors import UsageError
 from tfasr.gin_files.bindings import binding_place, bound_scopes, fill, make
-from tfasr.gin_files.preset import Line, find_preset, presets_folder, read_gin
-from tfasr.gin_files.statements import statements
+from tfasr.gin_files.preset import GinText, find_preset, presets_folder, read_gin
 from tfasr.studies.config import ExperimentConfig, StudyConfig
 
 PLAN_FILE = "study.json"
@@ -88,16 +87,15 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             describes or that stands twice. It names file and line.
     """
     path = find_preset(gin_file)
-    lines = read_gin([str(path)], bindings)
 
-    def build() -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
+    def build(lines: GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
         config = make(StudyConfig, lines)
         _check_described(config, lines)
         return config, {
             name: make(ExperimentConfig, lines, scope=name) for name in config.experiments
         }
 
-    config, experiments = fill(lines, build).configs
+    config, experiments = fill(read_gin([str(path)], bindings), build).configs
     labels = [one.label or name for name, one in experiments.items()]
     twice = sorted({label for label in labels if labels.count(label) > 1})
     if twice:
@@ -133,8 +131,8 @@ def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> 
         )
 
 
-def _check_described(config: StudyConfig, lines: Sequence[Line]) -> None:
-    described = bound_scopes(ExperimentConfig)
+def _check_described(config: StudyConfig, lines: GinText) -> None:
+    described = bound_scopes(ExperimentConfig, lines)
     unknown = [name for name in config.experiments if name not in described]
     if unknown:
         known = ", ".join(described) or "none"
@@ -184,7 +182,7 @@ def _identity(config: StudyConfig, runs: Sequence[PlannedRun]) -> dict[str, Any]
     return {
         "corpus": config.corpus,
         "runs": {
-            str(run.folder): [s.text for s in statements(read_gin(run.gin_files, run.bindings))]
+            str(run.folder): [s.text for s in read_gin(run.gin_files, run.bindings).statements]
             for run in runs
         },
     }

@@ -1,6 +1,7 @@
 """Samples energy counters beside a run: RAPL of the processors, NVML of the GPUs."""
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -58,7 +59,7 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
         with contextlib.suppress(OSError, ValueError):
             _microjoules(folder / "energy_uj")
             limit = _microjoules(folder / "max_energy_range_uj")
-            read = _reader(folder / "energy_uj")
+            read = functools.partial(_microjoules, folder / "energy_uj")
             counters.append(EnergyCounter(name, read, limit))
     return counters
 
@@ -72,7 +73,7 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
     counters = []
     for index in range(0 if library is None else library.nvmlDeviceGetCount()):
         handle = library.nvmlDeviceGetHandleByIndex(index)
-        total = _TotalEnergy(library, handle)
+        total = _total_energy(library, handle)
         power = _IntegratedPower(library, handle)
         for name, read in ((f"gpu{index}", total), (f"gpu{index}-power", power)):
             with contextlib.suppress(Exception):  # NVML's own class is known only with NVML
@@ -92,8 +93,6 @@ class EnergySampler:
 
     Args:
         run_dir: where the file goes; a resumed run appends.
-        session: the ledger's.
-        root: the folder of powercap.
         interval_s: seconds between two looks.
     """
 
@@ -156,19 +155,11 @@ class EnergySampler:
             self._file.flush()
 
 
-class _TotalEnergy:
-    """A GPU's own counter, which begins with its driver."""
-
-    def __init__(self, library: Any, handle: Any):
-        self._library, self._handle = library, handle
-
-    def __call__(self) -> float:
-        return self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1000
+def _total_energy(library: Any, handle: Any) -> Callable[[], float]:
+    return lambda: library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
 
 
 class _IntegratedPower:
-    """A GPU's energy by the trapezium rule over its power, where it has no counter."""
-
     def __init__(self, library: Any, handle: Any):
         self._library, self._handle = library, handle
         self._before: tuple[float, float] | None = None
@@ -207,10 +198,6 @@ def _readable(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return os.access(path, os.R_OK)
-
-
-def _reader(path: Path) -> Callable[[], float]:
-    return lambda: _microjoules(path)
 
 
 def _microjoules(path: Path) -> float:

@@ -66,7 +66,6 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
 
 
 def _ask(question: Callable | None, *arguments: Any) -> Any:
-    """Returns NVML's answer, or None where it has none: not supported, no permission, old."""
     try:
         return None if question is None else question(*arguments)
     except Exception:  # noqa: BLE001 - NVML's own class is known only once it loads
@@ -74,5 +73,4 @@ def _ask(question: Callable | None, *arguments: Any) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    """Older libraries answer in bytes."""
     return value.decode() if isinstance(value, bytes) else value

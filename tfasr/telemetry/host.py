@@ -1,5 +1,6 @@
 """What surrounds the processors: memory, limits, load, networks, operating system."""
 
+import math
 import os
 import platform
 import re
@@ -8,6 +9,7 @@ from typing import Any
 
 import psutil
 
+from tfasr.cores import control_groups, quota
 from tfasr.telemetry.processor import ROOT, text
 
 _CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
@@ -30,7 +32,7 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     return {
         "memory_bytes": psutil.virtual_memory().total,
         "usable_threads": len(affinity(0)) if affinity else None,
-        "cpu_limit": _cpu_limit(root),
+        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
         "memory_limit_bytes": _memory_limit(root),
         "load": load()[0] if load else None,
         "networks": _networks(root / "sys" / "class"),
@@ -40,39 +42,14 @@ def describe_host(root: Path = ROOT) -> dict[str, Any]:
     }
 
 
-def _groups(root: Path, controller: str) -> list[Path]:
-    """Returns the folders of this process's control group and those above it, inner first."""
-    folders = []
-    for line in text(root / "proc" / "self" / "cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "" or controller in controllers.split(","):
-            top = root / "sys" / "fs" / "cgroup" / (controller if controllers else "")
-            own = top / path.lstrip("/")
-            folders += [own, *(p for p in own.parents if p == top or top in p.parents)]
-    # Inside a container the group's own path may lie outside of what is mounted.
-    return [*folders, root / "sys/fs/cgroup", root / "sys/fs/cgroup" / controller]
-
-
-def _cpu_limit(root: Path) -> float | None:
-    limits = []
-    for group in _groups(root, "cpu"):
-        quota, _, period = text(group / "cpu.max").partition(" ")
-        if not quota:
-            quota, period = text(group / "cpu.cfs_quota_us"), text(group / "cpu.cfs_period_us")
-        if quota.isdigit() and period.isdigit() and int(period):
-            limits.append(int(quota) / int(period))
-    return min(limits, default=None)
-
-
 def _memory_limit(root: Path) -> int | None:
     names = ("memory.max", "memory.limit_in_bytes")
-    limits = [text(group / name) for group in _groups(root, "memory") for name in names]
+    limits = [text(group / name) for group in control_groups("memory", root) for name in names]
     # Version 1 says "no limit" by a number near 2 ** 63.
     return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
 
 
 def _networks(classes: Path) -> list[dict[str, Any]]:
-    """Returns names, states and megabits per second; None where a driver does not tell."""
     networks = []
     for folder in sorted((classes / "net").glob("*")):
         speed = text(folder / "speed")
@@ -99,7 +76,6 @@ def _operating_system(root: Path) -> str:
 
 
 def _container(root: Path) -> str | None:
-    """Returns what kind of container this is; None where none shows itself."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run" / ".containerenv").exists():

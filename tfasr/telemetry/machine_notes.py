@@ -38,7 +38,6 @@ class MachineNotes:
 
     Args:
         note: writes a key and its value with the time.
-        root: the folder of powercap.
         interval_s: seconds between two samples.
     """
 
@@ -64,7 +63,6 @@ class MachineNotes:
         self._thread.start()
 
     def stop(self) -> None:
-        """Looks a last time; nothing is noted afterwards."""
         if not self._stopped.is_set():
             self._stopped.set()
             self._thread.join()
@@ -119,7 +117,6 @@ class MachineNotes:
 
 
 def _busy_and_idle(times: Any) -> tuple[float, float]:
-    """Returns seconds of all processors; of guests and of waiting for disks as psutil counts."""
     parts: Mapping[str, float] = times._asdict()
     idle = parts["idle"] + parts.get("iowait", 0.0)
     guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # counted as user's already

@@ -56,7 +56,6 @@ class SampleFile:
             self._give_up(error)
 
     def close(self) -> None:
-        """Writes what is left."""
         if self._file is not None:
             try:
                 self._file.close()
@@ -64,7 +63,6 @@ class SampleFile:
                 self._give_up(error)
 
     def _prepared(self) -> list[int]:
-        """Sees to the file's heading and last line; returns which values its lines take."""
         content = self._path.read_bytes() if self._path.exists() else b""
         whole = content[: content.rfind(b"\n") + 1]
         first = whole.split(b"\n", 1)[0].decode("utf-8", "replace")

@@ -17,11 +17,6 @@ def system_description(
     What is not known is "", what does not exist "n/a"; nothing is "0". Division, status, storage
     and cooling are for the submitter to fill in.
 
-    Args:
-        machine: the machine.
-        submitter: who submits.
-        system_name: how the machine is called.
-
     Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
     """
     processor, host = machine.processor, machine.host
@@ -97,7 +92,6 @@ def _accelerators(machine: Examination) -> dict[str, str]:
 
 
 def _each(values: Iterable[str | None]) -> str:
-    """Returns what all have in common as one, else all that there are."""
     return ", ".join(dict.fromkeys(value for value in values if value))
 
 
@@ -125,7 +119,6 @@ def _framework(machine: Examination) -> str:
 
 
 def _stack(machine: Examination) -> dict[str, str]:
-    """Returns versions of everything else, by name."""
     stack = {"python": machine.software["python"], "kernel": machine.host["kernel"]}
     stack |= machine.software["packages"] | machine.software["optional"]
     for name in ("tensorflow", "keras"):

@@ -9,8 +9,8 @@ import keras
 
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
-from tfasr.gin_files.bindings import binding_place, binds, fill, make
-from tfasr.gin_files.preset import Line, read_gin
+from tfasr.gin_files.bindings import binding_place, bound_names, fill, make
+from tfasr.gin_files.preset import GinText, read_gin
 from tfasr.models.from_gin import know_models, model_class
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.fastest_precision import fastest_precision  # noqa: F401 - known to gin by it
@@ -65,24 +65,23 @@ def load_config(
             nothing uses. It names file and line.
     """
     files = [gin_file] if isinstance(gin_file, str) else gin_file or []
-    lines = read_gin(files, bindings)
     know_models()
 
-    def build() -> tuple[Experiment, ShardConfig, HardwareConfig | None]:
+    def build(lines: GinText) -> tuple[Experiment, ShardConfig, HardwareConfig | None]:
         classes = {f.name: f.default_factory for f in fields(Experiment)}
         classes["model"] = model_class(lines)
         configs = {name: make(cls, lines) for name, cls in classes.items()}
         configs["training"] = _with_own_optimizer(configs["training"], lines)
         shards = make(ShardConfig, lines)
-        hardware = make(HardwareConfig, lines) if binds(HardwareConfig) else None
+        hardware = make(HardwareConfig, lines) if "HardwareConfig" in bound_names(lines) else None
         return Experiment(**configs), shards, hardware
 
-    filled = fill(lines, build)
+    filled = fill(read_gin(files, bindings), build)
     experiment, shards, hardware = filled.configs
     return LoadedConfig(experiment, shards, filled.given, filled.operative, hardware)
 
 
-def _with_own_optimizer(training: TrainingConfig, lines: list[Line]) -> TrainingConfig:
+def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingConfig:
     """Replaces gin's reference by a function that no longer depends on gin's state."""
     try:
         optimizer = training.optimizer()

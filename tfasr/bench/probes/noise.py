@@ -8,6 +8,7 @@ from tfasr.alphabet import Alphabet
 from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import (
     FeatureSums,
+    HeldUtterances,
     ShardedSplit,
     ShardedUtterance,
     encode_record,
@@ -94,7 +95,7 @@ def write_noise_split(
         write_shard(path, records, packing.shards.compression)
         shards.append({"file": path.name, "bytes": path.stat().st_size})
     index = {**packing.content(), "shards": shards, "feature_sums": sums.to_json()}
-    return ShardedSplit(folder, index, listed)
+    return ShardedSplit(folder, index, HeldUtterances(listed))
 
 
 def _listed(position: int, frames: int, labels: int) -> ShardedUtterance:

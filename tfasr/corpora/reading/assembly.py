@@ -150,7 +150,6 @@ def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
     """Returns an entry's utterance, or why it is none.
 
     Args:
-        entry: what a corpus lists.
         known: size, time of the last change and seconds of the audio file when its header was
             last read; if the first two are the same still, it is not read again.
     """

@@ -29,9 +29,6 @@ _OGG_END_OF_STREAM = 4
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
     """Opens an audio file that is complete as far as its header and its end tell.
 
-    Args:
-        path: a file in any format that libsndfile reads.
-
     Yields:
         The open file. What libsndfile raises while it is open becomes a ValueError, too.
 
@@ -56,9 +53,6 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
 
 def audio_duration_s(path: str | Path) -> float:
     """Returns the seconds of audio in a file, from its header.
-
-    Args:
-        path: a file in any format that libsndfile reads.
 
     Raises:
         ValueError: if the file is missing, unreadable or cut short; it names path and cause.

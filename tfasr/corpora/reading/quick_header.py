@@ -15,9 +15,6 @@ def stated_duration_s(path: str | Path) -> float | None:
     None is no fault: the header may say nothing, be of another format or lay things out in another
     way, or the file be unreadable or shorter than it states.
 
-    Args:
-        path: of any file.
-
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
     and Data Specifications 1.0" (RIFF WAVE).
     """
@@ -43,7 +40,6 @@ def _of_flac(head: bytes) -> float | None:
 
 
 def _of_wav(head: bytes, size: int) -> float | None:
-    """Of the layout of 44 bytes that most programs write, the audio being there whole."""
     plain = head[8:20] == b"WAVEfmt \x10\0\0\0" and head[36:40] == b"data"
     if not plain or len(head) < _HEAD_BYTES:
         return None

@@ -1,12 +1,14 @@
 """Reading the lines of a corpus's text files one by one, so that a bad one spoils no other."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from tfasr.corpora.reading.assembly import MALFORMED_LINE
 from tfasr.corpora.utterance import Rejection
 from tfasr.errors import UsageError
 
+_Parsed = TypeVar("_Parsed")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -33,18 +35,22 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise UsageError(f"A corpus's list must be a readable file. Received: {error}.") from error
 
 
-def decode_line(line: bytes) -> str:
-    """Returns a line's text.
+def parsed_lines(
+    path: Path, parse: Callable[[str], _Parsed], lines: Iterable[tuple[int, bytes]] | None = None
+) -> Iterator[tuple[str, _Parsed | Rejection]]:
+    """Yields where each line stands and what ``parse`` makes of it, or why it makes nothing.
 
-    Raises:
-        MalformedLineError: if the line is not UTF-8.
+    Args:
+        parse: given a line's text, may raise a MalformedLineError.
+        lines: of `numbered_lines`, if some were read already.
     """
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise MalformedLineError(f"it is not UTF-8: {error}") from error
-
-
-def malformed(path: Path, number: int, error: MalformedLineError) -> Rejection:
-    """Returns the rejection of a line; its id is the file's name and the line's number."""
-    return Rejection(f"{path.name}:{number}", MALFORMED_LINE, f"{path}, line {number}: {error}")
+    for number, line in numbered_lines(path) if lines is None else lines:
+        place = f"{path}, line {number}"
+        try:
+            yield place, parse(line.decode("utf-8"))
+            continue
+        except UnicodeDecodeError as error:
+            cause = f"it is not UTF-8: {error}"
+        except MalformedLineError as error:
+            cause = str(error)
+        yield place, Rejection(f"{path.name}:{number}", MALFORMED_LINE, f"{place}: {cause}")

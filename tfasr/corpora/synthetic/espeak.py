@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.child import child_environment, module_command
+from tfasr.child import start_module
 from tfasr.corpora.synthetic.espeak_process import ANSWER, SAMPLE_RATE_HZ
 from tfasr.errors import RunError, UsageError
 
@@ -43,12 +43,11 @@ class Espeak:
         with contextlib.ExitStack() as resources:
             data = resources.enter_context(_short_path(data))
             self._complaints = resources.enter_context(tempfile.TemporaryFile())
-            self._child = subprocess.Popen(
-                module_command("tfasr.corpora.synthetic.espeak_process", library, data),
+            self._child = start_module(
+                *("tfasr.corpora.synthetic.espeak_process", library, data),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._complaints,
-                env=child_environment(),
             )
             resources.callback(self._end_child)
             self._receive("while starting")
@@ -69,7 +68,6 @@ class Espeak:
         """Returns what a voice says.
 
         Args:
-            text: what to say.
             voice: the library's name of a voice, with a variant after a plus ("en-us+f3").
             rate_wpm: words per minute, 80..450.
             pitch: 0..100, the voice's own being 50.
@@ -88,7 +86,6 @@ class Espeak:
         return np.frombuffer(self._receive(f"at {line}"), dtype="<i2")
 
     def close(self) -> None:
-        """Ends the child process."""
         self._resources.close()
 
     def _receive(self, occasion: str) -> bytes:
@@ -128,7 +125,6 @@ def _installed_library() -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _short_path(data: str):
-    """Yields a path of the library's data that is short enough for the library."""
     if len(os.fsencode(data)) <= _LONGEST_DATA_PATH_BYTES:
         yield data
         return

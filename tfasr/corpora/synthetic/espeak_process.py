@@ -26,10 +26,6 @@ _UTF8 = 1
 class Library:
     """The few calls that are needed of espeak-ng's C interface.
 
-    Args:
-        library: its file.
-        data: the folder of its voices.
-
     Raises:
         OSError: if it is too old or does not start.
     """
@@ -78,7 +74,6 @@ class Library:
 
 
 def _serve(library_path: str, data: str) -> None:
-    """Answers requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints must not mix with the answers
 

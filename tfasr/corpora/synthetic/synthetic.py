@@ -81,9 +81,6 @@ def make_synthetic_corpus(
     Args:
         corpus_dir: a folder that is empty or does not exist, or one that this function made.
         seed: decides sentences, voices, rates, pitches, loudness and noise.
-        num_train: utterances of the training split.
-        num_validation: utterances of the validation split.
-        num_test: utterances of the test split.
         num_voices: voices in all, at most as many as `VOICES`.
 
     Raises:
@@ -116,7 +113,6 @@ def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[st
     """Yields the sentences of a corpus with their splits, in the order in which they are spoken.
 
     Args:
-        parameters: of the corpus.
         speaker: speaks nothing else meanwhile: the synthesiser carries state from one utterance to
             the next.
     """
@@ -141,10 +137,6 @@ def read_parameters(corpus_dir: str | Path) -> Parameters:
 
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split of a corpus that `make_synthetic_corpus` made.
-
-    Args:
-        corpus_dir: the corpus's folder.
-        split: "train", "validation" or "test".
 
     Raises:
         UsageError: if there is no finished synthetic corpus.
@@ -173,7 +165,6 @@ def _require_made(corpus_dir: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(corpus_dir: Path) -> Iterator[None]:
-    """Keeps two processes from making one corpus; the lock ends with the process."""
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -203,7 +194,6 @@ def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> N
 
 
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
-    """Tells whether there is nothing to do; clears away what was left unfinished."""
     marker = _read_marker(corpus_dir)
     leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
     if not marker:

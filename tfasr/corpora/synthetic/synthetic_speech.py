@@ -60,7 +60,6 @@ def voices_of_splits(seed: int, num_voices: int) -> tuple[list[str], list[str], 
     """Returns the voices for training, validation and test; none is in two of them.
 
     Args:
-        seed: decides which.
         num_voices: voices in all, 3 to as many as `VOICES`; a sixth goes to validation, a sixth to
             test, at least one each.
     """

@@ -15,11 +15,6 @@ class ClippedReLUCell(keras.layers.Layer):
 
     There is no input matrix: what comes in has been projected already, for all steps at once
     (cuDNN calls this CUDNN_SKIP_INPUT).
-
-    Args:
-        units: width of inputs and outputs.
-        clip: the largest output.
-        seed: of the recurrent weights.
     """
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
@@ -47,11 +42,9 @@ class ClippedReLUCell(keras.layers.Layer):
         return output, [output]
 
     def get_initial_state(self, batch_size=None):
-        """Returns zeros."""
         return [keras.ops.zeros((batch_size, self.units), dtype=self.compute_dtype)]
 
     def get_config(self):
-        """Returns the layer's arguments."""
         return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}
 
 
@@ -68,7 +61,6 @@ class ClippedRNN(keras.layers.RNN):
     requested_kernel: str = "auto"
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
         if not self._fused() or keras.tree.flatten(mask)[0] is not None:
             self.last_kernel = "generic loop"
             return super().inner_loop(sequences, initial_state, mask, training)
@@ -98,7 +90,6 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     Args:
         units: width of each direction and of the output.
         clip: the largest output of a direction; a sum reaches twice that.
-        seed: of the initial weights.
         kernel: "auto", or "generic" for Keras's loop.
 
     Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
@@ -161,10 +152,8 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         return self.forwards(projected, training=training) + backwards
 
     def compute_output_shape(self, input_shape):
-        """Returns the output's shape."""
         return (*input_shape[:-1], self.units)
 
     def get_config(self):
-        """Returns the layer's arguments."""
         config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
         return {**super().get_config(), **config}

@@ -21,7 +21,6 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
         sequences: ``(batch, time, features)``.
         initial_state: tensors ``(batch, units)``.
         mask: booleans ``(batch, time)``, None, or a structure with either in the first place.
-        training: whether dropout is on.
 
     Returns:
         The last output, all outputs, and the last states.

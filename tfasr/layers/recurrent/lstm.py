@@ -53,7 +53,6 @@ class LSTM(keras.layers.LSTM):
             )
 
     def _reasons_against_fused(self) -> list[str]:
-        """Returns what the fused kernel cannot compute; empty if it can run."""
         cell = self.cell
         conditions = {
             f"backend={keras.backend.backend()!r}": keras.backend.backend() == "tensorflow",
@@ -71,7 +70,6 @@ class LSTM(keras.layers.LSTM):
         return [reason for reason, holds in conditions.items() if not holds]
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
             return self._keras_loop(sequences, initial_state, mask, training, self.use_cudnn)
@@ -117,7 +115,6 @@ class LSTM(keras.layers.LSTM):
         return run_fused(run, self, 4, sequences, initial_state, mask, training)
 
     def get_config(self):
-        """Returns Keras's config, and what is not left to "auto"."""
         config = super().get_config()
         if self.requested_kernel != "auto":
             config["kernel"] = self.requested_kernel

@@ -9,7 +9,7 @@ import functools
 import tensorflow as tf
 
 from tfasr.layers.recurrent.lstm_loops import backward_steps, forward_steps
-from tfasr.layers.recurrent.recurrent_kernel import REFUSE_SECOND_DERIVATIVES
+from tfasr.layers.recurrent.recurrent_kernel import REFUSE_SECOND_DERIVATIVES, like, outer, rows_of
 
 
 def lstm_sequence(
@@ -23,22 +23,9 @@ def lstm_sequence(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Runs an LSTM with tanh and sigmoid over sequences.
 
-    Args:
-        inputs: ``(batch, time, features)``, in the dtype of the matmuls.
-        kernel: ``(features, 4 * units)``, in the same dtype: the gates in Keras's order: input,
-            forget, candidate, output.
-        recurrent_kernel: ``(units, 4 * units)``, in the same dtype.
-        bias: ``(4 * units,)``.
-        initial_h: ``(batch, units)``: the output before the first step; its dtype is the one of
-            the states and the gates.
-        initial_c: ``(batch, units)``: the cell state before the first step.
-        mask: booleans ``(batch, time)``: False leaves both states as they are; None for no mask.
-
-    Returns:
-        The outputs h of all steps ``(batch, time, units)``, the last h and the last c
-        ``(batch, units)``, in the dtype of the initial states.
-
-    Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
+    Arguments, results and source are those of `recurrent_steps`, but for ``inputs`` ``(batch, time,
+    features)`` and ``kernel`` ``(features, 4 * units)`` in place of the projected ones, and that
+    states and gates may be of any float dtype, that of the initial states.
     """
     forward, backward = _functions(*kernel.shape)
 
@@ -71,16 +58,14 @@ def _functions(features: int, gates: int):
 
 
 def _forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
-    """Returns the outputs, the last h, the last c, and what `_backward` needs."""
     x = tf.transpose(inputs, (1, 0, 2))
-    projected = _reshape_like(tf.matmul(_rows(x), kernel), x)
+    projected = like(tf.matmul(rows_of(x), kernel), x)
     mask = None if mask is None else tf.transpose(mask)
     saved, outputs, last_h, last_c = forward_steps(projected, bias, recurrent_kernel, h, c, mask)
     return tf.transpose(outputs, (1, 0, 2)), last_h, last_c, (x, h, outputs, saved)
 
 
 def _backward(saved, upstream, kernel, recurrent_kernel, mask):
-    """Returns the gradients of inputs, kernel, recurrent_kernel, bias, initial_h, initial_c."""
     x, h, outputs, for_loop = saved
     d_outputs, d_h, d_c = upstream
     d_outputs = tf.transpose(d_outputs, (1, 0, 2))
@@ -91,19 +76,6 @@ def _backward(saved, upstream, kernel, recurrent_kernel, mask):
     dz, d_h, d_c = backward_steps(for_loop, d_outputs, transposed, d_h, d_c, mask)
     d_bias = tf.reduce_sum(dz, axis=(0, 1))
     dz = tf.cast(dz, kernel.dtype)
-    d_x = _reshape_like(tf.matmul(_rows(dz), kernel, transpose_b=True), dz)
-    d_recurrent = _outer(outputs[:-1], dz[1:]) + _outer(h[tf.newaxis], dz[:1])
-    return tf.transpose(d_x, (1, 0, 2)), _outer(x, dz), d_recurrent, d_bias, d_h, d_c
-
-
-def _rows(sequence):
-    return tf.reshape(sequence, (-1, sequence.shape[-1]))
-
-
-def _reshape_like(rows, sequence):
-    return tf.reshape(rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0))
-
-
-def _outer(left, right):
-    """Returns the sum over time and batch of ``left`` transposed times ``right``."""
-    return tf.matmul(_rows(tf.cast(left, right.dtype)), _rows(right), transpose_a=True)
+    d_x = like(tf.matmul(rows_of(dz), kernel, transpose_b=True), dz)
+    d_recurrent = outer(outputs[:-1], dz[1:]) + outer(h[tf.newaxis], dz[:1])
+    return tf.transpose(d_x, (1, 0, 2)), outer(x, dz), d_recurrent, d_bias, d_h, d_c

@@ -63,12 +63,10 @@ def backward_steps(
     """Runs the gradient of `forward_steps` from its last step to its first.
 
     Args:
-        saved: its first result.
         d_outputs: ``(time, batch, units)``: the gradient of each step's h.
         transposed_kernel: ``(4 * units, units)``: a transposed copy of the recurrent kernel.
         d_h: ``(batch, units)``: the gradient of the last h.
         d_c: ``(batch, units)``: the gradient of the last c.
-        mask: as given to `forward_steps`.
 
     Returns:
         The gradients of ``projected``, ``h`` and ``c``; those of the weights follow from the first.
@@ -100,7 +98,6 @@ def backward_steps(
 
 
 def _matmul(states, weights):
-    """Multiplies in the weights' dtype; the result has the states' dtype."""
     return tf.cast(tf.matmul(tf.cast(states, weights.dtype), weights), states.dtype)
 
 
@@ -115,6 +112,5 @@ def _readable(sequence):
 
 
 def _array(size, state, width):
-    """Returns an array to write ``width`` times as many columns as ``state`` has."""
     shape = (state.shape[0], width * state.shape[1])
     return tf.TensorArray(state.dtype, size=size, element_shape=shape)

@@ -33,12 +33,11 @@ def recurrent_sequence(
             or bfloat16.
         kernel: ``(features, gates * units)``, in the same dtype.
         *recurrence: what `recurrent_steps` takes after the projected inputs.
-        **options: likewise.
 
     Returns:
         What `recurrent_steps` returns.
     """
-    return recurrent_steps(_like(tf.matmul(_rows(inputs), kernel), inputs), *recurrence, **options)
+    return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
 
 
 def recurrent_steps(
@@ -83,7 +82,7 @@ def recurrent_steps(
             upstream = [tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]]
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
-            gradients = [dz, _outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
+            gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
             return gradients + d_states[: len(h_c)], REFUSE_SECOND_DERIVATIVES
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
@@ -92,7 +91,6 @@ def recurrent_steps(
 
 
 def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
-    """Returns activated gates, c, and h of all steps; c is empty for a vanilla layer."""
     name, threads = f"forward_{projected.dtype.name}", team_size()
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
@@ -112,7 +110,6 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
 
 
 def _backward(saved, upstream, ceiling):
-    """Returns the gradient of `projected`, each step's previous h, the gradients of b, h, c."""
     gates, c, outputs, recurrent_kernel, states, mask = saved
     dtype = recurrent_kernel.dtype
     name, threads = f"backward_{dtype.name}", team_size()
@@ -140,18 +137,16 @@ def _attributes(multiplied, mask, ceiling):
 
 
 def _two(states):
-    """Completes a vanilla layer's states, which has no c."""
     return states if len(states) == 2 else [*states, tf.zeros((0, 0))]
 
 
-def _rows(sequence):
+def rows_of(sequence):
     return tf.reshape(sequence, (-1, sequence.shape[-1]))
 
 
-def _like(rows, sequence):
+def like(rows, sequence):
     return tf.reshape(rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0))
 
 
-def _outer(left, right):
-    """Returns the sum over time and batch of ``left`` transposed times ``right``."""
-    return tf.matmul(_rows(left), _rows(right), transpose_a=True)
+def outer(left, right):
+    return tf.matmul(rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True)

@@ -11,9 +11,6 @@ from tfasr.layers.recurrent.fused_call import run_fused
 class ClippedReLU:
     """The activation ``min(max(x, 0), ceiling)``, for use as a layer's ``activation``.
 
-    Args:
-        ceiling: the largest value; positive.
-
     Source: Hannun et al. 2014, Deep Speech, section 2, where it is 20.
     """
 
@@ -23,16 +20,13 @@ class ClippedReLU:
         self.ceiling = float(ceiling)
 
     def __call__(self, x):
-        """Returns the activation of a tensor."""
         return keras.ops.minimum(keras.ops.relu(x), keras.ops.cast(self.ceiling, x.dtype))
 
     def get_config(self):
-        """Returns what makes an equal activation."""
         return {"ceiling": self.ceiling}
 
     @classmethod
     def from_config(cls, config):
-        """Returns the activation that `get_config` described."""
         return cls(**config)
 
 
@@ -57,7 +51,6 @@ class SimpleRNN(keras.layers.SimpleRNN):
         self.last_kernel: str | None = None
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
-        """Runs all steps; Keras calls it. Returns the last output, all outputs, the states."""
         arguments = (sequences, initial_state, mask, training)
         if keras.backend.backend() != "tensorflow":
             self.last_kernel = f"Keras on {keras.backend.backend()}"
@@ -80,7 +73,6 @@ class SimpleRNN(keras.layers.SimpleRNN):
         return run_fused(run, self, 1, *arguments)
 
     def _ceiling(self) -> float | None:
-        """Returns what the activation is clipped at; None if it is another one."""
         activation = self.cell.activation
         if activation is keras.activations.relu:
             return math.inf

@@ -8,6 +8,7 @@ import keras
 from tfasr.errors import UsageError
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.optimizer.make import inner_optimizer
+from tfasr.training.optimizer.private_keras import states_of
 
 
 def averaging_rule(training: TrainingConfig) -> str | None:
@@ -65,13 +66,13 @@ def averaged_values(optimizer: keras.optimizers.Optimizer, variables: Sequence[A
 
 
 def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
-    index = optimizer._get_variable_index(variable)
     value = keras.ops.convert_to_tensor(variable)
     if _is_schedule_free(optimizer):
         # Keras calls z its momentum, and leaves y in the model.
         beta_1 = keras.ops.cast(optimizer.beta_1, value.dtype)
-        return (value - (1 - beta_1) * optimizer._momentums[index]) / beta_1
-    average = optimizer._model_variables_moving_average[index]
+        (z,) = states_of(optimizer, variable, "momentums")
+        return (value - (1 - beta_1) * z) / beta_1
+    (average,) = states_of(optimizer, variable, "model_variables_moving_average")
     return value if average is None else keras.ops.convert_to_tensor(average)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfasr.training.optimizer.private_keras import DecayInUpdateStep, states_of, weight_decays
+
 log = logging.getLogger("tfasr")
 
 
@@ -26,11 +28,11 @@ class FusedAdadelta(keras.optimizers.Adadelta):
         if isinstance(gradient, tf.IndexedSlices):  # of embeddings
             super().update_step(gradient, variable, learning_rate)
             return
-        index = self._get_variable_index(variable)
+        sums = states_of(self, variable, "accumulated_grads", "accumulated_delta_vars")
         constant = functools.partial(tf.constant, dtype=variable.dtype)
         tf.raw_ops.ResourceApplyAdadelta(
-            accum=_handle(self._accumulated_grads[index]),
-            accum_update=_handle(self._accumulated_delta_vars[index]),
+            accum=_handle(sums[0]),
+            accum_update=_handle(sums[1]),
             rho=constant(self.rho),
             epsilon=constant(self.epsilon),
             **_update(gradient, variable, learning_rate),
@@ -45,10 +47,10 @@ class _FusedAdamStep:
         if isinstance(gradient, tf.IndexedSlices) or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
-        index = self._get_variable_index(variable)
+        momentum, velocity = states_of(self, variable, "momentums", "velocities")
         tf.raw_ops.ResourceApplyAdam(
-            m=_handle(self._momentums[index]),
-            v=_handle(self._velocities[index]),
+            m=_handle(momentum),
+            v=_handle(velocity),
             **_adam_terms(variable.dtype, self.iterations, self.beta_1, self.beta_2, self.epsilon),
             **_update(gradient, variable, learning_rate),
         )
@@ -86,8 +88,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
         def update_step(self, gradient, variable, learning_rate) -> None:
             """Updates a variable; gradients of some rows alone take Keras's way."""
-            index = self._get_variable_index(variable)
-            momentum, velocity = self.momentums[index], self.adam_velocities[index]
+            momentum, velocity = states_of(self, variable, "momentums", "adam_velocities")
             if isinstance(gradient, tf.IndexedSlices):  # of embeddings
                 super().update_step(gradient, variable, learning_rate)
             elif velocity is None:
@@ -131,7 +132,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
 if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 
-    class PublishedScheduleFreeAdamW(keras.optimizers.ScheduleFreeAdamW):
+    class PublishedScheduleFreeAdamW(DecayInUpdateStep, keras.optimizers.ScheduleFreeAdamW):
         """Keras's ScheduleFreeAdamW with the published update; config and states are the same.
 
         On TensorFlow, Keras 3.15 reads z (its momentum) for the old average x only after the
@@ -142,13 +143,9 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
         Source: A. Defazio et al., The Road Less Scheduled, 2024, Algorithm 1.
         """
 
-        def _apply_weight_decay(self, trainable_variables) -> None:
-            """Weights decay in `update_step`."""
-
         def update_step(self, gradient, variable, learning_rate) -> None:
             """Updates a variable y, and its z and second moment."""
-            index = self._get_variable_index(variable)
-            momentum, velocity = self._momentums[index], self._velocities[index]
+            momentum, velocity = states_of(self, variable, "momentums", "velocities")
             cast = functools.partial(tf.cast, dtype=variable.dtype)
             gradient, y, z = (
                 tf.convert_to_tensor(value) for value in (gradient, variable, momentum)
@@ -160,7 +157,7 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
             second = beta_2 * tf.convert_to_tensor(velocity) + (1 - beta_2) * tf.square(gradient)
             deviation = tf.sqrt(second / (1 - tf.pow(beta_2, step)))
             change = gradient / (deviation + cast(self.epsilon))
-            if self.weight_decay and self._use_weight_decay(variable):
+            if self.weight_decay and weight_decays(self, variable):
                 change += cast(self.weight_decay) * y
             new_z = z - rate * change
             part = 1 / step  # of the average, that new_z is

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.gin_files.bindings import UNBOUND, bound_names, fill, make
-from tfasr.gin_files.preset import COMMAND_LINE, presets_folder, read_gin
+from tfasr.gin_files.preset import COMMAND_LINE, GinText, presets_folder, read_gin
 from tfasr.tta.costs.hardware import HardwareConfig
 
 _UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
@@ -59,13 +59,12 @@ def _find(name: str) -> Path:
 
 def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
     prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
-    lines = read_gin([str(path)], prices)
 
-    def build() -> HardwareConfig:
-        if bound_names() != {"HardwareConfig"}:
+    def build(lines: GinText) -> HardwareConfig:
+        if bound_names(lines) != {"HardwareConfig"}:
             raise UsageError(
                 f"{path} must describe a machine and bind HardwareConfig alone. Received: "
-                f"{sorted(bound_names())}."
+                f"{sorted(bound_names(lines))}."
             )
         try:
             return make(HardwareConfig, lines)
@@ -75,7 +74,7 @@ def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
             raise UsageError(f"{path} must describe a machine: {message}") from error
 
     # A description comes from anywhere: reading it must not run code.
-    return fill(lines, build, imports=False).configs
+    return fill(read_gin([str(path)], prices), build, imports=False).configs
 
 
 def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
