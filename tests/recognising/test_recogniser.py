@@ -5,6 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import soundfile
+from tfasr.recognising.runtimes import OnnxAcoustics
 
 import tfasr
 from tests.recognising.spoken_tones import (
@@ -22,7 +23,6 @@ from tfasr.data.numpy_features import expect_many_frames
 from tfasr.errors import UsageError
 from tfasr.metrics import count_errors
 from tfasr.recognising.exported import GRAPH_FILE
-from tfasr.recognising.onnx_acoustics import OnnxAcoustics
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.runtimes import open_exported
 

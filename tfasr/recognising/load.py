@@ -50,6 +50,6 @@ def load_recogniser(
             f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {SPEC_FILE}."
         )
     load_tensorflow()
-    from tfasr.recognising.keras_acoustics import open_run
+    from tfasr.recognising.tensorflow_runtimes import open_run
 
     return Recogniser(*open_run(run_dir, checkpoint, changes))
