@@ -11,6 +11,7 @@ every LiteRT has.
 """
 
 import contextlib
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -82,7 +83,7 @@ def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) ->
         outputs = whole(features, lengths)
         return [outputs[name] for name in names]
 
-    with _explained(_EXPORT_OTHERWISE):
+    with quiet_stderr(), _explained(_EXPORT_OTHERWISE):
         frozen = _frozen(tf.function(in_order).get_concrete_function(*given.values()))
 
     def named(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -144,10 +145,11 @@ def _explained(remedy: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the converter's own class is no public name
-        cause = " ".join(str(error).split())[:500]
-        raise RunError(
-            f"The model can't be converted to LiteRT: {type(error).__name__}: {cause}. {remedy}"
-        ) from error
+        unknown = sorted(set(re.findall(r"'tf\.(\w+)' op", str(error))))
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if unknown:
+            cause = f"LiteRT has no {', '.join(unknown)}"
+        raise RunError(f"The model can't be converted to LiteRT: {cause}. {remedy}") from error
 
 
 def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
