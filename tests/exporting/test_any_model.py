@@ -94,7 +94,7 @@ def check_converted(config) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lstm both ways", "gru both ways", "separable convolutions", "conformer",
+    "name", ["lstm both ways", "separable convolutions", "conformer",
              "deep speech 2"],
 )  # fmt: skip
 def test_converted_graphs_say_what_a_family_says(name):

@@ -5,7 +5,6 @@ import tracemalloc
 import numpy as np
 import pytest
 import soundfile
-from tfasr.recognising.runtimes import OnnxAcoustics
 
 import tfasr
 from tests.recognising.spoken_tones import (
@@ -24,7 +23,7 @@ from tfasr.errors import UsageError
 from tfasr.metrics import count_errors
 from tfasr.recognising.exported import GRAPH_FILE
 from tfasr.recognising.recogniser import Recogniser
-from tfasr.recognising.runtimes import open_exported
+from tfasr.recognising.runtimes import OnnxAcoustics, open_exported
 
 TEXT = "abc dad bb"
 
