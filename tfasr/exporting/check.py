@@ -136,38 +136,23 @@ WORD_LIMITS = (
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card tells that is not read from the run.
+    """What a card tells that is not read from the run."""
 
-    Attributes:
-        split: the utterances that the rates are of.
-        rates: of the exported graph, greedily decoded.
-        int8: whether its weights are eight bits wide.
-        data_licence: of the training data.
-    """
-
-    split: str
-    rates: RateSummary
-    int8: bool
-    data_licence: str | None
+    split: str  # the utterances that the rates are of
+    rates: RateSummary  # of the exported graph, greedily decoded
+    int8: bool  # whether its weights are eight bits wide
+    data_licence: str | None  # of the training data
 
 
 @dataclass(frozen=True)
 class CardForm:
-    """What a card tells of the files that a recogniser was exported to.
+    """What a card tells of the files that a recogniser was exported to, in Markdown."""
 
-    Attributes:
-        files: what holds the model, in Markdown.
-        commands: that use it, a line each.
-        streams: whether it can hear speech as it comes.
-        limits: of what it says, in Markdown.
-        contents: of the files, in Markdown.
-    """
-
-    files: str
-    commands: tuple[str, ...]
-    streams: bool
-    limits: str
-    contents: str
+    files: str  # what holds the model
+    commands: tuple[str, ...]  # that use it, a line each
+    streams: bool  # whether it can hear speech as it comes
+    limits: str  # of what it writes
+    contents: str  # of the files
 
 
 def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts, form: CardForm) -> str:

@@ -82,11 +82,21 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class CheckedModel:
-    """A model's file, compared with the run's own model."""
+class _Run:
+    """What is exported."""
+
+    folder: Path
+    spec: RecogniserSpec
+    acoustics: KerasAcoustics
+
+
+@dataclass(frozen=True)
+class _CheckedModel:
+    """A model's file, compared with the run's own model on a split."""
 
     float32: Path
     written: Path  # what the export holds: the same, or int8
+    source: BatchSource
     of_run: Heard
     of_float32: Heard
     of_written: Heard
@@ -120,18 +130,20 @@ def export(
             carried, or a package is missing.
         RunError: if the model cannot be converted, or does not write what the run's model writes.
     """
-    run_dir, out = Path(run_dir), Path(out)
-    kind, spec, acoustics = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
+    out = Path(out)
+    kind, run = _opened(to, Path(run_dir), out, int8=int8, checkpoint=checkpoint)
     source = source_of_split(run_dir, split, shard_dir)
     with tempfile.TemporaryDirectory() as temporary:
-        checked = _checked_model(kind, spec, acoustics, source, Path(temporary), int8=int8)
+        checked = _checked_model(kind, run, source, Path(temporary), int8=int8)
+        saved_bytes = model_bytes(checked.float32) - model_bytes(checked.written)
         folder = Path(temporary, "export")
         folder.mkdir()
-        float32_bytes, own_bytes = (model_bytes(p) for p in (checked.float32, checked.written))
-        written_bytes = kind.fill(folder, run_dir, spec, checked, source)
+        written_bytes = kind.fill(folder, run, checked)
         rates = summarise_scored(checked.of_written.scored)
         facts = CardFacts(split, rates, int8, data_licence)
-        write_whole(folder / CARD_FILE, model_card(run_dir, spec, facts, kind.form(spec)))
+        write_whole(
+            folder / CARD_FILE, model_card(run.folder, run.spec, facts, kind.form(run.spec))
+        )
         write_sums(folder)
         if to != SHERPA:
             open_exported(folder, {})
@@ -140,7 +152,7 @@ def export(
     return Exported(
         folder=out,
         bytes=written_bytes,
-        float32_bytes=written_bytes + float32_bytes - own_bytes,
+        float32_bytes=written_bytes + saved_bytes,
         utterances=len(of_written.scored),
         difference=largest_difference(of_run.log_probs, of_written.log_probs),
         differing_texts=differing_texts(of_run, of_written),
@@ -158,20 +170,20 @@ def write_unchecked(
 
     Arguments and errors are those of `export`.
     """
-    kind, spec, acoustics = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
+    kind, run = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
-        model = _written(kind, spec, acoustics, Path(temporary), int8=int8)[-1]
+        model = _written(kind, run, Path(temporary), int8=int8)[-1]
         folder = Path(temporary, "export")
         folder.mkdir()
         model.rename(folder / model.name)
-        _describe(folder, run_dir, spec, kind.runtime)
+        _describe(folder, run, kind.runtime)
         write_sums(folder)
         _published(folder, out)
 
 
 def _opened(
     to: str, run_dir: Path, out: Path, *, int8: bool, checkpoint: str
-) -> "tuple[Kind, RecogniserSpec, KerasAcoustics]":
+) -> "tuple[Kind, _Run]":
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
@@ -186,7 +198,7 @@ def _opened(
     spec, acoustics = open_run(run_dir, checkpoint, {})
     kind.check(spec)
     streams = spec.streams and kind.streams(acoustics, spec)
-    return kind, dataclasses.replace(spec, streams=streams), acoustics
+    return kind, _Run(run_dir, dataclasses.replace(spec, streams=streams), acoustics)
 
 
 def _check_installed(*packages: str) -> None:
@@ -198,44 +210,36 @@ def _check_installed(*packages: str) -> None:
         )
 
 
-def _written(
-    kind: "Kind", spec: RecogniserSpec, acoustics: KerasAcoustics, temporary: Path, *, int8: bool
-) -> list[Path]:
+def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
     """Writes a model in float32, and in int8 if that is wanted; returns the paths."""
     paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
-    kind.write(acoustics, spec, paths[0])
-    if int8:
-        kind.write_int8(acoustics, spec, *paths)
-        return paths
-    return paths[:1]
+    kind.write(run, paths[0])
+    if not int8:
+        return paths[:1]
+    kind.write_int8(run, *paths)
+    return paths
 
 
 def _checked_model(
-    kind: "Kind",
-    spec: RecogniserSpec,
-    acoustics: KerasAcoustics,
-    source: BatchSource,
-    temporary: Path,
-    *,
-    int8: bool,
-) -> CheckedModel:
-    paths = _written(kind, spec, acoustics, temporary, int8=int8)
-    models = [open_model(kind.runtime, path, spec) for path in paths]
-    check_padded(spec, acoustics, models[0])
+    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, *, int8: bool
+) -> _CheckedModel:
+    paths = _written(kind, run, temporary, int8=int8)
+    models = [open_model(kind.runtime, path, run.spec) for path in paths]
+    check_padded(run.spec, run.acoustics, models[0])
     of_run, *heard = (
-        hear(source, model, spec.alphabet, acoustics.output_lengths)
-        for model in (acoustics, *models)
+        hear(source, model, run.spec.alphabet, run.acoustics.output_lengths)
+        for model in (run.acoustics, *models)
     )
     speech = f"the utterances of {source.split.folder}"
     check_agrees(of_run.log_probs, heard[0].log_probs, speech)
-    return CheckedModel(paths[0], paths[-1], of_run, heard[0], heard[-1])
+    return _CheckedModel(paths[0], paths[-1], source, of_run, heard[0], heard[-1])
 
 
-def _describe(folder: Path, run_dir: Path, spec: RecogniserSpec, runtime: str) -> None:
-    lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
-    write_spec(folder, spec, lexicon, runtime)
+def _describe(folder: Path, run: _Run, runtime: str) -> None:
+    lexicon = load_lexicon(run.folder) if (run.folder / LEXICON_FILE).exists() else []
+    write_spec(folder, run.spec, lexicon, runtime)
 
 
 def _published(folder: Path, out: Path) -> None:
@@ -247,12 +251,11 @@ def _published(folder: Path, out: Path) -> None:
         write_whole(copy, file.read_bytes())
 
 
-def _whole_utterances(acoustics: KerasAcoustics, spec: RecogniserSpec) -> tuple[Any, Callable]:
+def _whole_utterances(run: _Run) -> tuple[Any, Callable]:
     """Returns a model of operations that exporters know, and the function that they export."""
-    config = portable(acoustics.config)
-    num_features, num_classes = spec.features.num_features, spec.alphabet.num_classes
-    model = build_recogniser(config, num_features, num_classes, dtype="float32")
-    model.set_weights(acoustics.recogniser.get_weights())
+    config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
+    model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
+    model.set_weights(run.acoustics.recogniser.get_weights())
 
     def whole(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
@@ -276,28 +279,19 @@ class Kind:
         """Returns whether a recogniser that can stream still can."""
         return True
 
-    def write(self, acoustics: KerasAcoustics, spec: RecogniserSpec, path: Path) -> None:
+    def write(self, run: _Run, path: Path) -> None:
         """Writes a model."""
         raise NotImplementedError
 
-    def write_int8(
-        self, acoustics: KerasAcoustics, spec: RecogniserSpec, float32: Path, path: Path
-    ) -> None:
+    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
         """Writes a model, which is at `float32` already, with int8 weights."""
         raise NotImplementedError
 
-    def fill(
-        self,
-        folder: Path,
-        run_dir: Path,
-        spec: RecogniserSpec,
-        checked: CheckedModel,
-        source: BatchSource,
-    ) -> int:
+    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
         """Writes the folder's files but for card and hashes; returns the bytes of the model."""
         num_bytes = model_bytes(checked.written)
         checked.written.rename(folder / checked.written.name)
-        _describe(folder, run_dir, spec, self.runtime)
+        _describe(folder, run, self.runtime)
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
@@ -328,37 +322,28 @@ class _Onnx(Kind):
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
 
-    def write(self, acoustics: KerasAcoustics, spec: RecogniserSpec, path: Path) -> None:
+    def write(self, run: _Run, path: Path) -> None:
         from tfasr.exporting.onnx import converted_graph, metadata
         from tfasr.exporting.onnx_models import WRITERS
 
-        num_features, carried = spec.features.num_features, metadata(spec)
-        if spec.model in WRITTEN_BY_HAND:
-            graph = WRITERS[spec.model](acoustics.recogniser, num_features, carried)
+        name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
+        if name in WRITTEN_BY_HAND:
+            graph = WRITERS[name](run.acoustics.recogniser, num_features, carried)
         else:
-            _, whole = _whole_utterances(acoustics, spec)
-            graph = converted_graph(whole, num_features, spec.model, carried)
+            _, whole = _whole_utterances(run)
+            graph = converted_graph(whole, num_features, name, carried)
         path.write_bytes(graph)
 
-    def write_int8(
-        self, acoustics: KerasAcoustics, spec: RecogniserSpec, float32: Path, path: Path
-    ) -> None:
+    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
         from tfasr.exporting.onnx import quantised
 
         path.write_bytes(quantised(float32.read_bytes()))
 
-    def fill(
-        self,
-        folder: Path,
-        run_dir: Path,
-        spec: RecogniserSpec,
-        checked: CheckedModel,
-        source: BatchSource,
-    ) -> int:
+    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
         from tfasr.exporting.features import checked_feature_graph
 
-        write_whole(folder / FEATURES_FILE, checked_feature_graph(spec))
-        return super().fill(folder, run_dir, spec, checked, source)
+        write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
+        return super().fill(folder, run, checked)
 
     def contents(self, spec: RecogniserSpec) -> str:
         states = "; it also takes the recurrence's states, and returns the next ones"
@@ -379,17 +364,10 @@ class _Sherpa(_Onnx):
         super().check(spec)
         check_rate(spec)
 
-    def fill(
-        self,
-        folder: Path,
-        run_dir: Path,
-        spec: RecogniserSpec,
-        checked: CheckedModel,
-        source: BatchSource,
-    ) -> int:
+    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
         from tfasr.exporting.sherpa import write_sherpa
 
-        return write_sherpa(folder, spec, checked.written, source, checked.of_written)
+        return write_sherpa(folder, run.spec, checked.written, checked.source, checked.of_written)
 
     def form(self, spec: RecogniserSpec) -> CardForm:
         from tfasr.exporting.sherpa import card_form
@@ -405,24 +383,20 @@ class _Litert(Kind):
 
         return is_stepped(acoustics.config)
 
-    def write(self, acoustics: KerasAcoustics, spec: RecogniserSpec, path: Path) -> None:
-        self._write(acoustics, spec, path, int8=False)
+    def write(self, run: _Run, path: Path) -> None:
+        self._write(run, path, int8=False)
 
-    def write_int8(
-        self, acoustics: KerasAcoustics, spec: RecogniserSpec, float32: Path, path: Path
-    ) -> None:
-        self._write(acoustics, spec, path, int8=True)
+    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
+        self._write(run, path, int8=True)
 
-    def _write(
-        self, acoustics: KerasAcoustics, spec: RecogniserSpec, path: Path, *, int8: bool
-    ) -> None:
+    def _write(self, run: _Run, path: Path, *, int8: bool) -> None:
         from tfasr.exporting.litert import converted_litert_graph, is_stepped, litert_graph
 
-        num_features = spec.features.num_features
-        if is_stepped(acoustics.config):
-            graph = litert_graph(acoustics.recogniser, num_features, int8=int8)
+        num_features = run.acoustics.num_features
+        if is_stepped(run.acoustics.config):
+            graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
-            _, whole = _whole_utterances(acoustics, spec)
+            _, whole = _whole_utterances(run)
             graph = converted_litert_graph(whole, num_features, int8=int8)
         path.write_bytes(graph)
 
@@ -446,11 +420,11 @@ class _Litert(Kind):
 class _Keras(Kind):
     runtime = KERAS
 
-    def write(self, acoustics: KerasAcoustics, spec: RecogniserSpec, path: Path) -> None:
-        saved = SavedRecogniser(
-            acoustics.config, acoustics.num_features, spec.alphabet.num_classes, name="recogniser"
-        )
-        saved.recogniser.set_weights(acoustics.recogniser.get_weights())
+    def write(self, run: _Run, path: Path) -> None:
+        config, num_features = run.acoustics.config, run.acoustics.num_features
+        num_classes = run.spec.alphabet.num_classes
+        saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
+        saved.recogniser.set_weights(run.acoustics.recogniser.get_weights())
         saved.save(path)
 
     def contents(self, spec: RecogniserSpec) -> str:
@@ -466,15 +440,15 @@ class _Keras(Kind):
 class _SavedModel(Kind):
     runtime = SAVED_MODEL
 
-    def write(self, acoustics: KerasAcoustics, spec: RecogniserSpec, path: Path) -> None:
-        model, whole = _whole_utterances(acoustics, spec)
-        shape = [None, None, acoustics.num_features]
+    def write(self, run: _Run, path: Path) -> None:
+        model, whole = _whole_utterances(run)
+        shape = [None, None, run.acoustics.num_features]
         inputs = {
             FEATURES: tf.TensorSpec(shape, tf.float32),
             LENGTHS: tf.TensorSpec([None], tf.int32),
         }
         signatures = {WHOLE_SIGNATURE: tf.function(whole).get_concrete_function(**inputs)}
-        if spec.streams:
+        if run.spec.streams:
             states = model.initial_state(1)
             names = [f"{STATE}{number}" for number in range(len(states))]
 

@@ -201,11 +201,7 @@ def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf
 
 
 class _Layer:
-    """The steps of a recurrent layer, one behind the other.
-
-    Args:
-        weights: of one direction, gates in ONNX's order.
-    """
+    """The steps of a recurrent layer in one direction, one behind the other."""
 
     def __init__(self, weights: RecurrentWeights):
         self.weights = weights
@@ -221,9 +217,7 @@ class _Layer:
     def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
         """Returns each state behind each step ``(steps, units)``, the output first.
 
-        Args:
-            hidden: ``(steps, inputs)``.
-            states: before the first ``(1, units)`` each, the output first.
+        They start from ``hidden`` (steps, inputs) and the states before, ``(1, units)`` each.
         """
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]

@@ -90,8 +90,7 @@ class GraphWriter:
     def strided_lengths(self, strides: list[int]) -> list[str]:
         """Adds the frames after each of some padded convolutions, rounded up.
 
-        Returns:
-            The names of the frames before each of them, and behind the last.
+        Returns the names of the frames before each of them, and behind the last.
         """
         before = [LENGTHS]
         for number, stride in enumerate(strides, start=1):
@@ -123,14 +122,9 @@ class GraphWriter:
         pads: Sequence[int],
         **attributes: Any,
     ) -> str:
-        """Adds a convolution.
+        """Adds a convolution of a kernel ``(outputs, inputs of a group, frames)``.
 
-        Args:
-            hidden: its inputs.
-            kernel: ``(outputs, inputs of a group, frames)``.
-            bias: ``(outputs,)``; None for none.
-            pads: zeros before the first and behind the last frame.
-            attributes: of ONNX's Conv: ``strides``, ``dilations``, ``group``.
+        ``pads`` counts zeros before the first and behind the last frame; attributes are ONNX's.
         """
         weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
         return self.add("Conv", hidden, *weights, pads=list(pads), **attributes)
@@ -168,19 +162,11 @@ class GraphWriter:
         return self.file("recogniser", inputs, outputs, carried)
 
     def file(
-        self,
-        name: str,
-        inputs: Sequence[tuple],
-        outputs: Sequence[tuple],
-        carried: dict[str, str],
+        self, name: str, inputs: Sequence[tuple], outputs: Sequence[tuple], carried: dict[str, str]
     ) -> bytes:
         """Returns the whole graph, checked, as a file's content.
 
-        Args:
-            name: of the graph.
-            inputs: names, types and shapes of what it takes.
-            outputs: of what it returns, each computed by a node.
-            carried: pairs that the file carries.
+        Inputs and outputs are names, types and shapes; ``carried`` are pairs that the file carries.
         """
         values = [
             [helper.make_tensor_value_info(*value) for value in side] for side in (inputs, outputs)

@@ -45,17 +45,10 @@ _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 def write_sherpa(
     folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, heard: Heard
 ) -> int:
-    """Writes what sherpa-onnx reads, and returns the bytes of its graphs.
-
-    Args:
-        folder: gets the files.
-        spec: of the recogniser.
-        model: its graph, as a file.
-        source: a split.
-        heard: what the graph made of it.
+    """Writes what sherpa-onnx reads, of a model's ONNX file; returns the bytes of its graphs.
 
     Raises:
-        RunError: if the new graphs make anything else of it.
+        RunError: if they make anything else of a split than the file did.
     """
     files = sherpa_files(spec, model.read_bytes())
     _check_texts(source, heard, files[ENCODER_FILE], spec.alphabet)
@@ -65,11 +58,7 @@ def write_sherpa(
 
 
 def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
-    """Returns what sherpa-onnx reads: contents by the names of the files.
-
-    Args:
-        spec: of the recogniser.
-        graph: its graph.
+    """Returns what sherpa-onnx reads of a recogniser's graph: contents by the files' names.
 
     Raises:
         RunError: if the graph of its features computes anything else.
@@ -143,16 +132,11 @@ def card_form() -> CardForm:
     )
 
 
-def encoder_graph(graph: bytes, alphabet: Alphabet, metadata: dict[str, str]) -> bytes:
+def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> bytes:
     """Returns the graph from features to tokens, as a file's content.
 
     It takes ``features`` (1, frames, num_features) and ``lengths`` (1,), and returns ``tokens``
     (1, numbers): those of the text, and behind them more ends than sherpa-onnx asks for.
-
-    Args:
-        graph: of a recogniser, see `tfasr.exporting.onnx`.
-        alphabet: of its classes.
-        metadata: pairs that the file carries.
     """
     model = onnx.load_from_string(graph)
     inputs = {one.name: one for one in model.graph.input}
@@ -170,19 +154,15 @@ def encoder_graph(graph: bytes, alphabet: Alphabet, metadata: dict[str, str]) ->
         "encoder",
         [(FEATURES, TensorProto.FLOAT, shape), (LENGTHS, TensorProto.INT32, [1])],
         [(TOKENS, TensorProto.INT64, [1, "numbers"])],
-        metadata,
+        carried,
     )
 
 
-def decoder_graph(alphabet: Alphabet, metadata: dict[str, str]) -> bytes:
+def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
     """Returns the graph that reads out the encoder's tokens, as a file's content.
 
     It takes the token before ``(1, 1)``, which it does not need, the encoder's tokens and how many
     have been read and one ``(1,)``, and returns ``logits`` (1, 1, tokens): 1 for the next.
-
-    Args:
-        alphabet: of the classes.
-        metadata: pairs that the file carries.
     """
     writer = GraphWriter()
     count = len(_NOT_CHARACTERS) + len(alphabet.characters)
@@ -200,7 +180,7 @@ def decoder_graph(alphabet: Alphabet, metadata: dict[str, str]) -> bytes:
             ("position", TensorProto.INT32, [1]),
         ],
         [("logits", TensorProto.FLOAT, [1, 1, count])],
-        metadata,
+        carried,
     )
 
 
