@@ -188,9 +188,7 @@ def test_what_cannot_be_converted_is_told_in_a_line(to, example, work, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_converter_is_named_before_any_work(
-    own_run, work, tmp_path, capsys, monkeypatch
-):
+def test_a_missing_converter_is_named_before_any_work(own_run, work, tmp_path, capsys, monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         "tfasr.exporting.export.find_spec",
