@@ -23,16 +23,16 @@ import numpy as np
 
 from tfasr.corpora.registry import read_split
 from tfasr.data.audio import read_audio
-from tfasr.exporting.export import FEATURES_FILE, metadata, write_unchecked
-from tfasr.exporting.feature_graph import checked_feature_graph
+from tfasr.exporting.export import FEATURES_FILE, write_unchecked
+from tfasr.exporting.features import checked_feature_graph
 from tfasr.exporting.sherpa import sherpa_files
 from tfasr.metrics import count_errors
 from tfasr.quiet import load_tensorflow
 from tfasr.recognising.exported import GRAPH_FILE
-from tfasr.recognising.keras_acoustics import open_run
-from tfasr.recognising.onnx_acoustics import OnnxAcoustics
 from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.runtimes import OnnxAcoustics
 from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.tensorflow_runtimes import open_run
 from tfasr.training.run_folder import load_feature_statistics
 from tfasr.training.trained import open_trained
 
@@ -90,7 +90,7 @@ def engines(
     rng = np.random.default_rng(1)
     exported = folder / "onnx"
     write_unchecked(run_dir, exported, int8=False, checkpoint="best")
-    features = checked_feature_graph(spec, metadata(spec))
+    features = checked_feature_graph(spec)
     (exported / FEATURES_FILE).write_bytes(features)
     onnx = Recogniser(spec, OnnxAcoustics(exported / GRAPH_FILE))
     found = {"transcribe, Keras": offline(keras), "transcribe, ONNX Runtime": offline(onnx)}

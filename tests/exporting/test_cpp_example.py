@@ -37,8 +37,8 @@ def program(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported(exported_tones, recogniser, tmp_path_factory) -> Path:
     """What `tfasr export` writes, without the comparison."""
-    from tfasr.exporting.export import metadata
-    from tfasr.exporting.feature_graph import feature_graph
+    from tfasr.exporting.features import feature_graph
+    from tfasr.exporting.onnx import metadata
 
     spec = recogniser.spec
     folder = shutil.copytree(exported_tones, tmp_path_factory.mktemp("cpp") / "exported")

@@ -11,7 +11,7 @@ pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[e
 pytest.importorskip("onnxruntime")
 
 from tfasr.exporting.check import session  # noqa: E402 - needs onnx
-from tfasr.exporting.feature_graph import feature_graph  # noqa: E402
+from tfasr.exporting.features import feature_graph  # noqa: E402
 
 ODD = FeatureConfig(window_samples=401, step_samples=100, num_mel_bins=10, num_mfcc=0)
 

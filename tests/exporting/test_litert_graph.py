@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from tests.exporting.test_onnx_graph import CLASSES, CONFIGS, FEATURES, log_softmax, made
-from tfasr.errors import UsageError
-from tfasr.exporting.litert_graph import STEP_FRAMES, check_litert, litert_graph
-from tfasr.models.separable_conv import SeparableConvConfig
-from tfasr.recognising.litert_acoustics import LitertAcoustics
+from tfasr.exporting.litert import STEP_FRAMES, litert_graph
+from tfasr.recognising.runtimes import LitertAcoustics
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
@@ -47,10 +45,3 @@ def check_operators(content: bytes) -> None:
     builtin = {code.builtinCode for code in model.operatorCodes}
     assert not builtin & {schema.BuiltinOperator.WHILE, schema.BuiltinOperator.IF}
     assert len(model.subgraphs) == 1
-
-
-def test_what_cannot_be_carried_is_told():
-    with pytest.raises(UsageError, match="a bidirectional 'gru'. Export it --to onnx"):
-        check_litert(CONFIGS["gru both ways"])
-    with pytest.raises(UsageError, match="Received: 'separable_conv'. Export it --to saved_model"):
-        check_litert(SeparableConvConfig())

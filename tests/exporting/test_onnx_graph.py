@@ -15,8 +15,8 @@ from tfasr.models.separable_conv import SeparableConvConfig
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")
 
-from tfasr.exporting.export import graph_writer  # noqa: E402 - needs onnx
-from tfasr.recognising.onnx_acoustics import OnnxAcoustics  # noqa: E402
+from tfasr.exporting.onnx_models import WRITERS  # noqa: E402 - needs onnx
+from tfasr.recognising.runtimes import OnnxAcoustics  # noqa: E402
 
 FEATURES, CLASSES = 3, 6
 BINS = 21  # of Deep Speech 2, which convolves over them
@@ -65,7 +65,7 @@ def made(config) -> keras.Model:
 
 
 def graph_of(config, model, metadata) -> bytes:
-    return graph_writer(model_name(config))(model, num_features(config), metadata)
+    return WRITERS[model_name(config)](model, num_features(config), metadata)
 
 
 def log_softmax(logits) -> np.ndarray:

@@ -22,9 +22,8 @@ from tfasr.data.numpy_features import expect_many_frames
 from tfasr.errors import UsageError
 from tfasr.metrics import count_errors
 from tfasr.recognising.exported import GRAPH_FILE
-from tfasr.recognising.onnx_acoustics import OnnxAcoustics
 from tfasr.recognising.recogniser import Recogniser
-from tfasr.recognising.runtimes import open_exported
+from tfasr.recognising.runtimes import OnnxAcoustics, open_exported
 
 TEXT = "abc dad bb"
 

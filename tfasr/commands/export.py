@@ -1,14 +1,8 @@
 """``tfasr export``: a trained recogniser as files that other programs run."""
 
 import argparse
-import functools
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tfasr.scoring.bootstrap import CONFIDENCE
-
-if TYPE_CHECKING:
-    from tfasr.exporting.export import Exported
 
 TARGETS = ("onnx", "sherpa", "litert", "keras", "saved_model")
 
@@ -39,22 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data_licence", help="of the training data, for the model card")
 
 
-def _exporter(to: str) -> "Callable[..., Exported]":
-    if to == "onnx":
-        from tfasr.exporting.export import export_onnx
-
-        return export_onnx
-    if to == "sherpa":
-        from tfasr.exporting.sherpa import export_sherpa
-
-        return export_sherpa
-    from tfasr.exporting.model_files import export_model
-
-    return functools.partial(export_model, to=to)
-
-
 def run(arguments: argparse.Namespace) -> None:
-    done = _exporter(arguments.to)(
+    from tfasr.exporting.export import export
+
+    done = export(
+        to=arguments.to,
         run_dir=arguments.run_dir,
         out=arguments.out,
         int8=arguments.int8,

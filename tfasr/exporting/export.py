@@ -1,87 +1,114 @@
 """A run's recogniser as files that other programs run, and as good as the run's own model."""
 
-import json
+import dataclasses
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from tfasr._version import __version__
-from tfasr.config import to_json
+import tensorflow as tf
+
 from tfasr.data.pipeline import BatchSource
 from tfasr.decoding.choice import load_lexicon
 from tfasr.durable import make_folder, write_whole
-from tfasr.errors import RunError, UsageError
-from tfasr.exporting.check import Heard, differing_texts, hear, largest_difference
-from tfasr.exporting.model_card import WORD_LIMITS, CardFacts, CardForm, model_card
-from tfasr.recognising.acoustics import Acoustics
-from tfasr.recognising.exported import CARD_FILE, GRAPH_FILE, ONNX, write_spec, write_sums
-from tfasr.recognising.keras_acoustics import KerasAcoustics, open_run
-from tfasr.recognising.onnx_acoustics import OnnxAcoustics
-from tfasr.recognising.runtimes import open_exported
+from tfasr.errors import UsageError
+from tfasr.exporting.check import (
+    WORD_LIMITS,
+    CardFacts,
+    CardForm,
+    Heard,
+    check_agrees,
+    check_padded,
+    differing_texts,
+    hear,
+    largest_difference,
+    model_card,
+)
+from tfasr.models.build import build_recogniser
+from tfasr.models.recogniser import portable
+from tfasr.models.saved import SavedRecogniser
+from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.recognising.exported import (
+    CARD_FILE,
+    KERAS,
+    LITERT,
+    MODEL_FILES,
+    ONNX,
+    SAVED_MODEL,
+    SUMS_FILE,
+    model_bytes,
+    write_spec,
+    write_sums,
+)
+from tfasr.recognising.runtimes import open_exported, open_model
 from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.tensorflow_runtimes import (
+    CONTINUED_SIGNATURE,
+    NEXT_STATE,
+    STATE,
+    WHOLE_SIGNATURE,
+    KerasAcoustics,
+    open_run,
+)
 from tfasr.run_files import LEXICON_FILE
 from tfasr.scoring.paired import PairedComparison, compare_pairs
 from tfasr.scoring.summary import summarise_scored
-from tfasr.training.trained import open_trained
+from tfasr.training.trained import TrainedRun, open_trained
 
 FEATURES_FILE = "features.onnx"
-MOST_DIFFERENCE = 1e-3
-"""How far apart float32 log-probabilities may be: rounding, through hundreds of steps."""
+SHERPA = "sherpa"
+WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep_speech_2")
+"""The models whose ONNX graphs are written node by node; all others are converted."""
 
 
 @dataclass(frozen=True)
-class CheckedGraph:
-    """A graph that was compared with the run's own model.
+class Exported:
+    """What an export wrote, and how it compares with the run's own model."""
 
-    Attributes:
-        float32: the file's content, with float32 weights.
-        written: what the export writes: the same, or int8.
-        of_run: what the run's model made of the split.
-        of_float32: what the graph with float32 weights made of it.
-        of_written: what the written one made of it.
-    """
+    folder: Path
+    bytes: int  # of the model
+    float32_bytes: int  # of the same model with float32 weights
+    utterances: int  # on which the two were compared
+    difference: float  # the largest of their log-probabilities
+    differing_texts: int  # utterances that they write down differently, by greedy decoding
+    wer: float  # of the exported model on these
+    int8: PairedComparison | None  # its WER against the float32 model's; None of a float32 export
+    # Seconds of audio that the model alone hears in a second of one core; measured once, whatever
+    # else the machine did.
+    audio_s_per_s: float
+    float32_audio_s_per_s: float
 
-    float32: bytes
-    written: bytes
+
+@dataclass(frozen=True)
+class _Run:
+    """What is exported."""
+
+    trained: TrainedRun
+    spec: RecogniserSpec
+    acoustics: KerasAcoustics
+
+    @property
+    def folder(self) -> Path:
+        return self.trained.path
+
+
+@dataclass(frozen=True)
+class _CheckedModel:
+    """A model's file, compared with the run's own model on a split."""
+
+    float32: Path
+    written: Path  # what the export holds: the same, or int8
+    source: BatchSource
     of_run: Heard
     of_float32: Heard
     of_written: Heard
 
 
-@dataclass(frozen=True)
-class Exported:
-    """What an export wrote, and how it stands to the run's own model.
-
-    Attributes:
-        folder: what it wrote.
-        bytes: of the graph.
-        float32_bytes: of the same graph with float32 weights.
-        utterances: on which the two were compared.
-        difference: the largest one of their log-probabilities.
-        differing_texts: how many utterances they write down differently, by greedy decoding.
-        wer: of the exported model on these.
-        int8: its WER against the float32 model's; None of a float32 export.
-        audio_s_per_s: seconds of audio that the model alone hears in a second of one core; measured
-            once, beside whatever else the machine did.
-        float32_audio_s_per_s: likewise of the model with float32 weights.
-    """
-
-    folder: Path
-    bytes: int
-    float32_bytes: int
-    utterances: int
-    difference: float
-    differing_texts: int
-    wer: float
-    int8: PairedComparison | None
-    audio_s_per_s: float
-    float32_audio_s_per_s: float
-
-
-def export_onnx(
+def export(
     *,
+    to: str,
     run_dir: str | Path,
     out: str | Path,
     int8: bool = False,
@@ -90,11 +117,12 @@ def export_onnx(
     shard_dir: str | Path | None = None,
     data_licence: str | None = None,
 ) -> Exported:
-    """Writes a run's recogniser for ONNX Runtime into a new folder.
+    """Writes a run's recogniser into a new folder, once it has been checked.
 
     Args:
+        to: "onnx", "sherpa", "litert", "keras" or "saved_model".
         run_dir: a folder that `tfasr train` wrote.
-        out: a new or empty folder.
+        out: a new or empty folder; it stays as it is if anything fails.
         int8: whether the weights of the large matrices become eight bits wide.
         checkpoint: "best" (by validation CER), "last", or a file.
         split: a prepared split, on whose speech the export is compared with the run's model.
@@ -102,116 +130,84 @@ def export_onnx(
         data_licence: of the training data, for the model card.
 
     Raises:
-        UsageError: if the run, its checkpoint or the split does not fit, the model is of a kind
-            that has no graph here, or a package is missing.
-        RunError: if the export does not say what the run's model says.
+        UsageError: if the run, its checkpoint or the split does not fit, the model cannot be
+            carried, or a package is missing.
+        RunError: if the model cannot be converted, or does not write what the run's model writes.
     """
-    run_dir, out = Path(run_dir), Path(out)
-    check_new(out)
-    check_installed()
-    trained = open_trained(run_dir)
-    spec, acoustics = open_run(trained, checkpoint, {})
-    check_has_graph(spec)
-    source = trained.source(split, shard_dir)
-    checked = checked_graph(spec, acoustics, source, int8=int8)
-    features = _feature_graph(spec)
-    make_folder(out)
-    write_whole(out / GRAPH_FILE, checked.written)
-    write_whole(out / FEATURES_FILE, features)
-    facts = CardFacts(split, summarise_scored(checked.of_written.scored), int8, data_licence)
-    write_whole(out / CARD_FILE, model_card(run_dir, spec, facts, _card_form(spec)))
-    complete(out, run_dir, spec)
-    open_exported(out, {})
-    return exported(out, len(checked.written), checked)
-
-
-def checked_graph(
-    spec: RecogniserSpec, acoustics: KerasAcoustics, source: BatchSource, *, int8: bool
-) -> CheckedGraph:
-    """Returns a recogniser's graph in ONNX.
-
-    Args:
-        spec: of the recogniser.
-        acoustics: the run's model.
-        source: the split on whose speech the graph is compared with it.
-        int8: whether the written graph has int8 weights.
-
-    Raises:
-        RunError: if the graph does not say what the model says.
-    """
-
-    def heard(model: Acoustics) -> Heard:
-        return hear(source, model, spec.alphabet, acoustics.output_lengths)
-
-    graph = graph_writer(spec.model)(
-        acoustics.recogniser, spec.features.num_features, metadata(spec)
-    )
-    of_run, of_graph = heard(acoustics), heard(OnnxAcoustics(graph))
-    check_agrees(largest_difference(of_run, of_graph), source)
-    if not int8:
-        return CheckedGraph(graph, graph, of_run, of_graph, of_graph)
-    small = _quantised(graph)
-    return CheckedGraph(graph, small, of_run, of_graph, heard(OnnxAcoustics(small)))
-
-
-def exported(folder: Path, num_bytes: int, checked: CheckedGraph) -> Exported:
-    """Returns what an export is, see `Exported`."""
-    found = checked.of_written
-    int8 = checked.written is not checked.float32
+    out = Path(out)
+    kind, run = _opened(to, Path(run_dir), out, int8=int8, checkpoint=checkpoint)
+    source = run.trained.source(split, shard_dir)
+    with tempfile.TemporaryDirectory() as temporary:
+        checked = _checked_model(kind, run, source, Path(temporary), int8=int8)
+        saved_bytes = model_bytes(checked.float32) - model_bytes(checked.written)
+        folder = Path(temporary, "export")
+        folder.mkdir()
+        written_bytes = kind.fill(folder, run, checked)
+        rates = summarise_scored(checked.of_written.scored)
+        facts = CardFacts(split, rates, int8, data_licence)
+        write_whole(
+            folder / CARD_FILE, model_card(run.folder, run.spec, facts, kind.form(run.spec))
+        )
+        write_sums(folder)
+        if to != SHERPA:
+            open_exported(folder, {})
+        _published(folder, out)
+    of_run, of_float32, of_written = checked.of_run, checked.of_float32, checked.of_written
     return Exported(
-        folder=folder,
-        bytes=num_bytes,
-        float32_bytes=num_bytes + len(checked.float32) - len(checked.written),
-        utterances=len(found.scored),
-        difference=largest_difference(checked.of_run, found),
-        differing_texts=differing_texts(checked.of_run, found),
-        wer=summarise_scored(found.scored).counts.wer,
-        int8=compare_pairs(checked.of_float32.scored, found.scored) if int8 else None,
-        audio_s_per_s=found.audio_s_per_s,
-        float32_audio_s_per_s=checked.of_float32.audio_s_per_s,
+        folder=out,
+        bytes=written_bytes,
+        float32_bytes=written_bytes + saved_bytes,
+        utterances=len(of_written.scored),
+        difference=largest_difference(of_run.log_probs, of_written.log_probs),
+        differing_texts=differing_texts(of_run, of_written),
+        wer=rates.counts.wer,
+        int8=compare_pairs(of_float32.scored, of_written.scored) if int8 else None,
+        audio_s_per_s=of_written.audio_s_per_s,
+        float32_audio_s_per_s=of_float32.audio_s_per_s,
     )
 
 
-def write_unchecked(run_dir: Path, out: Path, *, int8: bool, checkpoint: str) -> None:
+def write_unchecked(
+    run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
+) -> None:
     """Writes an export to be measured, not compared with the run's model, without a model card.
 
-    Args:
-        run_dir: a folder that `tfasr train` wrote.
-        out: a new or empty folder.
-        int8: as of `export_onnx`.
-        checkpoint: as of `export_onnx`.
-
-    Raises:
-        UsageError: as `export_onnx`.
+    Arguments and errors are those of `export`.
     """
-    check_new(out)
-    check_installed()
-    spec, acoustics = open_run(open_trained(run_dir), checkpoint, {})
-    num_features = spec.features.num_features
-    graph = graph_writer(spec.model)(acoustics.recogniser, num_features, metadata(spec))
-    make_folder(out)
-    write_whole(out / GRAPH_FILE, _quantised(graph) if int8 else graph)
-    complete(out, run_dir, spec)
+    kind, run = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
+    with tempfile.TemporaryDirectory() as temporary:
+        model = _written(kind, run, Path(temporary), int8=int8)[-1]
+        folder = Path(temporary, "export")
+        folder.mkdir()
+        model.rename(folder / model.name)
+        _describe(folder, run, kind.runtime)
+        write_sums(folder)
+        _published(folder, out)
 
 
-def complete(out: Path, run_dir: Path, spec: RecogniserSpec, runtime: str = ONNX) -> None:
-    """Writes what goes with a model that `runtime` runs; the hashes come last."""
-    lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
-    write_spec(out, spec, lexicon, runtime)
-    write_sums(out)
-
-
-def check_new(out: Path) -> None:
-    """Raises UsageError unless a folder is new or empty."""
+def _opened(
+    to: str, run_dir: Path, out: Path, *, int8: bool, checkpoint: str
+) -> "tuple[Kind, _Run]":
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
         )
+    kind = KINDS[to]()
+    if int8 and not kind.has_int8:
+        raise UsageError(
+            f"int8 weights must be for onnx or litert. Received: {to}, whose models compute in "
+            "float32. Leave --int8 out, or choose another --to."
+        )
+    _check_installed(*kind.packages)
+    trained = open_trained(run_dir)
+    spec, acoustics = open_run(trained, checkpoint, {})
+    kind.check(spec)
+    streams = spec.streams and kind.streams(acoustics, spec)
+    return kind, _Run(trained, dataclasses.replace(spec, streams=streams), acoustics)
 
 
-def check_installed() -> None:
-    """Raises UsageError before any work if a package that it needs is missing."""
-    lacking = [name for name in ("onnx", "onnxruntime") if find_spec(name) is None]
+def _check_installed(*packages: str) -> None:
+    lacking = [name for name in packages if find_spec(name) is None]
     if lacking:
         raise UsageError(
             f"The export needs {' and '.join(lacking)}, which is not installed: pip install "
@@ -219,85 +215,279 @@ def check_installed() -> None:
         )
 
 
-def check_has_graph(spec: RecogniserSpec) -> None:
-    """Raises UsageError for a model of a kind that has no graph here."""
-    graph_writer(spec.model)
+def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
+    """Writes a model in float32, and in int8 if that is wanted; returns the paths."""
+    paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
+    for path in paths:
+        path.parent.mkdir()
+    kind.write(run, paths[0])
+    if not int8:
+        return paths[:1]
+    kind.write_int8(run, *paths)
+    return paths
 
 
-def _feature_graph(spec: RecogniserSpec) -> bytes:
-    from tfasr.exporting.feature_graph import checked_feature_graph
-
-    return checked_feature_graph(spec, metadata(spec))
-
-
-_CARD_STATES = "; it also takes the recurrence's states, and returns the next ones"
-
-
-def _card_form(spec: RecogniserSpec) -> CardForm:
-    return CardForm(
-        files=f"`{GRAPH_FILE}`",
-        commands=("pip install 'tfasr[export]'", "tfasr transcribe recording.wav --run_dir ."),
-        streams=spec.can_stream,
-        limits=WORD_LIMITS,
-        contents="`recogniser.json` says how features are computed and normalised, `alphabet.json` "
-        f"names the classes (the CTC blank comes last). `{GRAPH_FILE}` takes `features` (float32: "
-        f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and returns "
-        f"`log_probs` and `output_lengths`{_CARD_STATES if spec.streams else ''}. "
-        f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at {spec.features.sample_rate_hz} "
-        "Hz: batch, samples) and returns these `features`, for programs that do not compute them.",
+def _checked_model(
+    kind: "Kind", run: _Run, source: BatchSource, temporary: Path, *, int8: bool
+) -> _CheckedModel:
+    paths = _written(kind, run, temporary, int8=int8)
+    models = [open_model(kind.runtime, path, run.spec) for path in paths]
+    check_padded(run.spec, run.acoustics, models[0])
+    of_run, *heard = (
+        hear(source, model, run.spec.alphabet, run.acoustics.output_lengths)
+        for model in (run.acoustics, *models)
     )
+    speech = f"the utterances of {source.split.folder}"
+    check_agrees(of_run.log_probs, heard[0].log_probs, speech)
+    return _CheckedModel(paths[0], paths[-1], source, of_run, heard[0], heard[-1])
 
 
-def graph_writer(model: str) -> Callable[..., bytes]:
-    """Returns what writes the graph of a model of a name in `tfasr.models.recogniser.MODELS`.
+def _describe(folder: Path, run: _Run, runtime: str) -> None:
+    lexicon = load_lexicon(run.folder) if (run.folder / LEXICON_FILE).exists() else []
+    write_spec(folder, run.spec, lexicon, runtime)
 
-    Raises:
-        UsageError: if it has none.
-    """
-    writers = {
-        "acoustic_model": ("onnx_graph", "recurrent_graph"),
-        "gru": ("onnx_graph", "recurrent_graph"),
-        "separable_conv": ("onnx_separable", "separable_graph"),
-        "conformer": ("onnx_conformer", "conformer_graph"),
-        "deep_speech_2": ("onnx_deep_speech_2", "deep_speech_2_graph"),
-    }
-    if model not in writers:
-        raise UsageError(
-            f"A model that is exported to ONNX must be one of {', '.join(writers)}. Received: "
-            f"{model!r}. Export it --to saved_model or --to keras."
+
+def _published(folder: Path, out: Path) -> None:
+    """Writes a folder's files so that they survive a power loss; the hashes come last."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for file in sorted(files, key=lambda path: path.name == SUMS_FILE):
+        copy = out / file.relative_to(folder)
+        make_folder(copy.parent)
+        write_whole(copy, file.read_bytes())
+
+
+def _whole_utterances(run: _Run) -> tuple[Any, Callable]:
+    """Returns a model of operations that exporters know, and the function that they export."""
+    config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
+    model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
+    model.set_weights(run.acoustics.recogniser.get_weights())
+
+    def whole(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+        log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
+        return {LOG_PROBS: log_probs, OUTPUT_LENGTHS: config.output_lengths(lengths)}
+
+    return model, whole
+
+
+class Kind:
+    """What recognisers are exported to; each method has its default here."""
+
+    runtime: str  # what runs the model, of `MODEL_FILES`
+    has_int8 = False
+    packages: tuple[str, ...] = ()  # that writing it needs
+    extra = ""  # of pip, that running it needs
+
+    def check(self, spec: RecogniserSpec) -> None:
+        """Raises UsageError for a recogniser that it cannot carry."""
+
+    def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
+        """Returns whether a recogniser that can stream still can."""
+        return True
+
+    def write(self, run: _Run, path: Path) -> None:
+        """Writes a model."""
+        raise NotImplementedError
+
+    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
+        """Writes a model, which is at `float32` already, with int8 weights."""
+        raise NotImplementedError
+
+    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+        """Writes the folder's files but for card and hashes; returns the bytes of the model."""
+        num_bytes = model_bytes(checked.written)
+        checked.written.rename(folder / checked.written.name)
+        _describe(folder, run, self.runtime)
+        return num_bytes
+
+    def contents(self, spec: RecogniserSpec) -> str:
+        """Returns what the card says of the model's inputs and outputs."""
+        raise NotImplementedError
+
+    def form(self, spec: RecogniserSpec) -> CardForm:
+        """Returns what the card says of the files."""
+        package = f"'tfasr[{self.extra}]'" if self.extra else "tfasr"
+        return CardForm(
+            files=f"`{MODEL_FILES[self.runtime]}`",
+            commands=(f"pip install {package}", "tfasr transcribe recording.wav --run_dir ."),
+            streams=spec.can_stream,
+            limits=WORD_LIMITS,
+            contents="`recogniser.json` says how features are computed and normalised, "
+            "`alphabet.json` names the classes (the CTC blank comes last). " + self.contents(spec),
         )
-    module, name = writers[model]
-    return getattr(import_module(f"tfasr.exporting.{module}"), name)
 
 
-def metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """Returns what a graph itself carries, for programs that see nothing else."""
-    return {
-        "model_type": f"tfasr_{spec.model}",
-        "version": __version__,
-        "features": json.dumps(to_json(spec.features)),
-        "window_samples": str(spec.features.window_samples),
-        "step_samples": str(spec.features.step_samples),
-        "normalisation": spec.features.normalisation,
-        "characters": spec.alphabet.characters,
-        "separator": spec.alphabet.separator or "",
-        "blank_id": str(spec.alphabet.blank_id),
-        "kernel_frames": str(spec.geometry[0]),
-        "stride_frames": str(spec.geometry[1]),
-    }
+class _Onnx(Kind):
+    runtime, has_int8, extra = ONNX, True, "export"
+    packages = ("onnx", "onnxruntime")
 
+    def check(self, spec: RecogniserSpec) -> None:
+        if spec.model not in WRITTEN_BY_HAND:
+            _check_installed("tf2onnx")
 
-def check_agrees(difference: float, source: BatchSource) -> None:
-    """Raises RunError if log-probabilities differ by more than rounding."""
-    if not difference <= MOST_DIFFERENCE:
-        raise RunError(
-            "An exported model must say what the run's model says. On the utterances of "
-            f"{source.split.folder} their log-probabilities differ by up to {difference:.3g}, more "
-            f"than {MOST_DIFFERENCE:g}. Nothing was written; please report it."
+    def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
+        return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
+
+    def write(self, run: _Run, path: Path) -> None:
+        from tfasr.exporting.onnx import converted_graph, metadata
+        from tfasr.exporting.onnx_models import WRITERS
+
+        name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
+        if name in WRITTEN_BY_HAND:
+            graph = WRITERS[name](run.acoustics.recogniser, num_features, carried)
+        else:
+            _, whole = _whole_utterances(run)
+            graph = converted_graph(whole, num_features, name, carried)
+        path.write_bytes(graph)
+
+    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
+        from tfasr.exporting.onnx import quantised
+
+        path.write_bytes(quantised(float32.read_bytes()))
+
+    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+        from tfasr.exporting.features import checked_feature_graph
+
+        write_whole(folder / FEATURES_FILE, checked_feature_graph(run.spec))
+        return super().fill(folder, run, checked)
+
+    def contents(self, spec: RecogniserSpec) -> str:
+        states = "; it also takes the recurrence's states, and returns the next ones"
+        return (
+            f"`{MODEL_FILES[ONNX]}` takes `features` (float32: "
+            f"batch, frames, {spec.features.num_features}) and `lengths` (int32: batch), and "
+            f"returns `log_probs` and `output_lengths`{states if spec.streams else ''}. "
+            f"`{FEATURES_FILE}` takes `samples` (float32 in -1..1 at "
+            f"{spec.features.sample_rate_hz} Hz: batch, samples) and returns these `features`, for "
+            "programs that do not compute them."
         )
 
 
-def _quantised(graph: bytes) -> bytes:
-    from tfasr.exporting.quantise import quantised
+class _Sherpa(_Onnx):
+    def check(self, spec: RecogniserSpec) -> None:
+        from tfasr.exporting.sherpa import check_rate
 
-    return quantised(graph)
+        super().check(spec)
+        check_rate(spec)
+
+    def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
+        from tfasr.exporting.sherpa import write_sherpa
+
+        return write_sherpa(folder, run.spec, checked.written, checked.source, checked.of_written)
+
+    def form(self, spec: RecogniserSpec) -> CardForm:
+        from tfasr.exporting.sherpa import card_form
+
+        return card_form()
+
+
+class _Litert(Kind):
+    runtime, has_int8, extra = LITERT, True, "litert"
+
+    def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
+        from tfasr.exporting.litert import is_stepped
+
+        return is_stepped(acoustics.config)
+
+    def write(self, run: _Run, path: Path) -> None:
+        self._write(run, path, int8=False)
+
+    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
+        self._write(run, path, int8=True)
+
+    def _write(self, run: _Run, path: Path, *, int8: bool) -> None:
+        from tfasr.exporting.litert import converted_litert_graph, is_stepped, litert_graph
+
+        num_features = run.acoustics.num_features
+        if is_stepped(run.acoustics.config):
+            graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
+        else:
+            _, whole = _whole_utterances(run)
+            graph = converted_litert_graph(whole, num_features, int8=int8)
+        path.write_bytes(graph)
+
+    def contents(self, spec: RecogniserSpec) -> str:
+        frames = f"1, frames, {spec.features.num_features}"
+        signature = (
+            f"`whole`: it takes the `features` (float32: {frames}) of one utterance of any length "
+            "and its `lengths` (int32: 1), and returns `log_probs` and `output_lengths`."
+        )
+        if spec.streams:
+            signature = (
+                f"`step`: it takes the `features` (float32: {frames}) that a few output frames "
+                "see, and the states `h_0`, `c_0` and so on; it returns their `log_probs`, and as "
+                "`states_h_0` and so on the states behind each of these frames. The next call gets "
+                "those behind the last."
+            )
+        file = MODEL_FILES[LITERT]
+        return f"`{file}`, without operators of TensorFlow's, has the signature {signature}"
+
+
+class _Keras(Kind):
+    runtime = KERAS
+
+    def write(self, run: _Run, path: Path) -> None:
+        config, num_features = run.acoustics.config, run.acoustics.num_features
+        num_classes = run.spec.alphabet.num_classes
+        saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
+        saved.recogniser.set_weights(run.acoustics.recogniser.get_weights())
+        saved.save(path)
+
+    def contents(self, spec: RecogniserSpec) -> str:
+        return (
+            "Once `tfasr.models.saved` is imported, "
+            f"`keras.saving.load_model('{MODEL_FILES[KERAS]}')` "
+            "returns a Keras model of normalised features (batch, frames, "
+            f"{spec.features.num_features}) and lengths (batch) that returns the classes' "
+            f"log-probabilities (batch, output frames, {spec.alphabet.num_classes})."
+        )
+
+
+class _SavedModel(Kind):
+    runtime = SAVED_MODEL
+
+    def write(self, run: _Run, path: Path) -> None:
+        model, whole = _whole_utterances(run)
+        shape = [None, None, run.acoustics.num_features]
+        inputs = {
+            FEATURES: tf.TensorSpec(shape, tf.float32),
+            LENGTHS: tf.TensorSpec([None], tf.int32),
+        }
+        signatures = {WHOLE_SIGNATURE: tf.function(whole).get_concrete_function(**inputs)}
+        if run.spec.streams:
+            states = model.initial_state(1)
+            names = [f"{STATE}{number}" for number in range(len(states))]
+
+            def continued(features: tf.Tensor, **states: tf.Tensor) -> dict[str, tf.Tensor]:
+                logits, reached = model.continued(features, [states[name] for name in names])
+                after = {f"{NEXT_STATE}{number}": state for number, state in enumerate(reached)}
+                return {LOG_PROBS: tf.nn.log_softmax(logits), **after}
+
+            inputs = {FEATURES: tf.TensorSpec([1, *shape[1:]], tf.float32)}
+            inputs |= {
+                name: tf.TensorSpec(state.shape, tf.float32)
+                for name, state in zip(names, states, strict=True)
+            }
+            signatures[CONTINUED_SIGNATURE] = tf.function(continued).get_concrete_function(**inputs)
+        module = tf.Module()
+        module.weights = [variable.value for variable in model.variables]
+        tf.saved_model.save(module, str(path), signatures)
+
+    def contents(self, spec: RecogniserSpec) -> str:
+        file = MODEL_FILES[SAVED_MODEL]
+        return (
+            f"`{file}` needs TensorFlow alone: `tf.saved_model.load('{file}')."
+            "signatures['serving_default']` takes `features` (float32: batch, frames, "
+            f"{spec.features.num_features}) and `lengths` (int32: batch), and returns `log_probs` "
+            "and `output_lengths`. Where the model can, the signature `continued` takes the next "
+            "frames of one stream and its states."
+        )
+
+
+KINDS: dict[str, type[Kind]] = {
+    ONNX: _Onnx,
+    SHERPA: _Sherpa,
+    LITERT: _Litert,
+    KERAS: _Keras,
+    SAVED_MODEL: _SavedModel,
+}
+"""What recognisers are exported to, by the name of ``--to``."""

@@ -1,30 +1,29 @@
-"""A run's recogniser as a model that sherpa-onnx runs, as it is."""
+"""A recogniser in the three graphs that sherpa-onnx runs as a Moonshine model.
+
+Of all its models that take samples at 16 kHz, Moonshine alone gets them as they are: sherpa-onnx
+calls a preprocessor (samples to features), an encoder, and a decoder for one token after another
+until it says that the text is over. Here the encoder writes the whole text, greedily, and the
+decoder reads it out: both are without weights beyond the recogniser's own.
+
+Source: sherpa-onnx 2.0.1, csrc/offline-moonshine-model.cc and
+offline-moonshine-greedy-search-decoder.cc.
+"""
 
 from pathlib import Path
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 
 from tfasr.alphabet import Alphabet
 from tfasr.data.pipeline import BatchSource
-from tfasr.durable import make_folder, write_whole
+from tfasr.durable import write_whole
 from tfasr.errors import RunError, UsageError
-from tfasr.exporting.check import Heard, session
-from tfasr.exporting.export import (
-    Exported,
-    check_has_graph,
-    check_installed,
-    check_new,
-    checked_graph,
-    exported,
-    metadata,
-)
-from tfasr.exporting.model_card import CardFacts, CardForm, model_card
-from tfasr.recognising.exported import CARD_FILE, write_sums
-from tfasr.recognising.keras_acoustics import open_run
-from tfasr.recognising.onnx_acoustics import FEATURES, LENGTHS
+from tfasr.exporting.check import CardForm, Heard, session
+from tfasr.exporting.features import checked_feature_graph
+from tfasr.exporting.onnx import GraphWriter, metadata
+from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS
 from tfasr.recognising.spec import RecogniserSpec
-from tfasr.scoring.summary import summarise_scored
-from tfasr.training.trained import open_trained
 
 PREPROCESSOR_FILE = "preprocess.onnx"
 ENCODER_FILE = "encode.onnx"
@@ -33,77 +32,48 @@ TOKENS_FILE = "tokens.txt"
 SAMPLE_RATE_HZ = 16000
 """To which sherpa-onnx resamples all that such a model hears."""
 
+TOKENS = "tokens"
+_SPACE = " "
+_SPACE_TOKEN = "\N{LOWER ONE EIGHTH BLOCK}"  # which sherpa-onnx shows as a space
+_NOT_CHARACTERS = ("<unk>", "<s>", "</s>")  # their ids are fixed; the characters' follow
+_END = _NOT_CHARACTERS.index("</s>")
+# sherpa-onnx takes at most 6 tokens for 384 x 16000 numbers that the encoder gives, rounded down.
+# So many more numbers than tokens let it take them all.
+_NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 
-def export_sherpa(
-    *,
-    run_dir: str | Path,
-    out: str | Path,
-    int8: bool = False,
-    checkpoint: str = "best",
-    split: str = "validation",
-    shard_dir: str | Path | None = None,
-    data_licence: str | None = None,
-) -> Exported:
-    """Writes a run's recogniser for sherpa-onnx into a new folder; decoding is greedy.
 
-    Args:
-        run_dir: a folder that `tfasr train` wrote.
-        out: a new or empty folder.
-        int8: as of `tfasr.exporting.export.export_onnx`.
-        checkpoint: "best" (by validation CER), "last", or a file.
-        split: a prepared split, on whose speech the export is compared with the run's model.
-        shard_dir: where it is; the run's own by default.
-        data_licence: of the training data, for the model card.
+def write_sherpa(
+    folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, heard: Heard
+) -> int:
+    """Writes what sherpa-onnx reads, of a model's ONNX file; returns the bytes of its graphs.
 
     Raises:
-        UsageError: if the run, its checkpoint or the split does not fit, the model is of a kind
-            that has no graph here or hears another rate, or a package is missing.
-        RunError: if the export does not say what the run's model says.
+        RunError: if they make anything else of a split than the file did.
     """
-    run_dir, out = Path(run_dir), Path(out)
-    check_new(out)
-    check_installed()
-    trained = open_trained(run_dir)
-    spec, acoustics = open_run(trained, checkpoint, {})
-    check_has_graph(spec)
-    _check_rate(spec)
-    source = trained.source(split, shard_dir)
-    checked = checked_graph(spec, acoustics, source, int8=int8)
-    files = sherpa_files(spec, checked.written)
-    _check_texts(source, checked.of_written, files[ENCODER_FILE], spec.alphabet)
-    make_folder(out)
+    files = sherpa_files(spec, model.read_bytes())
+    _check_texts(source, heard, files[ENCODER_FILE], spec.alphabet)
     for name, content in files.items():
-        write_whole(out / name, content)
-    facts = CardFacts(split, summarise_scored(checked.of_written.scored), int8, data_licence)
-    write_whole(out / CARD_FILE, model_card(run_dir, spec, facts, _card_form()))
-    write_sums(out)
-    num_bytes = sum(len(content) for name, content in files.items() if name != TOKENS_FILE)
-    return exported(out, num_bytes, checked)
+        write_whole(folder / name, content)
+    return sum(len(content) for name, content in files.items() if name != TOKENS_FILE)
 
 
 def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
-    """Returns what sherpa-onnx reads: contents by the names of the files.
-
-    Args:
-        spec: of the recogniser.
-        graph: its graph, as `tfasr.exporting.export.checked_graph` wrote it.
+    """Returns what sherpa-onnx reads of a recogniser's graph: contents by the files' names.
 
     Raises:
         RunError: if the graph of its features computes anything else.
     """
-    from tfasr.exporting.feature_graph import checked_feature_graph
-    from tfasr.exporting.sherpa_graphs import decoder_graph, encoder_graph, token_lines
-
     carried = metadata(spec)
     return {
-        PREPROCESSOR_FILE: checked_feature_graph(spec, carried),
+        PREPROCESSOR_FILE: checked_feature_graph(spec),
         ENCODER_FILE: encoder_graph(graph, spec.alphabet, carried),
         DECODER_FILE: decoder_graph(spec.alphabet, carried),
         TOKENS_FILE: token_lines(spec.alphabet).encode(),
     }
 
 
-def _check_rate(spec: RecogniserSpec) -> None:
+def check_rate(spec: RecogniserSpec) -> None:
+    """Raises UsageError for a recogniser that hears another rate than sherpa-onnx gives."""
     if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
         raise UsageError(
             f"A model for sherpa-onnx must hear {SAMPLE_RATE_HZ} Hz, the rate that it is given. "
@@ -114,8 +84,6 @@ def _check_rate(spec: RecogniserSpec) -> None:
 
 def _check_texts(source: BatchSource, heard: Heard, encoder: bytes, alphabet: Alphabet) -> None:
     """Raises RunError unless the encoder writes what its log-probabilities say."""
-    from tfasr.exporting.sherpa_graphs import text_of_tokens
-
     running = session(encoder)
     expected = {
         utterance.position: scored.transcript.hypothesis
@@ -139,7 +107,8 @@ def _check_texts(source: BatchSource, heard: Heard, encoder: bytes, alphabet: Al
         )
 
 
-def _card_form() -> CardForm:
+def card_form() -> CardForm:
+    """Returns what the card says of the files."""
     flags = {
         "moonshine-preprocessor": PREPROCESSOR_FILE,
         "moonshine-encoder": ENCODER_FILE,
@@ -161,3 +130,134 @@ def _card_form() -> CardForm:
         f"`{ENCODER_FILE}` the text's tokens, which `{DECODER_FILE}` hands over one by one; "
         f"`{TOKENS_FILE}` names them.",
     )
+
+
+def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> bytes:
+    """Returns the graph from features to tokens, as a file's content.
+
+    It takes ``features`` (1, frames, num_features) and ``lengths`` (1,), and returns ``tokens``
+    (1, numbers): those of the text, and behind them more ends than sherpa-onnx asks for.
+    """
+    model = onnx.load_from_string(graph)
+    inputs = {one.name: one for one in model.graph.input}
+    writer = GraphWriter()
+    writer.nodes, writer.weights = list(model.graph.node), list(model.graph.initializer)
+    writer.opsets = list(model.opset_import)  # int8 weights bring ONNX Runtime's own operators
+    for name, value in inputs.items():
+        if name not in (FEATURES, LENGTHS):
+            units = value.type.tensor_type.shape.dim[2].dim_value
+            writer.weight(name, np.zeros((1, 1, units), np.float32))
+    _tokens(writer, _spaced_once(writer, _collapsed(writer, alphabet), alphabet))
+    num_features = inputs[FEATURES].type.tensor_type.shape.dim[2].dim_value
+    shape = [1, "frames", num_features]
+    return writer.file(
+        "encoder",
+        [(FEATURES, TensorProto.FLOAT, shape), (LENGTHS, TensorProto.INT32, [1])],
+        [(TOKENS, TensorProto.INT64, [1, "numbers"])],
+        carried,
+    )
+
+
+def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
+    """Returns the graph that reads out the encoder's tokens, as a file's content.
+
+    It takes the token before ``(1, 1)``, which it does not need, the encoder's tokens and how many
+    have been read and one ``(1,)``, and returns ``logits`` (1, 1, tokens): 1 for the next.
+    """
+    writer = GraphWriter()
+    count = len(_NOT_CHARACTERS) + len(alphabet.characters)
+    one = writer.weight("one", np.array(1, np.int32))
+    read = writer.node("Sub", ["position", one], "read")
+    following = writer.node("Gather", [TOKENS, read], "following", axis=1)
+    depth = writer.weight("count", np.array(count, np.int64))
+    values = writer.weight("no_and_yes", np.array([0.0, 1.0]))
+    writer.node("OneHot", [following, depth, values], "logits", axis=-1)
+    return writer.file(
+        "decoder",
+        [
+            ("before", TensorProto.INT32, [1, 1]),
+            (TOKENS, TensorProto.INT64, [1, "numbers"]),
+            ("position", TensorProto.INT32, [1]),
+        ],
+        [("logits", TensorProto.FLOAT, [1, 1, count])],
+        carried,
+    )
+
+
+def token_lines(alphabet: Alphabet) -> str:
+    """Returns the file that names the tokens: a symbol and its number a line."""
+    characters = [_SPACE_TOKEN if one == _SPACE else one for one in alphabet.characters]
+    symbols = [*_NOT_CHARACTERS, *characters]
+    return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols))
+
+
+def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
+    """Returns the text that sherpa-onnx makes of the encoder's ``tokens``."""
+    ids = tokens.reshape(-1).tolist()
+    first = len(_NOT_CHARACTERS)
+    return "".join(alphabet.characters[one - first] for one in ids[: ids.index(_END)])
+
+
+def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
+    """Adds the most probable path without repeats, blanks and separators ``(labels,)``."""
+    best = writer.node("ArgMax", [LOG_PROBS], "best", axis=2, keepdims=0)
+    one_row = writer.weight("one_row", np.array([-1], np.int64))
+    path = writer.node("Reshape", [best, one_row], "path")
+    blank = writer.weight("blank", np.array([alphabet.blank_id], np.int64))
+    silent = [writer.node("Equal", [path, blank], "is_blank")]
+    silent.append(writer.node("Equal", [path, _shifted(writer, path, blank, 1)], "is_repeat"))
+    if alphabet.separator is not None:
+        number = alphabet.characters.index(alphabet.separator)
+        separator = writer.weight("separator", np.array([number], np.int64))
+        silent.append(writer.node("Equal", [path, separator], "is_separator"))
+    dropped = silent[0]
+    for number, other in enumerate(silent[1:]):
+        dropped = writer.node("Or", [dropped, other], f"dropped_{number}")
+    return _without(writer, path, dropped, "labels")
+
+
+def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
+    """Adds labels without spaces behind a space, at the beginning and at the end."""
+    if _SPACE not in alphabet.characters:
+        return labels
+    number = alphabet.characters.index(_SPACE)
+    space = writer.weight("space", np.array([number], np.int64))
+    for step, name in ((1, "spaced_once"), (-1, "trimmed")):
+        neighbours = _shifted(writer, labels, space, step)
+        is_space = writer.node("Equal", [labels, space], f"{labels}_are_spaces")
+        beside = writer.node("Equal", [neighbours, space], f"{labels}_beside_spaces")
+        dropped = writer.node("And", [is_space, beside], f"{labels}_to_drop")
+        labels = _without(writer, labels, dropped, name)
+    return labels
+
+
+def _shifted(writer: GraphWriter, row: str, edge: str, step: int) -> str:
+    """Adds what stands before (1) or behind (-1) each number of a row, ``edge`` at its ends."""
+    ends = (0, -1) if step == 1 else (1, np.iinfo(np.int64).max)
+    limits = [
+        writer.weight(f"{row}_{name}", np.array([end], np.int64))
+        for name, end in zip(("from", "to"), ends, strict=True)
+    ]
+    inner = writer.node("Slice", [row, *limits], f"{row}_inner")
+    parts = [edge, inner] if step == 1 else [inner, edge]
+    return writer.node("Concat", parts, f"{row}_shifted", axis=0)
+
+
+def _without(writer: GraphWriter, row: str, dropped: str, name: str) -> str:
+    kept = writer.node("Not", [dropped], f"{name}_kept")
+    return writer.node("Compress", [row, kept], name, axis=0)
+
+
+def _tokens(writer: GraphWriter, labels: str) -> None:
+    """Adds the labels' tokens, and the ends behind them ``(1, numbers)``."""
+    offset = writer.weight("characters_from", np.array([len(_NOT_CHARACTERS)], np.int64))
+    characters = writer.node("Add", [labels, offset], "characters")
+    factor = writer.weight("more", np.array([_NUMBERS_PER_TOKEN - 1], np.int64))
+    beyond = writer.weight("beyond", np.array([_NUMBERS_BEYOND], np.int64))
+    size = writer.node("Shape", [labels], "num_labels")
+    size = writer.node("Add", [writer.node("Mul", [size, factor], "more_labels"), beyond], "ends")
+    end = helper.make_tensor("end", TensorProto.INT64, [1], [_END])
+    ends = writer.node("ConstantOfShape", [size], "end_tokens", value=end)
+    row = writer.node("Concat", [characters, ends], "token_row", axis=0)
+    batch = writer.weight("batch_axis", np.array([0], np.int64))
+    writer.node("Unsqueeze", [row, batch], TOKENS)

@@ -5,6 +5,9 @@ from typing import Any, Protocol
 import numpy as np
 
 State = list[Any]
+FEATURES, LENGTHS = "features", "lengths"
+LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
+"""What models take and return, by the names in exported files."""
 
 
 class Acoustics(Protocol):

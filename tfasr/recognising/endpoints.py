@@ -28,13 +28,7 @@ class EndpointRules:
 
 
 class EndpointDetector:
-    """Looks for the end of an utterance, frame by frame, however the frames are cut into chunks.
-
-    Args:
-        rules: what ends an utterance.
-        alphabet: of the classes.
-        frame_step_s: seconds from one output frame to the next.
-    """
+    """Looks for the end of an utterance, frame by frame, however the frames are cut into chunks."""
 
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
@@ -50,11 +44,7 @@ class EndpointDetector:
         self._spoken = False
 
     def end(self, log_probs: np.ndarray) -> int | None:
-        """Returns behind which of the next frames the utterance ends; None while it goes on.
-
-        Args:
-            log_probs: of the next frames ``(frames, classes)``.
-        """
+        """Returns behind which of the next frames the utterance ends; None while it goes on."""
         for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0

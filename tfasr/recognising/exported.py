@@ -44,13 +44,9 @@ def is_exported(folder: Path) -> bool:
 
 
 def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX) -> None:
-    """Writes what a recogniser is beside its model.
+    """Writes what a recogniser is, next to its model.
 
-    Args:
-        folder: of the export.
-        spec: of the recogniser.
-        lexicon: the words of the training transcripts; empty where there are none.
-        runtime: what runs the model, of `MODEL_FILES`.
+    The lexicon holds the words of the training transcripts, or nothing.
     """
     statistics = spec.statistics and {
         name: array.tolist()
@@ -74,11 +70,7 @@ def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: 
 
 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
-    """Returns what `write_spec` wrote.
-
-    Args:
-        folder: of the export, whose files have been checked.
-        decoder_changes: fields of its decoder to replace.
+    """Reads what `write_spec` wrote, with some of the decoder's fields replaced.
 
     Raises:
         UsageError: if it was written by a later tfasr, or something in it is missing.
@@ -110,11 +102,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
 
 
 def exported_runtime(folder: Path) -> str:
-    """Returns what runs an export's model, of `MODEL_FILES`.
-
-    Raises:
-        UsageError: if this tfasr knows no such runtime.
-    """
+    """Returns what runs an export's model; raises UsageError if it is not of `MODEL_FILES`."""
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime", ONNX)  # exports without it are ONNX's

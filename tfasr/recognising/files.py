@@ -14,7 +14,7 @@ from tfasr.corpora.reading.folders import walk
 from tfasr.durable import make_folder, write_whole
 from tfasr.errors import UsageError
 from tfasr.recognising.formats import FORMATS
-from tfasr.recognising.pauses import PauseCutter, Segment
+from tfasr.recognising.pauses import Segment
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.results import Transcript, Word
 from tfasr.recognising.segment_batches import recognised_in_batches
@@ -24,30 +24,19 @@ SETTINGS_FILE = "transcribe.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A recording.
-
-    Attributes:
-        path: of the file.
-        name: by which results call it: the path as given, or within the folder that was given.
-    """
+    """A recording's file."""
 
     path: Path
-    name: str
+    name: str  # in results: the path as given, or within the folder that was given
 
 
 @dataclass
 class Outcome:
-    """What became of recordings.
+    """What became of recordings."""
 
-    Attributes:
-        done: how many were transcribed.
-        audio_s: seconds of audio in these.
-        failed: those that could not be, with the reason.
-    """
-
-    done: int = 0
-    audio_s: float = 0.0
-    failed: dict[str, str] = field(default_factory=dict)
+    done: int = 0  # how many were transcribed
+    audio_s: float = 0.0  # in these
+    failed: dict[str, str] = field(default_factory=dict)  # names and reasons
 
 
 def find_sources(given: list[str]) -> list[Source]:
@@ -88,12 +77,8 @@ def transcribe_sources(
 ) -> Outcome:
     """Transcribes recordings one after the other, many in one batch, in their order.
 
-    Args:
-        recogniser: writes them down.
-        sources: the recordings.
-        finished: is called with each transcript as soon as it is whole.
-        failed: is called with what could not be read, and why; the others go on.
-        batch_size: segments in one batch.
+    ``finished`` is called with each transcript as soon as it is whole, ``failed`` with what could
+    not be read, and why; ``batch_size`` counts segments.
     """
     outcome = Outcome()
     durations: dict[int, float] = {}
@@ -126,26 +111,16 @@ def _segments(
     nothing = Segment(np.zeros(0, np.float32), 0.0, 0.0, 0.0)
     for number, source in enumerate(sources):
         durations[number] = 0.0
-        cutter = PauseCutter(recogniser.sample_rate_hz)
         try:
-            for block in recogniser.blocks(source.path):
-                durations[number] += len(block) / recogniser.sample_rate_hz
-                yield from (((number, False), segment) for segment in cutter.push(block))
+            for segment in recogniser.cut(source.path, durations, number):
+                yield (number, False), segment
         except ValueError as error:
             reasons[number] = str(error)
-        else:
-            yield from (((number, False), segment) for segment in cutter.finish())
         yield (number, True), nothing
 
 
 class ResultFolder:
-    """A folder with a result for each recording, each whole or absent.
-
-    Args:
-        folder: made where it is missing.
-        output_format: of `FORMATS`.
-        recogniser: whose results they are.
-        sources: all recordings.
+    """A folder with a result for each recording, in one of `FORMATS`, each whole or absent.
 
     Raises:
         UsageError: if it holds results of other settings, or two recordings would have one name.
@@ -208,11 +183,7 @@ class ResultFolder:
             return False
 
     def write(self, source: Source, transcript: Transcript) -> None:
-        """Writes a recording's result.
-
-        Raises:
-            OSError: if it cannot be written.
-        """
+        """Writes a recording's result; raises OSError if it cannot."""
         path = self._paths[source]
         make_folder(path.parent)
         text = self._format.header + self._format.write(source.name, transcript)

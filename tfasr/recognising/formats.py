@@ -15,19 +15,12 @@ _PAUSE_S = 0.8
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write transcripts.
+    """A way to write transcripts."""
 
-    Attributes:
-        write: ``write(name, transcript)`` returns the text of one recording's transcript.
-        suffix: of a file that holds one.
-        header: what comes once before any transcripts.
-        joins: whether several recordings can stand in one stream.
-    """
-
-    write: Callable[[str, Transcript], str]
-    suffix: str
-    header: str = ""
-    joins: bool = True
+    write: Callable[[str, Transcript], str]  # from a recording's name and transcript to text
+    suffix: str  # of a file that holds one
+    header: str = ""  # what comes once before any transcripts
+    joins: bool = True  # whether several recordings can stand in one stream
 
 
 def to_text(_: str, transcript: Transcript) -> str:

@@ -50,7 +50,7 @@ def load_recogniser(
             f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {SPEC_FILE}."
         )
     load_tensorflow()
-    from tfasr.recognising.keras_acoustics import open_run
+    from tfasr.recognising.tensorflow_runtimes import open_run
     from tfasr.training.trained import open_trained
 
     return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))

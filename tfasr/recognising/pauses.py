@@ -1,5 +1,6 @@
 """Long recordings cut where it is quiet, with enough around each cut to clip no word."""
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,19 +14,12 @@ _BLOCK_S = 0.01
 
 @dataclass(frozen=True)
 class Segment:
-    """A part of a recording that goes through the model in one piece.
+    """A part of a recording that goes through the model in one piece."""
 
-    Attributes:
-        samples: float32 ``(samples,)``.
-        start_s: where its first sample is in the recording.
-        from_s: from here on, in the recording, words are this segment's and not the one's before.
-        to_s: from here on they are the next one's.
-    """
-
-    samples: np.ndarray
-    start_s: float
-    from_s: float
-    to_s: float
+    samples: np.ndarray  # float32 (samples,)
+    start_s: float  # where its first sample is in the recording
+    from_s: float  # from here on, in the recording, words are not the segment's before
+    to_s: float  # from here on they are the next one's
 
 
 class PauseCutter:
@@ -36,9 +30,7 @@ class PauseCutter:
     word at a cut is heard whole by both of its neighbours; whose it is, the middle of the word
     decides.
 
-    Args:
-        sample_rate_hz: of the samples.
-        longest_s: of a segment, what is around its cuts included.
+    `longest_s` is of a segment, what is around its cuts included.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -87,6 +79,17 @@ class PauseCutter:
         if len(self._blocks) != 1:
             self._blocks = [np.concatenate([np.zeros(0, np.float32), *self._blocks])]
         return self._blocks[0]
+
+
+def cut_segments(
+    blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
+) -> Iterator[Segment]:
+    """Yields the segments of a recording of float32 blocks; ``count`` gets each block's seconds."""
+    cutter = PauseCutter(sample_rate_hz)
+    for block in blocks:
+        count(len(block) / sample_rate_hz)
+        yield from cutter.push(block)
+    yield from cutter.finish()
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:

@@ -1,5 +1,6 @@
 """A trained recogniser in use: recordings to text with word times."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from tfasr.recognising.acoustics import Acoustics
 from tfasr.recognising.endpoints import EndpointRules
-from tfasr.recognising.pauses import PauseCutter, Segment
+from tfasr.recognising.pauses import Segment, cut_segments
 from tfasr.recognising.results import StreamResult, Transcript, Word
 from tfasr.recognising.samples import as_samples
 from tfasr.recognising.segment_batches import recognised_in_batches
@@ -20,12 +21,7 @@ _BLOCK_S = 60
 
 
 class Recogniser:
-    """Writes down what recordings say; `tfasr.load_recogniser` makes it.
-
-    Args:
-        spec: features, alphabet, decoder.
-        acoustics: computes log-probabilities.
-    """
+    """Writes down what recordings say; `tfasr.load_recogniser` makes it."""
 
     def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
         self.spec = spec
@@ -38,7 +34,7 @@ class Recogniser:
         return self.spec.features.sample_rate_hz
 
     def transcribe(self, audio: "str | Path | np.ndarray") -> Transcript:
-        """Returns what a recording says, however long it is.
+        """Transcribes a recording of any length.
 
         Args:
             audio: the path of a file of any rate and format that libsndfile reads, or samples at
@@ -53,7 +49,7 @@ class Recogniser:
     def transcribe_many(
         self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int = 16
     ) -> list[Transcript]:
-        """Returns what recordings say; many go through the model together.
+        """Transcribes recordings; many go through the model together.
 
         Args:
             recordings: each as in `transcribe`.
@@ -62,15 +58,36 @@ class Recogniser:
         Raises:
             ValueError: for the first recording that cannot be read.
         """
-        heard: dict[int, list[Word]] = {}
+        heard: dict[int, list[Word]] = defaultdict(list)
         durations: dict[int, float] = {}
-        numbered = self._numbered_segments(recordings, durations)
+
+        def numbered_segments() -> Iterator[tuple[int, Segment]]:
+            for number, audio in enumerate(recordings):
+                durations[number] = 0.0
+                for segment in self.cut(audio, durations, number):
+                    yield number, segment
+
+        numbered = numbered_segments()
         for number, words in recognised_in_batches(self.segments, numbered, batch_size):
-            heard.setdefault(number, []).extend(words)
-        return [Transcript(heard.get(n, []), seconds) for n, seconds in durations.items()]
+            heard[number] += words
+        return [Transcript(heard[number], seconds) for number, seconds in durations.items()]
+
+    def cut(
+        self, audio: "str | Path | np.ndarray", durations: dict[int, float], number: int
+    ) -> Iterator[Segment]:
+        """Yields a recording's segments, and counts its seconds at a number in a dictionary.
+
+        Raises:
+            ValueError: as `transcribe`.
+        """
+
+        def count(seconds: float) -> None:
+            durations[number] += seconds
+
+        yield from cut_segments(self.blocks(audio), self.sample_rate_hz, count)
 
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
-        """Returns what a recording says that comes block by block, as from a pipe.
+        """Transcribes a recording that comes block by block, as from a pipe.
 
         Args:
             blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
@@ -86,8 +103,8 @@ class Recogniser:
                 seconds += len(block) / self.sample_rate_hz
                 yield block
 
-        found = [word for words in self.parts(counted()) for word in words]
-        return Transcript(found, seconds)
+        heard = [word for words in self.parts(counted()) for word in words]
+        return Transcript(heard, seconds)
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
         """Yields a recording's words part by part, each as soon as it is heard.
@@ -99,14 +116,9 @@ class Recogniser:
         Raises:
             ValueError: if samples are no finite numbers.
         """
-
-        def segments() -> Iterator[tuple[None, Segment]]:
-            cutter = PauseCutter(self.sample_rate_hz)
-            for block in blocks:
-                yield from ((None, segment) for segment in cutter.push(as_samples(block)))
-            yield from ((None, segment) for segment in cutter.finish())
-
-        for _, words in recognised_in_batches(self.segments, segments(), batch_size):
+        segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
+        keyed = ((None, segment) for segment in segments)
+        for _, words in recognised_in_batches(self.segments, keyed, batch_size):
             yield words
 
     def stream(
@@ -131,26 +143,11 @@ class Recogniser:
         yield from stream.finish()
 
     def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:
-        """Returns a stream that chunks are pushed into, for callers that must not wait in a loop.
+        """Opens a stream that chunks are pushed into, for callers that must not wait in a loop.
 
-        Args:
-            endpoints: as of `stream`.
-
-        Raises:
-            UsageError: as `stream`.
+        Arguments and errors are those of `stream`.
         """
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
-
-    def _numbered_segments(
-        self, recordings: "Iterable[str | Path | np.ndarray]", durations: dict[int, float]
-    ) -> Iterator[tuple[int, Segment]]:
-        for number, audio in enumerate(recordings):
-            durations[number] = 0.0
-            cutter = PauseCutter(self.sample_rate_hz)
-            for block in self.blocks(audio):
-                durations[number] += len(block) / self.sample_rate_hz
-                yield from ((number, segment) for segment in cutter.push(block))
-            yield from ((number, segment) for segment in cutter.finish())
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
         """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`.

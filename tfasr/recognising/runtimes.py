@@ -1,11 +1,18 @@
-"""What runs the model of an exported folder; each is imported when it is wanted."""
+"""What runs the model of an exported folder; each runtime is imported when it is wanted."""
 
+import contextlib
+import queue
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tfasr.cores import usable_cores
 from tfasr.errors import UsageError
 from tfasr.quiet import load_tensorflow
-from tfasr.recognising.acoustics import Acoustics
+from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, Acoustics, State
 from tfasr.recognising.exported import (
     KERAS,
     LITERT,
@@ -17,14 +24,21 @@ from tfasr.recognising.exported import (
 )
 from tfasr.recognising.spec import RecogniserSpec
 
+NEXT = "next_"
+"""In ONNX, the name of a state behind a chunk is this and the name of the state before it."""
+STEP, WHOLE = "step", "whole"
+"""LiteRT's signatures: so many output frames with states in and out, or one whole utterance."""
+STATES = "states_"
+"""In LiteRT, the states behind each output frame are this and the name of the state before."""
+
 
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Returns an exported recogniser in its parts.
+    """Opens what `tfasr export` wrote.
 
     Args:
-        folder: what `tfasr export` wrote.
+        folder: of the export.
         decoder_changes: fields of its decoder to replace.
 
     Raises:
@@ -37,24 +51,15 @@ def open_exported(
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
-    """Returns a model that computes log-probabilities.
-
-    Args:
-        runtime: of `MODEL_FILES`.
-        path: what holds the model.
-        spec: of the recogniser.
+    """Opens a file, or TensorFlow's folder, with a runtime of `MODEL_FILES`.
 
     Raises:
         UsageError: if the model cannot be loaded, or what runs it is not installed.
     """
     if runtime == ONNX:
-        from tfasr.recognising.onnx_acoustics import OnnxAcoustics
-
         return OnnxAcoustics(path)
     if runtime == LITERT:
-        from tfasr.recognising.litert_acoustics import LitertAcoustics
-
-        return LitertAcoustics(path, spec.geometry[1])
+        return open_litert(path, spec.geometry[1])
     try:
         load_tensorflow()
     except ModuleNotFoundError as error:
@@ -62,10 +67,213 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
             f"A recogniser exported to {runtime} needs TensorFlow, which is not installed: pip "
             "install tensorflow. Those exported to onnx and litert need none."
         ) from error
-    if runtime == KERAS:
-        from tfasr.recognising.keras_acoustics import open_keras_file
+    from tfasr.recognising.tensorflow_runtimes import SavedModelAcoustics, open_keras_file
 
-        return open_keras_file(path)
-    from tfasr.recognising.saved_model_acoustics import SavedModelAcoustics
+    return open_keras_file(path) if runtime == KERAS else SavedModelAcoustics(path)
 
-    return SavedModelAcoustics(path)
+
+class OnnxAcoustics:
+    """Computes log-probabilities with ONNX Runtime.
+
+    Args:
+        graph: the path of the file, or its content.
+        num_threads: that may be in it at the same time; None: one per core that this process may
+            use.
+    """
+
+    def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
+        runtime = _onnx_runtime()
+        self.batches_at_once = num_threads or usable_cores()
+        options = runtime.SessionOptions()
+        # Threads of the caller, each with a batch of its own, and none of ONNX Runtime's: these
+        # share an LSTM's step badly, and take a quarter more of the processor while they wait.
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        source = graph if isinstance(graph, bytes) else str(graph)
+        try:
+            self._session = runtime.InferenceSession(
+                source, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime's own kinds, none of them public
+            raise UsageError(
+                f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
+            ) from error
+        inputs = [one for one in self._session.get_inputs() if one.name not in (FEATURES, LENGTHS)]
+        self._states = {one.name: one.shape[2] for one in inputs}
+
+    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        batch = len(features)
+        zeros = {name: np.zeros((1, batch, n), np.float32) for name, n in self._states.items()}
+        inputs = {FEATURES: features, LENGTHS: lengths.astype(np.int32), **zeros}
+        (log_probs,) = self._session.run([LOG_PROBS], inputs)
+        return log_probs
+
+    def initial_state(self) -> State:
+        return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
+
+    def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        inputs = {
+            FEATURES: features[None],
+            LENGTHS: np.array([len(features)], np.int32),
+            **dict(zip(self._states, state, strict=True)),
+        }
+        outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
+        log_probs, *state = self._session.run(outputs, inputs)
+        return log_probs[0], state
+
+
+def _shown(graph: str | Path | bytes) -> str:
+    return "what it was given" if isinstance(graph, bytes) else str(graph)
+
+
+def _onnx_runtime() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "An exported recogniser needs onnxruntime, which is not installed: pip install "
+            "'tfasr[export]', or pip install onnxruntime."
+        ) from error
+    return onnxruntime
+
+
+def open_litert(
+    graph: str | Path | bytes, stride: int, num_threads: int | None = None
+) -> "LitertAcoustics | LitertUtterances":
+    """Opens a graph of either signature; see `LitertAcoustics` for the arguments."""
+    interpreter = litert_interpreter(graph, 1)
+    if STEP in interpreter.get_signature_list():
+        return LitertAcoustics(graph, stride, num_threads)
+    return LitertUtterances(graph, num_threads)
+
+
+class _Litert:
+    """Interpreters of a graph: each serves one thread at a time."""
+
+    def __init__(self, graph: str | Path | bytes, signature: str, num_threads: int | None):
+        self.batches_at_once = num_threads or usable_cores()
+        self._graph = graph
+        self._signature = signature
+        self._idle: queue.SimpleQueue = queue.SimpleQueue()
+
+    @contextlib.contextmanager
+    def _runner(self) -> Iterator[Any]:
+        """Lends a function of the graph's inputs by name; makes one for whoever finds none."""
+        try:
+            runner = self._idle.get_nowait()
+        except queue.Empty:
+            interpreter = litert_interpreter(self._graph, 1)
+            runner = interpreter.get_signature_runner(self._signature)
+        yield runner
+        self._idle.put(runner)
+
+
+class LitertAcoustics(_Litert):
+    """Computes log-probabilities with LiteRT, a fixed number of output frames in a call.
+
+    Args:
+        graph: the path of the file, or its content.
+        stride: feature frames from one output frame to the next.
+        num_threads: that may be in it at the same time; None: one per core that this process may
+            use.
+    """
+
+    def __init__(self, graph: str | Path | bytes, stride: int, num_threads: int | None = None):
+        super().__init__(graph, STEP, num_threads)
+        self._stride = stride
+        with self._runner() as runner:
+            details = runner.get_input_details()
+            frames = int(details[FEATURES]["shape"][1])
+            shapes = {name: tuple(one["shape"]) for name, one in details.items()}
+            self._states = {name: shape for name, shape in shapes.items() if name != FEATURES}
+            steps, self._classes = runner.get_output_details()[LOG_PROBS]["shape"]
+        self._frames, self._steps = frames, int(steps)
+        self._first = frames - (self._steps - 1) * stride  # that the first output frame sees
+
+    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        frames = (features.shape[1] - self._first) // self._stride + 1
+        batch = np.zeros((len(features), frames, self._classes), np.float32)
+        for row, utterance, length in zip(batch, features, lengths, strict=True):
+            log_probs, _ = self.continued(utterance[:length], self.initial_state())
+            row[: len(log_probs)] = log_probs
+        return batch
+
+    def initial_state(self) -> State:
+        return [np.zeros(shape, np.float32) for shape in self._states.values()]
+
+    def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        frames = (len(features) - self._first) // self._stride + 1
+        parts = []
+        with self._runner() as runner:
+            for begun in range(0, frames, self._steps):
+                count = min(self._steps, frames - begun)
+                inputs = np.zeros((1, self._frames, features.shape[1]), np.float32)
+                start = begun * self._stride
+                seen = features[start : start + self._first + (count - 1) * self._stride]
+                inputs[0, : len(seen)] = seen
+                states = dict(zip(self._states, state, strict=True))
+                outputs = runner(**{FEATURES: inputs, **states})
+                parts.append(outputs[LOG_PROBS][:count])
+                state = [outputs[STATES + name][count - 1 : count] for name in self._states]
+        return np.concatenate(parts), state
+
+
+class LitertUtterances(_Litert):
+    """Computes log-probabilities with LiteRT, one whole utterance in a call; it cannot stream.
+
+    Args: as of `LitertAcoustics`.
+    """
+
+    def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
+        super().__init__(graph, WHOLE, num_threads)
+
+    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        rows = []
+        with self._runner() as runner:
+            for utterance, length in zip(features, lengths, strict=True):
+                inputs = {FEATURES: utterance[None, :length], LENGTHS: np.array([length], np.int32)}
+                rows.append(runner(**inputs)[LOG_PROBS][0])
+        batch = np.zeros((len(rows), max(map(len, rows)), rows[0].shape[1]), np.float32)
+        for row, log_probs in zip(batch, rows, strict=True):
+            row[: len(log_probs)] = log_probs
+        return batch
+
+    def initial_state(self) -> State:
+        return []
+
+    def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        return self.log_probs(features[None], np.array([len(features)]))[0], state
+
+
+def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
+    """Returns an interpreter of a graph, given as a path or as its content.
+
+    Raises:
+        UsageError: if LiteRT cannot load it, or is not installed.
+    """
+    interpreter_class = _interpreter_class()
+    source = {"model_content": graph} if isinstance(graph, bytes) else {"model_path": str(graph)}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\s*Warning: tf.lite.Interpreter is deprecated")
+        try:
+            return interpreter_class(num_threads=num_threads, **source)
+        except ValueError as error:
+            raise UsageError(f"LiteRT must be able to load {_shown(graph)}: {error}") from error
+
+
+def _interpreter_class() -> Any:
+    try:
+        from ai_edge_litert.interpreter import Interpreter
+    except ModuleNotFoundError:
+        pass
+    else:
+        return Interpreter
+    try:  # TensorFlow's copy is on its way out, and says so
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "A recogniser exported to LiteRT needs ai-edge-litert, which is not installed: pip "
+            "install 'tfasr[litert]', or pip install ai-edge-litert."
+        ) from error
+    return tf.lite.Interpreter

@@ -114,12 +114,7 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
 
 
 class _Stages:
-    """The threads in which batches go through the model, and the one in which they are decoded.
-
-    Args:
-        model: hears and decodes segments.
-        batch_size: segments in one batch.
-    """
+    """The threads in which batches go through the model, and the one in which they are decoded."""
 
     def __init__(self, model: SegmentModel, batch_size: int):
         self._model = model

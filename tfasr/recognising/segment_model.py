@@ -15,12 +15,7 @@ _MANY_FRAMES = 10_000
 
 
 class SegmentModel:
-    """The stages that each segment passes, one method each.
-
-    Args:
-        spec: features, alphabet, decoder.
-        acoustics: computes log-probabilities.
-    """
+    """The stages that each segment passes, one method each."""
 
     def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
         self.spec = spec
@@ -44,8 +39,7 @@ class SegmentModel:
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the log-probabilities of segments, and their valid output frames.
 
-        Args:
-            features: of each segment, enough for an output frame ``(frames, num_features)``.
+        The features of each ``(frames, num_features)`` must be enough for an output frame.
         """
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
@@ -56,12 +50,9 @@ class SegmentModel:
     ) -> list[list[Word]]:
         """Returns, for each of a batch's segments, the words that are its own.
 
-        Args:
-            segments: of the batch.
-            log_probs: float32 ``(batch, output frames, classes)``.
-            lengths: integers ``(batch,)``: valid output frames.
+        Log-probabilities are ``(batch, output frames, classes)``, lengths valid output frames.
         """
-        found = []
+        words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
         for segment, hypothesis, scores, length in zip(
             segments, hypotheses, log_probs, lengths, strict=True
@@ -73,8 +64,8 @@ class SegmentModel:
                 segment.start_s + self.spec.first_frame_s,
                 self.spec.frame_step_s,
             )
-            found.append([word for word in words if _belongs(word, segment)])
-        return found
+            words_of_segments.append([word for word in words if _belongs(word, segment)])
+        return words_of_segments
 
 
 def _belongs(word: Word, segment: Segment) -> bool:

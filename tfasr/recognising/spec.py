@@ -15,29 +15,17 @@ STREAMING_PRESET = "an4_streaming.gin"
 
 @dataclass(frozen=True)
 class RecogniserSpec:
-    """How samples become what a model takes, and what its output frames mean.
+    """How samples become what a model takes, and what its output frames mean."""
 
-    Attributes:
-        model: the name of the model's class in `tfasr.models.recogniser.MODELS`.
-        features: what a frame holds.
-        statistics: mean and deviation of each feature, for normalisation "corpus".
-        alphabet: the classes.
-        decoder: how log-probabilities become text.
-        lexicon: the words of a decoder that needs them.
-        geometry: feature frames that the first output frame needs, and from one to the next.
-        streams: whether no output frame depends on later feature frames than its own.
-        identity: a hash of the weights: what tells one recogniser from another.
-    """
-
-    model: str
+    model: str  # the name of its class in `tfasr.models.recogniser.MODELS`
     features: FeatureConfig
-    statistics: tuple[np.ndarray, np.ndarray] | None
+    statistics: tuple[np.ndarray, np.ndarray] | None  # mean and deviation, normalisation "corpus"
     alphabet: Alphabet
     decoder: DecoderConfig
-    lexicon: tuple[str, ...]
-    geometry: tuple[int, int]
-    streams: bool
-    identity: str
+    lexicon: tuple[str, ...]  # the words of a decoder that needs them
+    geometry: tuple[int, int]  # feature frames of the first output frame, and from one to the next
+    streams: bool  # whether no output frame depends on later feature frames than its own
+    identity: str  # a hash of the weights: what tells one recogniser from another
 
     @property
     def frame_step_s(self) -> float:
@@ -74,20 +62,18 @@ class RecogniserSpec:
 
     def check_streams(self) -> None:
         """Raises UsageError for a model that needs to have heard an utterance to its end."""
-        remedy = (
-            f"Train one that can: --gin_file {STREAMING_PRESET}, or bind FeatureConfig."
-            "normalisation = 'corpus' and a recurrence in one direction. Until then, transcribe "
-            "whole recordings, without --stream."
-        )
+        reason = ""
         if self.features.normalisation == "utterance":
-            raise UsageError(
-                "To stream, a model must not need an utterance's end. Received: "
-                f"{self.model!r} with FeatureConfig.normalisation 'utterance', whose mean and "
-                f"deviation are known only then. {remedy}"
+            reason = (
+                " with FeatureConfig.normalisation 'utterance', whose mean and deviation are known "
+                "only then"
             )
-        if not self.streams:
+        elif not self.streams:
+            reason = ", whose layers look at later frames or at whole utterances"
+        if reason:
             raise UsageError(
-                "To stream, a model must not need an utterance's end. Received: "
-                f"{self.model!r}, whose layers look at later frames or at whole utterances. "
-                f"{remedy}"
+                f"To stream, a model must not need an utterance's end. Received: {self.model!r}"
+                f"{reason}. Train one that can: --gin_file {STREAMING_PRESET}, or bind "
+                "FeatureConfig.normalisation = 'corpus' and a recurrence in one direction. Until "
+                "then, transcribe whole recordings, without --stream."
             )

@@ -29,14 +29,8 @@ class Stream:
     While an utterance goes on, its text is what the decoder would say if it ended now; a decoder
     that needs all frames at once is asked in the end alone, and greedy decoding until then.
 
-    Args:
-        spec: features, alphabet, geometry.
-        acoustics: computes log-probabilities.
-        decoder: of ended utterances.
-        endpoints: what ends an utterance; None: only `finish`.
-
-    Raises:
-        UsageError: if the model needs to have heard an utterance to its end.
+    Without endpoints only `finish` ends an utterance. Raises UsageError for a model that needs to
+    have heard an utterance to its end.
     """
 
     def __init__(
@@ -51,11 +45,9 @@ class Stream:
         self._acoustics = acoustics
         self._decoder = decoder
         self._begin_decoding = getattr(decoder, "begin", GreedyDecoder(spec.alphabet).begin)
-        self._detector = (
-            None
-            if endpoints is None
-            else EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
-        )
+        self._detector = None
+        if endpoints is not None:
+            self._detector = EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
         self._samples = np.zeros(0, np.float32)
         self._features = np.zeros((0, spec.features.num_features), np.float32)
         self._begun = 0  # the utterance's first feature frame, counted from the stream's

@@ -12,17 +12,11 @@ from tfasr.recognising.results import Word
 
 @dataclass(frozen=True)
 class LabelSpan:
-    """A label and the frames that it is written in.
+    """A label and the frames that it is written in."""
 
-    Attributes:
-        label: a class, not the blank.
-        start: its first frame.
-        end: the frame behind its last.
-    """
-
-    label: int
-    start: int
-    end: int
+    label: int  # a class, not the blank
+    start: int  # its first frame
+    end: int  # the frame behind its last
 
 
 def aligned_words(
@@ -104,12 +98,9 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """Returns the state of each frame on the best path ``(frames,)``.
+    """Returns the state of each frame on the best path ``(frames,)`` of scores (frames, states).
 
-    Args:
-        scores: log-probabilities of the states ``(frames, states)``.
-        two: whether a state can follow the one two before it ``(states,)``.
-        three: whether it can follow the one three before it.
+    ``two`` and ``three`` say which states can follow the one two or three before them.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)

@@ -24,12 +24,7 @@ log = logging.getLogger("tfasr")
 
 
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
-    """Answers a request for a stream until either side ends it.
-
-    Args:
-        request: opens the WebSocket.
-        service: hears what comes.
-    """
+    """Answers a request for a stream until either side ends it."""
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
     )
@@ -66,10 +61,6 @@ class Conversation:
     Every message with samples is answered: by the utterances that ended in it, or else by what is
     heard of the one that goes on. Before the next message is read, its answers are on their way and
     no more than the system's buffer waits for the client: who does not read is not heard either.
-
-    Args:
-        socket: to the client.
-        service: hears what comes.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):

@@ -23,11 +23,10 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
 
     Args:
         host: the request's header ``Host``.
-        origin: its header ``Origin``; None where there is none, as from programs.
-        allowed: names by which the server is known, beside localhost; with a port where a proxy
-            has one of its own.
+        origin: its header ``Origin``; None if it has none, as from programs.
+        allowed: names of the server in addition to localhost; with a port if a proxy has its own.
     """
-    name = _name(f"//{host}") if host else None
+    name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(one.partition(":")[0] for one in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
@@ -36,22 +35,15 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
         )
     if origin is None:
         return None
-    if _netloc(origin) in (host, *allowed):
+    if _part(origin, "netloc") in (host, *allowed):
         return None
     return f"Only the server's own page may use it. Received: Origin {origin!r} at Host {host!r}."
 
 
-def _name(url: str) -> str | None:
+def _part(url: str, part: str) -> str | None:
     try:
-        return urlsplit(url).hostname
+        return getattr(urlsplit(url), part)
     except ValueError:  # no URL
-        return None
-
-
-def _netloc(url: str) -> str | None:
-    try:
-        return urlsplit(url).netloc
-    except ValueError:
         return None
 
 
@@ -64,11 +56,7 @@ def _is_address(name: str) -> bool:
 
 
 def guard(allowed: Collection[str]) -> Callable:
-    """Returns aiohttp's middleware that lets only such requests pass.
-
-    Args:
-        allowed: as of `check_sender`.
-    """
+    """Returns aiohttp's middleware that lets only requests pass that `check_sender` allows."""
     allowed = [name.lower() for name in allowed]
 
     @web.middleware

@@ -12,12 +12,7 @@ LOWEST_HZ, HIGHEST_HZ = 8000, 192000
 class IncomingSpeech:
     """Signed 16-bit samples, little endian, one channel, in pieces of any number of bytes.
 
-    Args:
-        rate_hz: of the samples that come.
-        model_rate_hz: of those that are returned.
-
-    Raises:
-        RefusedError: if no microphone has such a rate.
+    Raises RefusedError for a rate that no microphone has.
     """
 
     def __init__(self, rate_hz: object, model_rate_hz: int):

@@ -10,26 +10,14 @@ from tfasr.errors import UsageError
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds that keep memory, disk and time finite whatever clients do.
+    """Bounds that keep memory, disk and time finite whatever clients do; all must be positive."""
 
-    Attributes:
-        max_streams: streams at once; as many files besides.
-        max_stream_s: of a stream, and of the time in which a file must have come.
-        max_upload_mb: of a file, millions of bytes.
-        max_upload_s: of the audio in a file.
-        max_message_bytes: of a message in a stream; 262144 are 8 s at 16 kHz.
-        idle_s: a client that sends nothing, or reads nothing, for so long is let go.
-
-    Raises:
-        UsageError: for what is not positive.
-    """
-
-    max_streams: int = 16
-    max_stream_s: float = 3600.0
-    max_upload_mb: float = 500.0
-    max_upload_s: float = 4 * 3600.0
-    max_message_bytes: int = 1 << 18
-    idle_s: float = 30.0
+    max_streams: int = 16  # at once; as many files besides
+    max_stream_s: float = 3600.0  # of a stream, and of the time in which a file must have come
+    max_upload_mb: float = 500.0  # of a file, millions of bytes
+    max_upload_s: float = 4 * 3600.0  # of the audio in a file
+    max_message_bytes: int = 1 << 18  # in a stream; 262144 are 8 s at 16 kHz
+    idle_s: float = 30.0  # a client that sends or reads nothing for so long is let go
 
     def __post_init__(self):
         for field in fields(self):
@@ -48,10 +36,7 @@ class Limits:
 class RefusedError(Exception):
     """What a client is told whose request or stream ends here; nobody else notices.
 
-    Args:
-        message: what must hold, what was received, what to do.
-        code: with which its WebSocket is closed (RFC 6455, section 7.4.1).
-        status: of the answer to its request, where it is none for a WebSocket.
+    A WebSocket is closed with the code (RFC 6455, section 7.4.1), another request gets the status.
     """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
@@ -61,12 +46,7 @@ class RefusedError(Exception):
 
 
 class Places:
-    """So many may come in at once; the next are refused until one has gone.
-
-    Args:
-        count: of the places.
-        what: takes them, in the plural.
-    """
+    """So many streams or files may come in at once; the next are refused until one has gone."""
 
     def __init__(self, count: int, what: str):
         self._count = count
@@ -75,11 +55,7 @@ class Places:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Keeps a place while the block runs.
-
-        Raises:
-            RefusedError: if all are taken.
-        """
+        """Keeps a place while the block runs; raises RefusedError if all are taken."""
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "

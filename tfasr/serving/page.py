@@ -13,12 +13,7 @@ from tfasr.serving.service import Service
 
 
 def page(name: str, service: Service) -> web.Response:
-    """Returns the page.
-
-    Args:
-        name: of what is served.
-        service: whose limits the page tells.
-    """
+    """Returns the page, with the limits of a service that is called ``name``."""
     limits = service.limits
     facts = {
         "name": name,

@@ -31,13 +31,7 @@ log = logging.getLogger("tfasr")
 def make_application(
     name: str, service: Service, allowed_hosts: Sequence[str] = ()
 ) -> web.Application:
-    """Returns what answers requests: the page, files, streams.
-
-    Args:
-        name: of what is served, for the page.
-        service: does the work.
-        allowed_hosts: names by which the server is known beside localhost.
-    """
+    """Returns what answers requests: the page, files, streams; see `serve` for the arguments."""
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)

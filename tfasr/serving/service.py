@@ -24,10 +24,6 @@ class Service:
     longer than the processors are busy. Nothing is locked: ONNX Runtime, Keras's traced functions
     and the decoders may be called from several threads, and what changes belongs to one `Stream`,
     whose chunks follow each other.
-
-    Args:
-        recogniser: does the work.
-        limits: of what clients may ask.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):

@@ -61,12 +61,7 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
 async def _answer(
     request: web.Request, name: str, response: web.StreamResponse, service: Service
 ) -> None:
-    """Writes all lines, the last of which may be an error.
-
-    Raises:
-        RefusedError: if there is no line before the error.
-        asyncio.TimeoutError: if the client does not read.
-    """
+    """Writes all lines, the last of which may be an error; raises one that comes before them."""
 
     async def write(line: str) -> None:
         await asyncio.wait_for(response.write(line.encode()), service.limits.idle_s)
@@ -89,7 +84,7 @@ async def _answer(
 
 @contextlib.asynccontextmanager
 async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
-    """Yields where the body lies while the block runs."""
+    """Yields the body's file while the block runs."""
     suffix = Path(name).suffix.lower()
     with contextlib.ExitStack() as stack:
         with _disk_errors_explained():
@@ -114,12 +109,7 @@ def _disk_errors_explained() -> Iterator[None]:
 
 
 async def _receive(request: web.Request, file: BinaryIO, name: str, service: Service) -> None:
-    """Writes the body into a file as it comes.
-
-    Raises:
-        RefusedError: if it is too large, stops coming, or comes too slowly.
-        OSError: if it cannot be written.
-    """
+    """Writes the body into a file as it comes; refuses one that is too large or too slow."""
     limits = service.limits
     too_large = RefusedError(
         f"A file may have at most {limits.max_upload_mb:g} MB (--max_upload_mb). Received: {name}, "
@@ -171,13 +161,7 @@ async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
 
 
 class Heard:
-    """What is heard of a file.
-
-    Args:
-        path: of the file.
-        name: by which its client knows it.
-        service: hears it.
-    """
+    """What is heard of a file, which its client knows by another name than its path."""
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path

@@ -66,7 +66,7 @@ def test_the_twin_in_pytorch_says_what_the_graph_says(kind, tmp_path):
     pytest.importorskip("torch", reason="a peer: pip install torch")
     from tests.exporting.test_onnx_graph import CONFIGS, FEATURES, graph_of, made
     from tfasr.bench.inference.torch_twin import TorchTwin
-    from tfasr.recognising.onnx_acoustics import OnnxAcoustics
+    from tfasr.recognising.runtimes import OnnxAcoustics
 
     config = CONFIGS[kind.lower()]
     path = tmp_path / "model.onnx"

@@ -13,7 +13,6 @@ from tfasr.bench.sweep.axes import AxesTask, AxesTimes, measure_axes
 from tfasr.bench.sweep.axes_tables import Axes, AxesRow, axes_chart, axes_table
 from tfasr.bench.sweep.config import SweepConfig, SweepTask
 from tfasr.bench.sweep.figure import sweep_chart
-from tfasr.bench.sweep.litert import convert, runner
 from tfasr.bench.sweep.measure import measure_inference, measure_training
 from tfasr.bench.sweep.rows import BatchTimes, SweepRow, flag_cliffs, speedup
 from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
@@ -23,6 +22,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Line
 from tfasr.display.vega import picture_spec
 from tfasr.errors import UsageError
+from tfasr.exporting.litert import convert, runner
 from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 from tfasr.models.recogniser import MODELS
 from tfasr.models.separable_conv import SeparableConvConfig

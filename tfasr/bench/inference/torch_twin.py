@@ -41,7 +41,7 @@ class TorchTwin:
     """Computes log-probabilities with PyTorch's convolution, LSTMs or GRUs, and dense layer.
 
     Args:
-        graph: the path of a graph that `tfasr.exporting.onnx_graph.recurrent_graph` wrote.
+        graph: the path of a graph that `tfasr.exporting.onnx_models.recurrent_graph` wrote.
 
     Raises:
         UsageError: if it is another graph.

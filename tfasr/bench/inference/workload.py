@@ -109,9 +109,9 @@ def prepared(backend: str, run_dir: Path, checkpoint: str, temporary: Path) -> t
     folder = temporary / backend
     int8 = backend.endswith("_int8")
     if backend.removesuffix("_int8") == LITERT:
-        from tfasr.exporting.model_files import write_unchecked_model
+        from tfasr.exporting.export import write_unchecked
 
-        write_unchecked_model(run_dir, folder, to=LITERT, int8=int8, checkpoint=checkpoint)
+        write_unchecked(run_dir, folder, to=LITERT, int8=int8, checkpoint=checkpoint)
         return folder, model_bytes(folder / MODEL_FILES[LITERT])
     from tfasr.exporting.export import write_unchecked
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.bench.decoder.log_probs import log_softmax
-from tfasr.bench.sweep.litert import QUANTISED, convert, runner
 from tfasr.cores import usable_cores
 from tfasr.data.pipeline import BatchSource
 from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.exporting.litert import QUANTISED, convert, runner
 from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.build import build_recogniser
 from tfasr.models.recogniser import portable

@@ -13,10 +13,10 @@ from tfasr.bench.probes.memory_limit import MemoryLimit
 from tfasr.bench.probes.noise import noise_batch
 from tfasr.bench.probes.out_of_memory import out_of_memory
 from tfasr.bench.sweep.config import SweepTask
-from tfasr.bench.sweep.litert import QUANTISED, convert, runner
 from tfasr.bench.sweep.rows import BatchTimes, InferenceTimes
 from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
+from tfasr.exporting.litert import QUANTISED, convert, runner
 from tfasr.models.build import build_recogniser
 from tfasr.models.recogniser import RecogniserConfig, portable
 from tfasr.precision import PRECISIONS

@@ -1,4 +1,4 @@
-"""A run's model as it was trained, on Keras and TensorFlow."""
+"""What computes with TensorFlow: a run's model, an exported Keras file, a SavedModel."""
 
 import functools
 import hashlib
@@ -12,9 +12,13 @@ import tensorflow as tf
 
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import RecogniserConfig, can_stream, frame_geometry, model_name
-from tfasr.recognising.acoustics import State
+from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, State
 from tfasr.recognising.spec import RecogniserSpec
 from tfasr.training.trained import TrainedRun
+
+WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
+"""A SavedModel's: of batches of recordings, and of the next frames of one stream."""
+STATE, NEXT_STATE = "state_", "next_state_"
 
 
 class KerasAcoustics:
@@ -43,15 +47,12 @@ class KerasAcoustics:
         return tf.nn.log_softmax(self.recogniser(features, lengths, training=False))
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns log-probabilities, see `tfasr.recognising.acoustics.Acoustics`."""
         return self._forward(tf.constant(features), tf.constant(lengths)).numpy()
 
     def initial_state(self) -> State:
-        """Returns the state of a recurrence that has heard nothing."""
         return self.recogniser.initial_state(1)
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns the next log-probabilities, see `tfasr.recognising.acoustics.Acoustics`."""
         log_probs, state = self._continued(tf.constant(features[None]), state)
         return log_probs[0].numpy(), state
 
@@ -116,3 +117,36 @@ def open_keras_file(path: Path) -> KerasAcoustics:
 
     model = keras.saving.load_model(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
+
+
+class SavedModelAcoustics:
+    """Computes log-probabilities with what `tfasr export --to saved_model` wrote.
+
+    Args:
+        path: of the folder.
+    """
+
+    batches_at_once = 1  # TensorFlow divides one among the cores
+
+    def __init__(self, path: Path):
+        self._model = tf.saved_model.load(str(path))  # its functions need it to live on
+        self._whole = self._model.signatures[WHOLE_SIGNATURE]
+        self._continued = self._model.signatures.get(CONTINUED_SIGNATURE)
+        self._states = {}
+        if self._continued is not None:
+            _, specs = self._continued.structured_input_signature
+            names = sorted(specs.keys() - {FEATURES}, key=lambda name: int(name[len(STATE) :]))
+            self._states = {name: specs[name].shape for name in names}
+
+    def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        inputs = {FEATURES: tf.constant(features), LENGTHS: tf.constant(lengths, tf.int32)}
+        return self._whole(**inputs)[LOG_PROBS].numpy()
+
+    def initial_state(self) -> State:
+        return [tf.zeros(shape) for shape in self._states.values()]
+
+    def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        states = dict(zip(self._states, state, strict=True))
+        outputs = self._continued(**{FEATURES: tf.constant(features[None]), **states})
+        reached = [outputs[NEXT_STATE + name[len(STATE) :]] for name in self._states]
+        return outputs[LOG_PROBS][0].numpy(), reached

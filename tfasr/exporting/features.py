@@ -4,14 +4,14 @@ The Fourier transform is a convolution with cosines and sines, so that no runtim
 """
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from tfasr.data.feature_config import LEAST_DEVIATION, LOG_FLOOR, FeatureConfig, cosines
 from tfasr.data.numpy_features import hann_window, mel_filters
 from tfasr.errors import RunError
 from tfasr.exporting.check import session
-from tfasr.exporting.onnx_nodes import NodeWriter
-from tfasr.recognising.onnx_acoustics import FEATURES
+from tfasr.exporting.onnx import GraphWriter, metadata
+from tfasr.recognising.acoustics import FEATURES
 from tfasr.recognising.spec import RecogniserSpec
 
 SAMPLES = "samples"
@@ -19,25 +19,22 @@ MOST_DIFFERENCE = 0.01
 """How far a normalised feature may be off: rounding where a filter hears next to nothing."""
 
 
-def checked_feature_graph(spec: RecogniserSpec, metadata: dict[str, str]) -> bytes:
+def checked_feature_graph(spec: RecogniserSpec) -> bytes:
     """Returns the graph of a recogniser's features, compared with `RecogniserSpec.heard`.
-
-    Args:
-        spec: of the recogniser.
-        metadata: pairs that the file carries.
 
     Raises:
         RunError: if the graph computes anything else.
     """
-    graph = feature_graph(spec.features, spec.statistics, metadata)
+    graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     samples = _sounds(spec.features)
-    (found,) = session(graph).run([FEATURES], {SAMPLES: samples[None]})
+    (features,) = session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
     expected = spec.heard(samples)
-    difference = float(np.abs(found[0] - expected).max())
-    if found[0].shape != expected.shape or not difference <= MOST_DIFFERENCE:
+    same_shape = features.shape == expected.shape
+    difference = float(np.abs(features - expected).max()) if same_shape else np.inf
+    if not difference <= MOST_DIFFERENCE:
         raise RunError(
             "The graph of the features must compute what tfasr computes. Of generated sounds they "
-            f"differ by up to {difference:.3g} (shapes {found[0].shape} and {expected.shape}). "
+            f"differ by up to {difference:.3g} (shapes {features.shape} and {expected.shape}). "
             "Nothing was written; please report it."
         )
     return graph
@@ -56,7 +53,7 @@ def _sounds(config: FeatureConfig) -> np.ndarray:
 def feature_graph(
     config: FeatureConfig,
     statistics: tuple[np.ndarray, np.ndarray] | None,
-    metadata: dict[str, str],
+    carried: dict[str, str],
 ) -> bytes:
     """Returns the graph of `numpy_features` and `normalise_frames`, as a file's content.
 
@@ -66,19 +63,18 @@ def feature_graph(
     Args:
         config: what to compute.
         statistics: mean and deviation of each feature, for normalisation "corpus".
-        metadata: pairs that the file carries.
+        carried: pairs that the file carries.
     """
-    writer = NodeWriter()
+    writer = GraphWriter()
     features = _normalised(writer, _features(writer, config), config, statistics)
     writer.node("Identity", [features], FEATURES)
     real = TensorProto.FLOAT
-    inputs = [helper.make_tensor_value_info(SAMPLES, real, ["batch", "samples"])]
-    shape = ["batch", "frames", config.num_features]
-    outputs = [helper.make_tensor_value_info(FEATURES, real, shape)]
-    return writer.file("features", inputs, outputs, metadata)
+    inputs = [(SAMPLES, real, ["batch", "samples"])]
+    outputs = [(FEATURES, real, ["batch", "frames", config.num_features])]
+    return writer.file("features", inputs, outputs, carried)
 
 
-def _features(writer: NodeWriter, config: FeatureConfig) -> str:
+def _features(writer: GraphWriter, config: FeatureConfig) -> str:
     filters = mel_filters(config)
     bins = np.flatnonzero(filters.any(axis=1))  # no filter hears the others
     channel = writer.weight("channel_axis", np.array([1], np.int64))
@@ -113,7 +109,7 @@ def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
 
 
 def _normalised(
-    writer: NodeWriter,
+    writer: GraphWriter,
     features: str,
     config: FeatureConfig,
     statistics: tuple[np.ndarray, np.ndarray] | None,

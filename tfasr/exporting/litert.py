@@ -1,0 +1,249 @@
+"""A recogniser for LiteRT (once TensorFlow Lite), in one of two shapes.
+
+A recurrence in one direction is written step by step. LiteRT wants sizes that never change, and its
+LSTM keeps its state to itself. So the graph computes `STEP_FRAMES` output frames, the steps of the
+recurrence one behind the other, from states that it is given, and returns the states behind each of
+them. A recording of any length is computed by calling it again; where fewer frames are left, the
+states behind the last of these are taken.
+
+Every other model is converted: one utterance of any length in a call, with the operations that
+every LiteRT has.
+"""
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+from tfasr.errors import RunError
+from tfasr.exporting.weights import FoldedStack, RecurrentWeights
+from tfasr.models.recogniser import can_stream, model_name
+from tfasr.quiet import quiet_stderr
+from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.recognising.runtimes import STATES, STEP, WHOLE, litert_interpreter
+
+STEP_FRAMES = 8
+"""Output frames of a call. More share the products that are no recurrence's; fewer wait less."""
+
+STACKS = ("acoustic_model", "gru")
+"""The models whose steps are written here."""
+
+_EXPORT_OTHERWISE = "Export it --to onnx or --to saved_model."
+
+QUANTISED = ("int8",)
+"""Those of LiteRT's precisions whose weights become integers."""
+
+
+def is_stepped(config: Any) -> bool:
+    """Returns whether a model of a config is computed step by step, so that it can stream."""
+    return model_name(config) in STACKS and can_stream(config)
+
+
+def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
+    """Returns the graph of a model's steps, as a file's content.
+
+    Args:
+        model: a built `tfasr.models.recurrent_stack.RecurrentStack` that runs in one direction.
+        num_features: features per frame.
+        int8: whether large matrices become int8, activations being quantised as they come (dynamic
+            range).
+
+    Raises:
+        RunError: if LiteRT's converter refuses it.
+    """
+    step, given = _step(FoldedStack.of(model), num_features)
+    return _signed(tf.function(step).get_concrete_function(**given), STEP, int8)
+
+
+def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) -> bytes:
+    """Returns the graph of any model, one utterance of any length in a call, as a file's content.
+
+    Args:
+        whole: a function of ``features`` and ``lengths`` that returns a dictionary of `LOG_PROBS`
+            and `OUTPUT_LENGTHS`.
+        num_features: features per frame.
+        int8: as of `litert_graph`.
+
+    Raises:
+        RunError: if LiteRT cannot express the model with its own operations.
+    """
+    names = (LOG_PROBS, OUTPUT_LENGTHS)
+    given = {
+        FEATURES: tf.TensorSpec([1, None, num_features], tf.float32),
+        LENGTHS: tf.TensorSpec([1], tf.int32),
+    }
+
+    def in_order(features: tf.Tensor, lengths: tf.Tensor) -> list[tf.Tensor]:
+        outputs = whole(features, lengths)
+        return [outputs[name] for name in names]
+
+    with quiet_stderr(), _explained(_EXPORT_OTHERWISE):
+        frozen = _frozen(tf.function(in_order).get_concrete_function(*given.values()))
+
+    def named(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+        return dict(zip(names, frozen(features, lengths), strict=True))
+
+    return _signed(tf.function(named).get_concrete_function(**given), WHOLE, int8)
+
+
+def convert(
+    model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
+) -> bytes:
+    """Returns the graph of a model's logits for batches of one size, as a file's content.
+
+    Args:
+        model: built in float32, of a config that `tfasr.models.recogniser.portable` returned.
+        batch: utterances.
+        frames: padded feature frames.
+        num_features: features per frame.
+        quantised: as ``int8`` of `litert_graph`.
+
+    Raises:
+        RunError: if LiteRT cannot express the model with its own operations.
+    """
+    signature = [
+        tf.TensorSpec((batch, frames, num_features), tf.float32),
+        tf.TensorSpec((batch,), tf.int32),
+    ]
+    function = tf.function(lambda features, lengths: model(features, lengths), signature)
+    with _explained("Leave litert_float32 and int8 out of SweepConfig.precisions."):
+        frozen = _frozen(function.get_concrete_function())
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], model)
+        return _content(converter, quantised)
+
+
+def _frozen(concrete: Any) -> Any:
+    """Returns a function with its variables as constants; LiteRT may lose variables in loops."""
+    return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+
+
+def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
+    """Returns the content of a file with one function, whose inputs and outputs have names."""
+    module = tf.Module()
+    module.function = concrete
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+    with tempfile.TemporaryDirectory() as folder, quiet_stderr(), _explained(_EXPORT_OTHERWISE):
+        tf.saved_model.save(module, folder, {signature: concrete}, options)
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[signature])
+        return _content(converter, int8)
+
+
+def _content(converter: Any, int8: bool) -> bytes:
+    if int8:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    return converter.convert()
+
+
+@contextlib.contextmanager
+def _explained(remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # the converter's own class is no public name
+        unknown = sorted(set(re.findall(r"'tf\.(\w+)' op", str(error))))
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        if unknown:
+            cause = f"LiteRT has no {', '.join(unknown)}"
+        raise RunError(f"The model can't be converted to LiteRT: {cause}. {remedy}") from error
+
+
+def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Returns a function from features and lengths to logits, of what `convert` returned."""
+    interpreter = litert_interpreter(content, num_threads)
+    interpreter.allocate_tensors()
+    features, lengths = sorted(
+        interpreter.get_input_details(), key=lambda detail: len(detail["shape"]), reverse=True
+    )
+    output = interpreter.get_output_details()[0]["index"]
+
+    def run(feature_values: np.ndarray, length_values: np.ndarray) -> np.ndarray:
+        interpreter.set_tensor(features["index"], feature_values)
+        interpreter.set_tensor(lengths["index"], length_values)
+        interpreter.invoke()
+        return interpreter.get_tensor(output)
+
+    return run
+
+
+def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf.TensorSpec]]:
+    """Returns the function of one call, and what it takes by name."""
+    frames = len(stack.kernel) + (STEP_FRAMES - 1) * stack.stride
+    layers = [_Layer(weights) for weights in stack.recurrent]
+    kernel, bias = _constant(stack.kernel), _constant(stack.bias)
+    classifier = _constant(stack.classifier_kernel.T), _constant(stack.classifier_bias)
+    names = [
+        f"{state}_{number}" for number, layer in enumerate(layers) for state in layer.weights.states
+    ]
+    units = [layer.weights.units for layer in layers for _ in layer.weights.states]
+
+    def step(features: tf.Tensor, **states: tf.Tensor) -> dict[str, tf.Tensor]:
+        hidden = tf.nn.relu(tf.nn.conv1d(features, kernel, stack.stride, "VALID") + bias)[0]
+        waiting, reached = [states[name] for name in names], []
+        for layer in layers:
+            given = [waiting.pop(0) for _ in layer.weights.states]
+            after = layer.steps(hidden, given)
+            hidden = after[0]
+            reached += after
+        logits = tf.matmul(hidden, classifier[0], transpose_b=True) + classifier[1]
+        outputs = {STATES + name: one for name, one in zip(names, reached, strict=True)}
+        return {LOG_PROBS: tf.nn.log_softmax(logits), **outputs}
+
+    given = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
+    given |= {
+        name: tf.TensorSpec([1, size], tf.float32) for name, size in zip(names, units, strict=True)
+    }
+    return step, given
+
+
+class _Layer:
+    """The steps of a recurrent layer in one direction, one behind the other."""
+
+    def __init__(self, weights: RecurrentWeights):
+        self.weights = weights
+        self._kernel = _constant(weights.kernel[0])
+        self._recurrent_kernel = _constant(weights.recurrent_kernel[0])
+        biases = np.split(weights.bias[0], 2)
+        # An LSTM adds both at the same place; a GRU's recurrent one is behind its own product.
+        lstm = weights.operator == "LSTM"
+        self._bias = _constant(biases[0] + biases[1] if lstm else biases[0])
+        self._recurrent_bias = None if lstm else _constant(biases[1])
+        self._after = _lstm_step if lstm else _gru_step
+
+    def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns each state behind each step ``(steps, units)``, the output first.
+
+        They start from ``hidden`` (steps, inputs) and the states before, ``(1, units)`` each.
+        """
+        projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
+        reached: list[list[tf.Tensor]] = [[] for _ in states]
+        for inputs in tf.split(projected, STEP_FRAMES):
+            recurrent = tf.matmul(states[0], self._recurrent_kernel, transpose_b=True)
+            if self._recurrent_bias is not None:
+                recurrent = recurrent + self._recurrent_bias
+            states = self._after(inputs, recurrent, states)
+            for seen, state in zip(reached, states, strict=True):
+                seen.append(state)
+        return [tf.concat(seen, axis=0) for seen in reached]
+
+
+def _lstm_step(inputs: tf.Tensor, recurrent: tf.Tensor, states: list) -> list[tf.Tensor]:
+    gates = tf.split(inputs + recurrent, 4, axis=1)
+    into, out, forget = (tf.sigmoid(gate) for gate in gates[:3])
+    cell = forget * states[1] + into * tf.tanh(gates[3])
+    return [out * tf.tanh(cell), cell]
+
+
+def _gru_step(inputs: tf.Tensor, recurrent: tf.Tensor, states: list) -> list[tf.Tensor]:
+    of_inputs, of_state = tf.split(inputs, 3, axis=1), tf.split(recurrent, 3, axis=1)
+    update, reset = (tf.sigmoid(of_inputs[n] + of_state[n]) for n in (0, 1))
+    candidate = tf.tanh(of_inputs[2] + reset * of_state[2])
+    return [update * states[0] + (1 - update) * candidate]
+
+
+def _constant(array: np.ndarray) -> tf.Tensor:
+    return tf.constant(np.ascontiguousarray(array, np.float32))

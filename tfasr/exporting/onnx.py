@@ -1,0 +1,342 @@
+"""ONNX graphs: nodes that are collected one by one, any Keras model converted, int8 weights."""
+
+import contextlib
+import json
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tfasr._version import __version__
+from tfasr.config import to_json
+from tfasr.errors import RunError
+from tfasr.quiet import quiet_stderr
+from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.recognising.runtimes import NEXT
+from tfasr.recognising.spec import RecogniserSpec
+
+OPSET = 17
+CONVERTED_OPSET = 18
+IR_VERSION = 8
+BY_FRAME = [0, 2, 1]
+"""The permutation between ``(batch, channels, frames)`` and ``(batch, frames, channels)``."""
+
+# Not the convolution: ONNX Runtime's integer convolution is slower than its float one.
+_INT8_OPERATORS = ["LSTM", "MatMul"]
+_INTEGERS = (TensorProto.INT32, TensorProto.INT64)
+
+
+def metadata(spec: RecogniserSpec) -> dict[str, str]:
+    """Returns what a graph itself carries, for programs that see nothing else."""
+    return {
+        "model_type": f"tfasr_{spec.model}",
+        "version": __version__,
+        "features": json.dumps(to_json(spec.features)),
+        "window_samples": str(spec.features.window_samples),
+        "step_samples": str(spec.features.step_samples),
+        "normalisation": spec.features.normalisation,
+        "characters": spec.alphabet.characters,
+        "separator": spec.alphabet.separator or "",
+        "blank_id": str(spec.alphabet.blank_id),
+        "kernel_frames": str(spec.geometry[0]),
+        "stride_frames": str(spec.geometry[1]),
+    }
+
+
+class GraphWriter:
+    """Collects nodes and weights; each method returns the name of what its node computes.
+
+    Values of layers are ``(batch, channels, frames)``, as ONNX convolves them, unless a method
+    says otherwise.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
+        self.states: list[tuple[str, int]] = []  # names and units of a recurrence's
+        self._numbers: dict[str, int] = {}
+
+    def weight(self, name: str, array: np.ndarray) -> str:
+        """Adds a constant; floats in float32."""
+        if array.dtype.kind == "f":
+            array = array.astype(np.float32)
+        self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
+        return name
+
+    def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Adds a node with one output."""
+        self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
+        return output
+
+    def _named(self, kind: str) -> str:
+        number = self._numbers.get(kind, 0)
+        self._numbers[kind] = number + 1
+        return f"{kind.lower()}_{number}"
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Adds a node whose only output is named by a number."""
+        return self.node(kind, list(inputs), self._named(kind), **attributes)
+
+    def constant(self, array: Any, dtype: Any = np.float32) -> str:
+        """Adds a constant that is named by a number."""
+        return self.weight(self._named("constant"), np.asarray(array, dtype))
+
+    def strided_lengths(self, strides: list[int]) -> list[str]:
+        """Adds the frames after each of some padded convolutions, rounded up.
+
+        Returns the names of the frames before each of them, and behind the last.
+        """
+        before = [LENGTHS]
+        for number, stride in enumerate(strides, start=1):
+            more = self.add("Add", before[-1], self.constant([stride - 1], np.int32))
+            name = OUTPUT_LENGTHS if number == len(strides) else self._named("lengths")
+            before.append(self.node("Div", [more, self.constant([stride], np.int32)], name))
+        if not strides:
+            before.append(self.node("Identity", [LENGTHS], OUTPUT_LENGTHS))
+        return before
+
+    def valid(self, hidden: str, lengths: str) -> str:
+        """Adds booleans ``(batch, frames)``: whether a frame of `hidden` is its utterance's."""
+        frames = self.add("Squeeze", self.add("Shape", hidden, start=2, end=3))
+        zero, one = (self.constant(number, np.int64) for number in (0, 1))
+        number = self.add("Range", zero, frames, one)
+        ends = self.add("Unsqueeze", lengths, self.constant([1], np.int64))
+        return self.add("Less", number, self.add("Cast", ends, to=TensorProto.INT64))
+
+    def mask(self, valid: str, axes: list[int]) -> str:
+        """Adds 1 and 0 for booleans ``(batch, frames)``, with more axes of one element."""
+        numbers = self.add("Cast", valid, to=TensorProto.FLOAT)
+        return self.add("Unsqueeze", numbers, self.constant(axes, np.int64))
+
+    def convolved(
+        self,
+        hidden: str,
+        kernel: np.ndarray,
+        bias: np.ndarray | None,
+        pads: Sequence[int],
+        **attributes: Any,
+    ) -> str:
+        """Adds a convolution of a kernel ``(outputs, inputs of a group, frames)``.
+
+        ``pads`` counts zeros before the first and behind the last frame; attributes are ONNX's.
+        """
+        weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
+        return self.add("Conv", hidden, *weights, pads=list(pads), **attributes)
+
+    def dense(self, hidden: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
+        """Adds a dense layer over the last axis; its kernel is ``(inputs, outputs)``."""
+        product = self.add("MatMul", hidden, self.constant(kernel))
+        return product if bias is None else self.add("Add", product, self.constant(bias))
+
+    def dense_layer(self, hidden: str, layer: Any) -> str:
+        """Adds a Keras dense layer over the last axis."""
+        return self.dense(hidden, *(np.asarray(v.numpy()) for v in layer.weights))
+
+    def clipped(self, hidden: str, most: float) -> str:
+        """Adds a rectifier that lets nothing above ``most`` through."""
+        return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
+
+    def class_log_probs(self, hidden: str, classifier: Any) -> str:
+        """Adds the last layer's log-probabilities, of ``(batch, frames, channels)``."""
+        return self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
+
+    def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
+        """Returns the graph of a whole recogniser, checked, as a file's content."""
+        real, integer = TensorProto.FLOAT, TensorProto.INT32
+        inputs = [
+            (FEATURES, real, ["batch", "frames", num_features]),
+            (LENGTHS, integer, ["batch"]),
+        ]
+        outputs = [
+            (LOG_PROBS, real, ["batch", "output_frames", num_classes]),
+            (OUTPUT_LENGTHS, integer, ["batch"]),
+        ]
+        inputs += [(name, real, [1, "batch", units]) for name, units in self.states]
+        outputs += [(NEXT + name, real, [1, "batch", units]) for name, units in self.states]
+        return self.file("recogniser", inputs, outputs, carried)
+
+    def file(
+        self, name: str, inputs: Sequence[tuple], outputs: Sequence[tuple], carried: dict[str, str]
+    ) -> bytes:
+        """Returns the whole graph, checked, as a file's content.
+
+        Inputs and outputs are names, types and shapes; ``carried`` are pairs that the file carries.
+        """
+        values = [
+            [helper.make_tensor_value_info(*value) for value in side] for side in (inputs, outputs)
+        ]
+        graph = helper.make_graph(self.nodes, name, *values, self.weights)
+        model = helper.make_model(graph, opset_imports=self.opsets, producer_name="tfasr")
+        return checked_content(model, carried)
+
+
+def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
+    """Returns a checked graph that carries pairs of texts, as a file's content."""
+    model.ir_version = IR_VERSION
+    helper.set_model_props(model, carried)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str, str]) -> bytes:
+    """Returns the graph of any model, of batches of whole utterances, by tf2onnx.
+
+    Args:
+        whole: a function of ``features`` and ``lengths`` that returns a dictionary of `LOG_PROBS`
+            and `OUTPUT_LENGTHS`.
+        num_features: features per frame.
+        name: of the model, for messages.
+        carried: pairs that the file carries.
+
+    Raises:
+        RunError: if tf2onnx cannot express the model.
+    """
+    import tensorflow as tf
+    from tf2onnx import convert
+
+    signature = (
+        tf.TensorSpec([None, None, num_features], tf.float32, name=FEATURES),
+        tf.TensorSpec([None], tf.int32, name=LENGTHS),
+    )
+    refusal = f"The model {name!r} can't be converted to ONNX"
+    remedy = "Export it --to saved_model or --to keras."
+    try:
+        with _corrected_tf2onnx() as handlers, quiet_stderr():
+            model, _ = convert.from_function(
+                tf.function(whole),
+                signature,
+                opset=CONVERTED_OPSET,
+                custom_op_handlers=handlers,
+            )
+    except Exception as error:  # whatever tf2onnx and TensorFlow stumble over
+        raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
+    unknown = sorted({node.op_type for node in _all_nodes(model.graph) if not _is_known(node)})
+    if unknown:  # tf2onnx writes them all the same, and says so in its log alone
+        raise RunError(f"{refusal}: tf2onnx has no {', '.join(unknown)}. {remedy}")
+    names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
+    names |= {LOG_PROBS: ["batch", "output_frames"], OUTPUT_LENGTHS: ["batch"]}
+    for value in (*model.graph.input, *model.graph.output):
+        for axis, size in zip(value.type.tensor_type.shape.dim, names[value.name], strict=False):
+            axis.dim_param = size
+    model.producer_name = "tfasr"
+    try:
+        return checked_content(model, carried)
+    except onnx.checker.ValidationError as error:
+        raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _all_nodes(attribute.g)
+
+
+def _is_known(node: onnx.NodeProto) -> bool:
+    return onnx.defs.has(node.op_type, node.domain)
+
+
+@contextlib.contextmanager
+def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
+    """Lends handlers of what tf2onnx 1.17 gets wrong or lacks, and keeps it quiet.
+
+    Its own FloorDiv and FloorMod of negative integers truncate. Its rewriters of bidirectional
+    recurrences take two that are reversed within their lengths for one that ignores lengths.
+    """
+    from tf2onnx import tfonnx
+
+    rewriters = ("rewrite_bi_direction_lstm", "rewrite_bi_direction_gru")
+    originals = {name: getattr(tfonnx, name) for name in rewriters}
+    logger = logging.getLogger("tf2onnx")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        for name in rewriters:
+            setattr(tfonnx, name, lambda _, nodes: nodes)
+        handlers = {"FloorDiv": _floor_div, "FloorMod": _floor_mod, "Erfc": _erfc}
+        yield {name: (handler, []) for name, handler in handlers.items()}
+    finally:
+        for name, original in originals.items():
+            setattr(tfonnx, name, original)
+        logger.setLevel(level)
+
+
+def _floor_div(graph: Any, node: Any, *_: Any) -> None:
+    first, second = node.input
+    if graph.get_dtype(first) in _INTEGERS:
+        rest = graph.make_node("Mod", [first, second]).output[0]  # of the divisor's sign
+        _replaced(graph, node, "Div", [graph.make_node("Sub", [first, rest]).output[0], second])
+    else:
+        _replaced(graph, node, "Floor", graph.make_node("Div", [first, second]).output)
+
+
+def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
+    first, second = node.input
+    if graph.get_dtype(first) in _INTEGERS:
+        _replaced(graph, node, "Mod", [first, second])
+    else:
+        times = graph.make_node("Floor", graph.make_node("Div", [first, second]).output).output[0]
+        product = graph.make_node("Mul", [times, second]).output[0]
+        _replaced(graph, node, "Sub", [first, product])
+
+
+def _erfc(graph: Any, node: Any, *_: Any) -> None:
+    erf = graph.make_node("Erf", list(node.input)).output[0]
+    dtype = helper.tensor_dtype_to_np_dtype(graph.get_dtype(node.input[0]))
+    one = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
+    _replaced(graph, node, "Sub", [one, erf])
+
+
+def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
+    facts = {"shapes": node.output_shapes, "dtypes": node.output_dtypes, "outputs": node.output}
+    graph.remove_node(node.name)
+    graph.make_node(kind, inputs, name=node.name, **facts)
+
+
+def quantised(graph: bytes) -> bytes:
+    """Returns a graph whose large matrices are int8, activations being scaled as they come.
+
+    A GRU's stay as they are: ONNX Runtime has no such GRU.
+
+    Args:
+        graph: a file's content.
+    """
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with tempfile.TemporaryDirectory() as folder, _without_advice():
+        float32, int8 = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
+        float32.write_bytes(graph)
+        quantize_dynamic(
+            float32,
+            int8,
+            op_types_to_quantize=_INT8_OPERATORS,
+            weight_type=QuantType.QInt8,
+            per_channel=False,
+        )
+        return int8.read_bytes()
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Keeps ONNX Runtime from logging what it does, and how to optimise the graph before."""
+
+    def refused(_: logging.LogRecord) -> bool:
+        return False  # what it tells its own root logger concerns nobody who exports
+
+    root = logging.getLogger()
+    root.addFilter(refused)
+    try:
+        yield
+    finally:
+        root.removeFilter(refused)

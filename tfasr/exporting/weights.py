@@ -1,0 +1,135 @@
+"""A recurrent model's weights as graphs want them, its batch normalisations folded away.
+
+A normalisation multiplies and shifts what the next layer multiplies by a matrix: its numbers go
+into that matrix and that layer's bias.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import keras
+import numpy as np
+
+# Where ONNX's gates stand among Keras's: i, o, f, c among i, f, c, o; z, r, h among z, r, h.
+_GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2)}
+_STATES = {"LSTM": ("h", "c"), "GRU": ("h",)}
+# Keras applies the reset gate behind the recurrent product, as cuDNN does.
+_ATTRIBUTES: dict[str, dict[str, int]] = {"LSTM": {}, "GRU": {"linear_before_reset": 1}}
+
+
+@dataclass(frozen=True)
+class RecurrentWeights:
+    """A recurrent layer's weights, for one direction or both.
+
+    Source: ONNX's operators LSTM-14 and GRU-14.
+    """
+
+    operator: str  # ONNX's, "LSTM" or "GRU"
+    units: int  # width of each direction
+    kernel: np.ndarray  # (directions, gates * units, inputs)
+    recurrent_kernel: np.ndarray  # (directions, gates * units, units)
+    bias: np.ndarray  # (directions, 2 * gates * units): of the inputs, then of the recurrence
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The names of its states."""
+        return _STATES[self.operator]
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """Attributes of ONNX's node."""
+        return _ATTRIBUTES[self.operator]
+
+    def behind(self, affine: "Affine") -> "RecurrentWeights":
+        """Returns weights that take inputs before they are scaled and shifted."""
+        bias = self.bias.copy()
+        bias[:, : self.kernel.shape[1]] += self.kernel @ affine.shift
+        return replace(self, kernel=self.kernel * affine.scale, bias=bias)
+
+
+def recurrent_weights(layer: Any) -> RecurrentWeights:
+    """Returns the weights of a Keras LSTM or GRU, or of a bidirectional one.
+
+    Raises:
+        TypeError: for another layer.
+    """
+    if isinstance(layer, keras.layers.Bidirectional):
+        pair = [recurrent_weights(one) for one in (layer.forward_layer, layer.backward_layer)]
+        names = ("kernel", "recurrent_kernel", "bias")
+        joined = {name: np.concatenate([getattr(one, name) for one in pair]) for name in names}
+        return replace(pair[0], **joined)
+    kinds = {keras.layers.LSTM: "LSTM", keras.layers.GRU: "GRU"}
+    operator = next((name for kind, name in kinds.items() if isinstance(layer, kind)), None)
+    if operator is None:
+        raise TypeError(f"layer must be an LSTM or a GRU. Received: {layer!r}.")
+    kernel, recurrent_kernel, bias = (np.asarray(v.numpy(), np.float64) for v in layer.weights[:3])
+    gates = _GATES[operator]
+    if bias.ndim == 1:  # Keras's LSTM has one bias for both products
+        bias = np.stack([bias, np.zeros_like(bias)])
+    return RecurrentWeights(
+        operator,
+        layer.units,
+        _in_order(kernel, gates).T[None],
+        _in_order(recurrent_kernel, gates).T[None],
+        _in_order(bias, gates).reshape(1, -1),
+    )
+
+
+def _in_order(array: np.ndarray, gates: tuple[int, ...]) -> np.ndarray:
+    """Returns an array ``(..., gates * units)`` with its gates in another order."""
+    split = np.split(array, len(gates), axis=-1)
+    return np.concatenate([split[gate] for gate in gates], axis=-1)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """What a batch normalisation does in inference: ``inputs * scale + shift``."""
+
+    scale: np.ndarray
+    shift: np.ndarray
+
+    @classmethod
+    def of(cls, layer: Any) -> "Affine":
+        """Returns a Keras batch normalisation's numbers."""
+        mean, variance = (np.asarray(v.numpy()) for v in (layer.moving_mean, layer.moving_variance))
+        scale = 1 / np.sqrt(variance.astype(np.float64) + layer.epsilon)
+        shift = -mean * scale
+        if layer.scale:
+            gamma = np.asarray(layer.gamma.numpy())
+            scale, shift = scale * gamma, shift * gamma
+        if layer.center:
+            shift = shift + np.asarray(layer.beta.numpy())
+        return cls(scale, shift)
+
+    def before(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns kernel ``(inputs, outputs)`` and bias of a layer that takes what came before."""
+        return kernel * self.scale[:, None], bias + self.shift @ kernel
+
+    def behind(self, kernel: np.ndarray, bias: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
+        """Returns kernel ``(..., outputs)`` and bias of a layer that it normalises."""
+        return kernel * self.scale, bias * self.scale + self.shift
+
+
+@dataclass(frozen=True)
+class FoldedStack:
+    """A convolution, recurrent layers and a dense layer; no normalisations are left."""
+
+    kernel: np.ndarray  # of the convolution (frames, features, filters)
+    bias: np.ndarray  # of the convolution (filters,); behind it is a rectifier
+    stride: int  # of the convolution, in frames
+    recurrent: list[RecurrentWeights]
+    classifier_kernel: np.ndarray  # (units, classes)
+    classifier_bias: np.ndarray  # (classes,)
+
+    @classmethod
+    def of(cls, model: Any) -> "FoldedStack":
+        """Returns the weights of a built `tfasr.models.recurrent_stack.RecurrentStack`."""
+        affines = [Affine.of(layer) for layer in model.normalisations]
+        recurrent = [recurrent_weights(layer) for layer in model.recurrent]
+        classifier = [np.asarray(v.numpy(), np.float64) for v in model.classifier.weights]
+        if affines:
+            pairs = zip(recurrent, affines[:-1], strict=True)
+            recurrent = [weights.behind(affine) for weights, affine in pairs]
+            classifier = list(affines[-1].before(*classifier))
+        kernel, bias = (np.asarray(v.numpy()) for v in model.convolution.weights)
+        return cls(kernel, bias, model.convolution.strides[0], recurrent, *classifier)
