@@ -1,7 +1,8 @@
 """A table as text and for programs: columns, rows, notes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Generic, TypeVar
 
 Cell = str | int | float | bool | None
@@ -72,19 +73,28 @@ class Column(Generic[Row]):
         name: of the value for programs, with its unit, such as ``wall_s``; "" hides it from them.
         value: returns the unrounded value of a row, in SI units and fractions; None if unknown.
         text: formats a value that is not None.
-        missing: what readers see for None.
+        missing: what readers see for None, or a function that returns it for a row.
+        shown: returns what readers see of a row if that takes more than the value, such as an
+            interval of two columns; ``text`` and ``missing`` then have no effect.
     """
 
     heading: str
     name: str
-    value: Callable[[Row], Cell]
+    value: Callable[[Row], Any]
     text: Callable[[Any], str] = str
-    missing: str = UNKNOWN
+    missing: str | Callable[[Row], str] = UNKNOWN
+    shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:
         """Returns the text of a row's value."""
-        value = self.value(row)
-        return self.missing if value is None else self.text(value)
+        return self._text(row, None if self.shown else self.value(row))
+
+    def _text(self, row: Row, value: Any) -> str:
+        if self.shown is not None:
+            return self.shown(row)
+        if value is not None:
+            return self.text(value)
+        return self.missing if isinstance(self.missing, str) else self.missing(row)
 
 
 def table_of(
@@ -96,6 +106,7 @@ def table_of(
     name: str = "",
     colours: list[int | None] | None = None,
     leave_out_empty: bool = False,
+    records: Records | None = None,
 ) -> Table:
     """Returns a table and its records.
 
@@ -107,25 +118,60 @@ def table_of(
         name: file name without suffix; by default the title.
         colours: see `Table`.
         leave_out_empty: whether columns without any value are left out.
+        records: instead of the columns' own, where programs get other rows than readers.
     """
+    values = [[column.value(row) for row in rows] for column in columns]
     if leave_out_empty:
-        columns = [c for c in columns if any(c.value(row) is not None for row in rows)]
-    shown = [column for column in columns if column.heading]
-    recorded = [column for column in columns if column.name]
+        kept = [any(value is not None for value in own) for own in values]
+        columns, values = (list(compress(what, kept)) for what in (columns, values))
+    recorded = [column.name for column in columns]
     return Table(
         title,
-        [column.heading for column in shown],
-        [[column.cell(row) for column in shown] for row in rows],
+        [column.heading for column in columns if column.heading],
+        _rows(
+            [column._text(row, value) for row, value in zip(rows, own, strict=True)]
+            for column, own in zip(columns, values, strict=True)
+            if column.heading
+        ),
         list(notes),
         colours=colours,
         name=name,
-        records=Records(
-            [column.name for column in recorded],
-            [[column.value(row) for column in recorded] for row in rows],
-        )
-        if recorded
-        else None,
+        records=records
+        or (
+            Records([n for n in recorded if n], _rows(compress(values, recorded)))
+            if any(recorded)
+            else None
+        ),
     )
+
+
+def _rows(columns: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+    """Returns the values of a row by name, for programs."""
+    return {column.name: column.value(row) for column in columns if column.name}
+
+
+def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
+    """Returns what programs get of rows."""
+    shown = [column for column in columns if column.name]
+    return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
+
+
+Other = TypeVar("Other")
+
+
+def for_readers(
+    columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
+) -> list[Column[Other]]:
+    """Returns the columns that readers see, for a table of other rows; ``row_of`` finds theirs."""
+    return [
+        Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
+        for c in columns
+        if c.heading
+    ]
 
 
 def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:

@@ -8,7 +8,9 @@ from typing import Any
 from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.report import Report, RunAnalysis, eval_s, train_s
 from tfasr.display.json_text import to_json_text
+from tfasr.display.table import values_of
 from tfasr.reports.tables.costs import charges_json
+from tfasr.reports.tables.runs import RunAtTarget, accuracy_columns, throughput_columns
 from tfasr.tta.brackets import Bracket
 from tfasr.tta.group_comparison import GroupComparison
 
@@ -71,38 +73,28 @@ def _bracket(found: Bracket) -> list[float | None]:
 
 
 def _result(report: Report, index: int, target: int) -> dict[str, Any]:
-    result = report.runs[index].results[target]
-    tta = result.tta
+    at = RunAtTarget(report, index, target)
+    values = values_of(accuracy_columns(report), at)
+    for elsewhere in ("run", "group", "comparison_refused", "epochs"):
+        del values[elsewhere]
+    first = ("metric", "target", "policy", "window", "time_to_accuracy_s", "epoch", "value")
+    until_s = at.result.until_s
     return {
-        "metric": tta.metric,
-        "target": tta.target,
-        "policy": report.policy.name,
-        "window": tta.window,
-        "time_to_accuracy_s": tta.seconds,
-        "epoch": tta.epoch,
-        "value": tta.value,
-        "relative": report.relative(index, target),
-        "bracket": _bracket(result.bracket),
-        "interpolated_s": result.bracket.interpolated_s,
-        "utterances_per_s_until_then": result.parts and result.parts.utterances_per_s,
-        "until_target": None if result.until_s is None else _times(result.until_s),
+        **{name: values.pop(name) for name in first},
+        "relative": values.pop("relative_to_first"),
+        "bracket": [values.pop("last_miss_s"), values.pop("first_hit_s")],
+        **values,
+        "until_target": None if until_s is None else _times(until_s),
         **charges_json(report, index, target),
     }
 
 
 def _about(report: Report, index: int, run: RunAnalysis) -> dict[str, Any]:
-    speed = run.throughput
+    speed = values_of(throughput_columns(report), run)
+    del speed["run"], speed["group"]
     return {
         **_times(run.intervals_s),
-        "utterances_per_s": speed.utterances_per_s,
-        "audio_s_per_s": speed.audio_s_per_s,
-        "input_wait_share": speed.input_wait_share,
-        "padding_efficiency": speed.padding_efficiency,
-        "global_batch_size": run.facts.global_batch_size,
-        "mean_batch": speed.mean_batch,
-        "steps_measured": speed.steps,
-        "warmup_steps_left_out": speed.warmup_steps,
-        "tracing_steps_left_out": speed.traced_steps,
+        **speed,
         "epochs": run.epochs,
         "sessions": run.sessions,
         "status": run.status,
@@ -114,14 +106,10 @@ def _about(report: Report, index: int, run: RunAnalysis) -> dict[str, Any]:
 
 def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
     return {
-        "train_s": _microseconds(train_s(intervals_s)),
-        "eval_s": _microseconds(eval_s(intervals_s)),
-        "wall_s": _microseconds(math.fsum(intervals_s.values())),
+        # Microseconds are the clock's resolution; what lies below is the sums' rounding.
+        "train_s": round(train_s(intervals_s), 6),
+        "eval_s": round(eval_s(intervals_s), 6),
+        "wall_s": round(math.fsum(intervals_s.values()), 6),
         "lost_work_s": intervals_s["lost_work"],
         "intervals_s": intervals_s,
     }
-
-
-def _microseconds(seconds: float) -> float:
-    # The clock's resolution; what lies below is the sums' rounding.
-    return round(seconds, 6)

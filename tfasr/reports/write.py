@@ -18,10 +18,9 @@ from tfasr.reports.exports import write_tables
 from tfasr.reports.json_text import groups_to_json, to_json
 from tfasr.reports.tables.beside import beside_tables
 from tfasr.reports.tables.costs import cost_tables
-from tfasr.reports.tables.groups import factor_tables, group_tables, policy_tables
 from tfasr.reports.tables.paper import paper_tables
 from tfasr.reports.tables.profile import profile_tables
-from tfasr.reports.tables.runs import tables
+from tfasr.reports.tables.runs import factor_tables, group_tables, policy_tables, tables
 from tfasr.reports.tables.workers import worker_tables
 from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
 from tfasr.tta.policies import PAPER, POLICIES, Policy

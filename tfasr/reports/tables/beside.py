@@ -11,7 +11,19 @@ from tfasr.analysis.findings import one_run_each
 from tfasr.analysis.groups import group_members
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report, RunAnalysis
-from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Cell, Table, records_of
+from tfasr.display.table import (
+    NEVER,
+    REFUSED,
+    UNKNOWN,
+    Cell,
+    Column,
+    Table,
+    fixed,
+    table_of,
+    three_digits,
+)
+from tfasr.reports.tables.paper import gpus_of
+from tfasr.reports.tables.runs import target_name
 from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 from tfasr.tta.targets import Target
@@ -47,13 +59,6 @@ class _Line:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Column:
-    heading: str
-    name: str
-    text: Callable[[Any], str]
-
-
 def beside_tables(
     report: Report, source: PublishedSource, measured: Measured | None = None
 ) -> list[Table]:
@@ -81,6 +86,8 @@ def beside_table(
     """Returns one of a source's tables with one's own rows before the published ones."""
     table = source.tables[name]
     columns, lines = _KINDS[table.kind](report, table, measured or Measured())
+    known = {column.name for column in columns}
+    others = dict.fromkeys(name for line in lines for name in line.values if name not in known)
     own = any(line.run is not None for line in lines)
     notes = [
         f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
@@ -89,14 +96,18 @@ def beside_table(
     ]
     if table.kind == "time_to_accuracy":
         notes.insert(1, _rule(report))
-    return Table(
+    return table_of(
         f"{table.what}, beside {table.name} of {source.name}",
-        ["Run", *(column.heading for column in columns)],
-        [[line.name, *(_cell(line, column) for column in columns)] for line in lines],
+        [
+            Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=_name),
+            Column("", "published", lambda line: line.run is None),
+            *columns,
+            *(_column("", name) for name in others),
+        ],
+        lines,
         notes,
         colours=[line.run for line in lines],
         name=f"beside_{table.name.lower().replace(' ', '_')}",
-        records=records_of([_record(line, columns) for line in lines]),
     )
 
 
@@ -119,17 +130,12 @@ def _rule(report: Report) -> str:
     return said
 
 
-def _cell(line: _Line, column: _Column) -> str:
-    if column.name in line.texts:
-        return line.texts[column.name]
-    value = line.values.get(column.name)
-    return UNKNOWN if value is None else column.text(value)
+def _name(line: _Line) -> str:
+    return line.name
 
 
-def _record(line: _Line, columns: Sequence[_Column]) -> Row:
-    values = {column.name: line.values.get(column.name) for column in columns}
-    more = {name: value for name, value in line.values.items() if name not in values}
-    return {"run": line.name.removesuffix(_MARK), "published": line.run is None, **values, **more}
+def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_Line]:
+    return Column(heading, name, lambda line: line.values.get(name), text)
 
 
 def _published(table: PublishedTable, first: str = "system") -> list[_Line]:
@@ -145,21 +151,20 @@ def _of_groups(report: Report, values_of: Callable[[RunAnalysis], Row]) -> list[
 
 def _systems(
     report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+) -> tuple[list[Column[_Line]], list[_Line]]:
     columns = [
-        _Column("processor", "processor", str),
-        _Column("GPUs", "gpus", str),
-        _Column("total\nUSD", "total_usd", _dollars),
-        _Column("GPUs\nUSD", "gpus_usd", _dollars),
-        _Column("CPUs\nUSD", "cpus_usd", _dollars),
+        _column("processor", "processor"),
+        _column("GPUs", "gpus"),
+        _column("total\nUSD", "total_usd", fixed(2)),
+        _column("GPUs\nUSD", "gpus_usd", fixed(2)),
+        _column("CPUs\nUSD", "cpus_usd", fixed(2)),
     ]
 
     def values_of(run: RunAnalysis) -> Row:
         hardware = run.charges.hardware if run.charges else None
-        gpus = run.facts.system.get("gpus")
         return {
             "processor": run.facts.system.get("processor"),
-            "gpus": None if gpus is None else _counted(gpus),
+            "gpus": gpus_of(run),
             "total_usd": hardware and hardware.purchase_price_usd,
             "gpus_usd": hardware and hardware.gpus_price_usd,
             "cpus_usd": hardware and hardware.cpus_price_usd,
@@ -175,12 +180,12 @@ def _systems(
 
 def _parameters(
     report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+) -> tuple[list[Column[_Line]], list[_Line]]:
     columns = [
-        _Column("batch", "global_batch_size", str),
-        _Column("batch\nper device", "per_replica_batch_size", _whole),
-        _Column("readers", "readers", str),
-        _Column("buffer,\nbatches", "buffer_batches", str),
+        _column("batch", "global_batch_size"),
+        _column("batch\nper device", "per_replica_batch_size", "{:g}".format),
+        _column("readers", "readers"),
+        _column("buffer,\nbatches", "buffer_batches"),
     ]
 
     def values_of(run: RunAnalysis) -> Row:
@@ -200,12 +205,12 @@ def _parameters(
 
 def _evaluation(
     report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+) -> tuple[list[Column[_Line]], list[_Line]]:
     columns = [
-        _Column("beam\nwidth", "beam_width", str),
-        _Column("evaluation\ns", "evaluation_s", _seconds),
-        _Column("WER %", "wer", _percent),
-        _Column("CER %", "cer", lambda rate: f"{100 * rate:.3f}"),
+        _column("beam\nwidth", "beam_width"),
+        _column("evaluation\ns", "evaluation_s", three_digits),
+        _column("WER %", "wer", fixed(2, 100)),
+        _column("CER %", "cer", fixed(3, 100)),
     ]
     lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
     if not lines:
@@ -224,10 +229,10 @@ def _evaluation(
 
 def _final(
     report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+) -> tuple[list[Column[_Line]], list[_Line]]:
     splits = list(dict.fromkeys(str(row["split"]) for row in [*measured.scores, *table.rows]))
     columns = [
-        _Column("\n".join([*split.split(" "), "WER %"]), split, _percent) for split in splits
+        _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100)) for split in splits
     ]
     lines: list[_Line] = []
     for rows, name_of, own in (
@@ -246,11 +251,17 @@ def _final(
 
 def _times(
     report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+) -> tuple[list[Column[_Line]], list[_Line]]:
     targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
-    names = {target: f"{target[0]}_{target[1]:g}_s" for target in targets}
+    names = {target: f"{target_name(target)}_s" for target in targets}
     columns = [
-        _Column(f"{target_label(*target)}\nmin", names[target], _minutes) for target in targets
+        Column(
+            f"{target_label(*target)}\nmin",
+            name,
+            lambda line, name=name: line.values.get(name),
+            shown=lambda line, name=name: line.texts.get(name, UNKNOWN),
+        )
+        for target, name in names.items()
     ]
     lines: list[_Line] = []
     first: dict[Target, float | None] = {}
@@ -281,15 +292,15 @@ def _times(
 
 def _steps(
     report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+) -> tuple[list[Column[_Line]], list[_Line]]:
     columns = [
-        _Column("devices", "num_devices", str),
-        _Column("forward\nms", "forward_s", _milliseconds),
-        _Column("backward\nms", "backward_s", _milliseconds),
-        _Column("total\nms", "total_s", _milliseconds),
-        _Column("utterances/s", "utterances_per_s", _figure),
-        _Column("audio s/s", "audio_s_per_s", _figure),
-        _Column("epoch\ns", "epoch_s", _seconds),
+        _column("devices", "num_devices"),
+        _column("forward\nms", "forward_s", _milliseconds),
+        _column("backward\nms", "backward_s", _milliseconds),
+        _column("total\nms", "total_s", _milliseconds),
+        _column("utterances/s", "utterances_per_s", three_digits),
+        _column("audio s/s", "audio_s_per_s", three_digits),
+        _column("epoch\ns", "epoch_s", three_digits),
     ]
     lines = []
     for index, run in enumerate(report.runs):
@@ -358,34 +369,9 @@ def _colour(report: Report, name: object) -> int:
     return next((i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0)
 
 
-def _counted(names: Sequence[str]) -> str:
-    return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
-
-
-def _dollars(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _whole(value: float) -> str:
-    return f"{value:g}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
 def _minutes(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes:.0f}" if minutes >= 100 else f"{minutes:.3g}"
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.2f}"
+    return three_digits(seconds / 60)
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3g}"
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
