@@ -124,7 +124,10 @@ def table_of(
     if leave_out_empty:
         kept = [any(value is not None for value in own) for own in values]
         columns, values = (list(compress(what, kept)) for what in (columns, values))
-    recorded = [column.name for column in columns]
+    names = [column.name for column in columns]
+    if records is None and any(names):
+        # Without a row there is no header either.
+        records = Records([n for n in names if n and rows], _rows(compress(values, names)))
     return Table(
         title,
         [column.heading for column in columns if column.heading],
@@ -136,12 +139,7 @@ def table_of(
         list(notes),
         colours=colours,
         name=name,
-        records=records
-        or (
-            Records([n for n in recorded if n], _rows(compress(values, recorded)))
-            if any(recorded)
-            else None
-        ),
+        records=records,
     )
 
 

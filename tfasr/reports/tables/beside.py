@@ -86,7 +86,7 @@ def beside_table(
     """Returns one of a source's tables with one's own rows before the published ones."""
     table = source.tables[name]
     columns, lines = _KINDS[table.kind](report, table, measured or Measured())
-    known = {column.name for column in columns}
+    known = {"run", *(column.name for column in columns)}
     others = dict.fromkeys(name for line in lines for name in line.values if name not in known)
     own = any(line.run is not None for line in lines)
     notes = [

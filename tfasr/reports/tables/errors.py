@@ -1,9 +1,11 @@
 """The tables of an error report: rates, comparisons, speakers, confusions."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from tfasr.analysis.errors import ErrorReport, System
-from tfasr.display.table import REFUSED, UNKNOWN, Table
+from tfasr.display.table import REFUSED, UNKNOWN, Column, Table, fixed, percent, table_of
 from tfasr.scoring.alignment import alignment_text, confusions, worst
 from tfasr.scoring.bootstrap import FEWEST_SPEAKERS, RESAMPLES, Interval
 from tfasr.scoring.paired import PairedComparison, probability_text, verdict
@@ -13,6 +15,14 @@ MOST_IN_DETAIL = 6
 """Systems whose speakers, confusions and alignments are shown; files have them all."""
 
 _MOST_CONFUSIONS = 10
+
+
+def _rate(rate: float) -> float | None:
+    return None if math.isnan(rate) else rate
+
+
+def _range(interval: Interval, sign: str = "") -> str:
+    return " to ".join(f"{100 * end:{sign}.1f}" for end in interval)
 
 
 def error_tables(report: ErrorReport) -> list[Table]:
@@ -37,23 +47,6 @@ def worst_alignments(report: ErrorReport) -> dict[str, str]:
 
 
 def _rates_table(report: ErrorReport) -> Table:
-    rows = []
-    for system in report.systems:
-        summary = system.summary
-        counts = summary.counts
-        rows.append(
-            [
-                system.name,
-                str(counts.utterances),
-                str(counts.words),
-                _percent(counts.wer, 2),
-                _range(summary.wer_interval),
-                _range(summary.wer_interval_by_speaker),
-                _percent(counts.cer, 2),
-                _range(summary.cer_interval),
-                _range(summary.cer_interval_by_speaker),
-            ]
-        )
     notes = [
         f"95 %: from {RESAMPLES} bootstrap resamples of utterances, which allow for other "
         "utterances of the same speakers, not for other seeds of training. By speaker: of "
@@ -65,20 +58,31 @@ def _rates_table(report: ErrorReport) -> Table:
     ]
     if len(report.systems) > MOST_IN_DETAIL:
         notes.append(f"Details below are of the first {MOST_IN_DETAIL} systems.")
-    columns = ["System", "utterances", "words", "WER %", "95 %", "95 % by\nspeaker", "CER %"]
-    return Table("Errors", [*columns, "95 % ", "95 % by\nspeaker "], rows, notes)
+    return table_of("Errors", _RATES, report.systems, notes)
+
+
+_RATES: list[Column[System]] = [
+    Column("System", "", lambda system: system.name),
+    Column("utterances", "", lambda system: system.summary.counts.utterances),
+    Column("words", "", lambda system: system.summary.counts.words),
+    Column("WER %", "", lambda system: _rate(system.summary.counts.wer), fixed(2, 100)),
+    Column("95 %", "", lambda system: system.summary.wer_interval, _range),
+    Column("95 % by\nspeaker", "", lambda system: system.summary.wer_interval_by_speaker, _range),
+    Column("CER %", "", lambda system: _rate(system.summary.counts.cer), fixed(2, 100)),
+    Column("95 % ", "", lambda system: system.summary.cer_interval, _range),
+    Column("95 % by\nspeaker ", "", lambda system: system.summary.cer_interval_by_speaker, _range),
+]
 
 
 def _comparison_table(report: ErrorReport) -> Table:
     first = report.systems[0].name
     tests = sum(isinstance(comparison, PairedComparison) for comparison in report.comparisons)
-    rows, notes = [], []
-    for system, comparison in zip(report.systems[1:], report.comparisons, strict=True):
+    rows = list(zip(report.systems[1:], report.comparisons, strict=True))
+    notes = []
+    for system, comparison in rows:
         if isinstance(comparison, str):
-            rows.append([system.name, *[REFUSED] * 8])
             notes.append(f"{system.name} is not compared with {first}. {comparison}")
         else:
-            rows.append([system.name, *_comparison_cells(comparison)])
             notes.append(f"{system.name}: {verdict(comparison, first, system.name, tests)}.")
     notes.append(
         "WER difference in points, below 0 is better than the first. Better: share of resamples in "
@@ -91,25 +95,40 @@ def _comparison_table(report: ErrorReport) -> Table:
         notes.append(
             f"{tests} comparisons at once: each must reach p < 0.05 / {tests} (Bonferroni)."
         )
-    columns = ["System", "WER\ndifference", "95 %", "95 % by\nspeaker", "better\n%",
-               "fewer / more\nerrors in", "z", "p", "permutation\np"]  # fmt: skip
-    return Table(f"Word errors against {first}", columns, rows, notes)
+    return table_of(f"Word errors against {first}", _COMPARISON, rows, notes)
 
 
-def _comparison_cells(comparison: PairedComparison) -> list[str]:
-    resampled, by_speaker = comparison.by_utterance, comparison.by_speaker
-    return [
-        f"{100 * comparison.wer_difference:+.2f}",
-        _range(resampled and resampled.interval, sign="+"),
-        _range(by_speaker and by_speaker.interval, sign="+"),
-        UNKNOWN if resampled is None else f"{100 * resampled.probability_of_improvement:.1f}",
-        f"{comparison.fewer_errors} / {comparison.more_errors}",
-        UNKNOWN if comparison.matched_pairs_z is None else f"{comparison.matched_pairs_z:+.2f}",
-        *(
-            UNKNOWN if p is None else probability_text(p)
-            for p in (comparison.matched_pairs_p, comparison.permutation_p)
-        ),
-    ]
+def _compared(
+    heading: str, value: Callable[[PairedComparison], Any], text: Callable[[Any], str] = str
+) -> Column:
+    def of_row(row: tuple[System, PairedComparison | str]) -> Any:
+        return None if isinstance(row[1], str) else value(row[1])
+
+    def missing(row: tuple[System, PairedComparison | str]) -> str:
+        return REFUSED if isinstance(row[1], str) else UNKNOWN
+
+    return Column(heading, "", of_row, text, missing)
+
+
+def _signed_range(interval: Interval) -> str:
+    return _range(interval, sign="+")
+
+
+_COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
+    Column("System", "", lambda row: row[0].name),
+    _compared("WER\ndifference", lambda c: c.wer_difference, lambda rate: f"{100 * rate:+.2f}"),
+    _compared("95 %", lambda c: c.by_utterance and c.by_utterance.interval, _signed_range),
+    _compared("95 % by\nspeaker", lambda c: c.by_speaker and c.by_speaker.interval, _signed_range),
+    _compared(
+        "better\n%",
+        lambda c: c.by_utterance and c.by_utterance.probability_of_improvement,
+        percent,
+    ),
+    _compared("fewer / more\nerrors in", lambda c: f"{c.fewer_errors} / {c.more_errors}"),
+    _compared("z", lambda c: c.matched_pairs_z, "{:+.2f}".format),
+    _compared("p", lambda c: c.matched_pairs_p, probability_text),
+    _compared("permutation\np", lambda c: c.permutation_p, probability_text),
+]
 
 
 def speaker_table(system: System) -> Table:
@@ -128,7 +147,7 @@ def speaker_table(system: System) -> Table:
 
 
 def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
-    rates = [_percent(row.rates[name], 1) for name in RATES]
+    rates = [UNKNOWN if math.isnan(rate) else percent(rate) for rate in map(row.rates.get, RATES)]
     return [row.name, format(row.utterances, figure), format(row.words, figure), *rates]
 
 
@@ -152,13 +171,3 @@ def _confusion_table(system: System) -> Table:
         rows,
         [f"{', '.join(kinds)}."],
     )
-
-
-def _percent(rate: float, digits: int) -> str:
-    return UNKNOWN if math.isnan(rate) else f"{100 * rate:.{digits}f}"
-
-
-def _range(interval: Interval | None, sign: str = "") -> str:
-    if not interval:
-        return UNKNOWN
-    return " to ".join(f"{100 * end:{sign}.1f}" for end in interval)
