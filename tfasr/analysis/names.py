@@ -9,11 +9,7 @@ from tfasr.tta.targets import Target
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Returns a short name for each folder: its own, with as many parents as tell them apart.
-
-    Args:
-        paths: folders, no two the same.
-    """
+    """Returns a short name for each folder: its own, with as many parents as tell them apart."""
     parts = [path.resolve().parts for path in paths]
     depths = [1] * len(parts)
     names = ["/".join(own[-1:]) for own in parts]

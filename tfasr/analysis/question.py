@@ -10,25 +10,18 @@ from tfasr.tta.targets import Target, written_target
 
 @dataclass(frozen=True)
 class Question:
-    """What a report asks of its runs.
+    """What a report asks of its runs."""
 
-    Attributes:
-        targets: metrics and values; none asks for those that the runs set themselves.
-        policy: whose clock and rule they are measured by.
-        window: the evaluations whose median must meet a target; None takes the policy's own.
-        beside: policies under which they are measured as well, each with its own window.
-        over_time: whether to keep what figures over time are made of.
-        force: whether runs are compared whose results are not comparable.
-        profile: whether groups are compared over all targets that they reached.
-    """
-
+    # Metrics and values; none asks for those that the runs set themselves
     targets: tuple[Target, ...] = ()
-    policy: Policy = PAPER
+    policy: Policy = PAPER  # whose clock and rule they are measured by
+    # The evaluations whose median must meet a target; None takes the policy's own
     window: int | None = None
+    # Policies under which they are measured as well, each with its own window
     beside: tuple[Policy, ...] = ()
-    over_time: bool = False
-    force: bool = False
-    profile: bool = False
+    over_time: bool = False  # whether to keep what figures over time are made of
+    force: bool = False  # whether runs are compared whose results are not comparable
+    profile: bool = False  # whether groups are compared over all targets that they reached
 
     @property
     def own_window(self) -> int:
@@ -47,16 +40,6 @@ def ask(
     profile: bool = False,
 ) -> Question:
     """Returns a question whose parts may be written as a user writes them.
-
-    Args:
-        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; whether there are such
-            metrics is known once the runs are, which may declare some.
-        policy: one, or its name.
-        window: see `Question`, as for what follows.
-        beside: policies.
-        over_time: yes or no.
-        force: yes or no.
-        profile: yes or no.
 
     Raises:
         UsageError: if a target is written wrong, there is no such policy, or the window is less

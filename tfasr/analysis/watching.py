@@ -26,32 +26,21 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 
 @dataclass(frozen=True)
 class Watched:
-    """A run as it stands.
+    """A run as it stands."""
 
-    Attributes:
-        path: its folder, or a published log.
-        name: the folder's name, with as many parents as tell it from the others.
-        status: "training", "silent" (it says nothing any more), "finished", "aborted",
-            "interrupted", "starting", or "unreadable".
-        epoch: evaluations so far.
-        epochs: at most so many; None where that is not known.
-        now_s: seconds since the creation of the model, as of when it was looked at.
-        ends_s: when it will have come to its last epoch at its pace; None where not known.
-        latest: the last value of each metric.
-        forecasts: one for each target.
-        note: what else there is to say.
-    """
-
-    path: Path
-    name: str
+    path: Path  # its folder, or a published log
+    name: str  # the folder's name, with as many parents as tell it from the others
+    # "training", "silent" (it says nothing any more), "finished", "aborted", "interrupted",
+    # "starting", or "unreadable"
     status: str
-    epoch: int = 0
-    epochs: int | None = None
-    now_s: float = 0.0
+    epoch: int = 0  # evaluations so far
+    epochs: int | None = None  # at most so many; None where that is not known
+    now_s: float = 0.0  # seconds since the creation of the model, as of when it was looked at
+    # When it will have come to its last epoch at its pace; None where not known
     ends_s: float | None = None
-    latest: dict[str, float] = field(default_factory=dict)
-    forecasts: list[Forecast] = field(default_factory=list)
-    note: str = ""
+    latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
+    forecasts: list[Forecast] = field(default_factory=list)  # one for each target
+    note: str = ""  # what else there is to say
 
     @property
     def goes_on(self) -> bool:
@@ -131,7 +120,6 @@ class Watch:
 
 
 def _now_s(run: Run, policy: Policy) -> float:
-    """Returns what the policy's clock shows at the last event."""
     return float(policy.times_s(run.timeline)[-1])
 
 
@@ -146,7 +134,6 @@ def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[st
 
 
 def _progress(path: Path) -> dict[str, Any]:
-    """Returns ``progress.json``, which is whole whenever it is read; {} where there is none."""
     try:
         content = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -155,7 +142,6 @@ def _progress(path: Path) -> dict[str, Any]:
 
 
 def _as_of_now(found: Watched, silent_s: float) -> Watched:
-    """Returns a run with the time since its last event; a clock that was put back adds none."""
     if found.status != "training":
         return found
     silent_s = max(0.0, silent_s)

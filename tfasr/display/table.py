@@ -10,15 +10,10 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Records:
-    """A table for programs.
+    """A table for programs."""
 
-    Attributes:
-        columns: headings with units, such as ``wall_s``.
-        rows: as many cells as columns.
-    """
-
-    columns: list[str]
-    rows: list[list[Cell]]
+    columns: list[str]  # headings with units, such as ``wall_s``
+    rows: list[list[Cell]]  # as many cells as columns
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
@@ -38,27 +33,18 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
+    """A table of text."""
 
-    Attributes:
-        title: what it is about.
-        columns: headings, which may have a line break; the first column is the run's name, all
-            others are figures.
-        rows: as many cells as columns, one row a run, in the report's order.
-        notes: what has to be known to read it.
-        colours: the index of the run whose colour each row has, None for none; by default the
-            row's own.
-        name: what its files are called; by default its title.
-        records: the same for programs; None where the cells are all there is.
-    """
-
-    title: str
+    title: str  # what it is about
+    # headings, which may have a line break; the first column is the run's name, all others are
+    # figures
     columns: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
+    rows: list[list[str]]  # as many cells as columns, one row a run, in the report's order
+    notes: list[str] = field(default_factory=list)  # what has to be known to read it
+    # The index of the run whose colour each row has, None for none; by default the row's own
     colours: list[int | None] | None = None
-    name: str = ""
-    records: Records | None = None
+    name: str = ""  # what its files are called; by default its title
+    records: Records | None = None  # the same for programs; None where the cells are all there is
 
 
 Row = TypeVar("Row")
@@ -66,23 +52,17 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column of a table, written once for text, CSV, JSON, LaTeX, HTML and notebooks.
+    """One column of a table, written once for text, CSV, JSON, LaTeX, HTML and notebooks."""
 
-    Attributes:
-        heading: above the column for a reader, may have a line break; "" hides it from readers.
-        name: of the value for programs, with its unit, such as ``wall_s``; "" hides it from them.
-        value: returns the unrounded value of a row, in SI units and fractions; None if unknown.
-        text: formats a value that is not None.
-        missing: what readers see for None, or a function that returns it for a row.
-        shown: returns what readers see of a row if that takes more than the value, such as an
-            interval of two columns; ``text`` and ``missing`` then have no effect.
-    """
-
-    heading: str
-    name: str
+    heading: str  # above the column for a reader, may have a line break; "" hides it from readers
+    name: str  # of the value for programs, with its unit, such as ``wall_s``; "" hides it from them
+    # Returns the unrounded value of a row, in SI units and fractions; None if unknown
     value: Callable[[Row], Any]
-    text: Callable[[Any], str] = str
+    text: Callable[[Any], str] = str  # formats a value that is not None
+    # What readers see for None, or a function that returns it for a row
     missing: str | Callable[[Row], str] = UNKNOWN
+    # Returns what readers see of a row if that takes more than the value, such as an interval of
+    # two columns; ``text`` and ``missing`` then have no effect
     shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:

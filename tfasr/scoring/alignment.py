@@ -15,32 +15,20 @@ Pair = tuple[str | None, str | None]
 
 @dataclass(frozen=True)
 class Scored:
-    """An utterance with its errors.
+    """An utterance with its errors."""
 
-    Attributes:
-        transcript: the utterance.
-        counts: its errors.
-        pairs: its alignment, which has exactly these errors.
-    """
-
-    transcript: Transcript
-    counts: ErrorCounts
-    pairs: list[Pair]
+    transcript: Transcript  # the utterance
+    counts: ErrorCounts  # its errors
+    pairs: list[Pair]  # its alignment, which has exactly these errors
 
 
 @dataclass(frozen=True)
 class Confusions:
-    """What is got wrong most, each with how often, the most frequent first.
+    """What is got wrong most, each with how often, the most frequent first."""
 
-    Attributes:
-        substitutions: reference's word and what was heard.
-        deletions: the reference's words.
-        insertions: words that nobody said.
-    """
-
-    substitutions: list[tuple[tuple[str, str], int]]
-    deletions: list[tuple[str, int]]
-    insertions: list[tuple[str, int]]
+    substitutions: list[tuple[tuple[str, str], int]]  # reference's word and what was heard
+    deletions: list[tuple[str, int]]  # the reference's words
+    insertions: list[tuple[str, int]]  # words that nobody said
 
 
 def score(transcripts: Iterable[Transcript]) -> list[Scored]:

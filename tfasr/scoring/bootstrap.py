@@ -19,15 +19,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class DifferenceInterval:
-    """What the bootstrap says of the difference of two error rates, second minus first.
+    """What the bootstrap says of the difference of two error rates, second minus first."""
 
-    Attributes:
-        interval: the two ends, fractions.
-        probability_of_improvement: the share of resamples in which the second one is better;
-            those in which both are equal count half.
-    """
-
-    interval: Interval
+    interval: Interval  # the two ends, fractions
+    # The share of resamples in which the second one is better; those in which both are equal count
+    # half
     probability_of_improvement: float
 
 
@@ -80,14 +76,6 @@ def difference_interval(
     """Returns the interval of the difference of two systems' rates on the same utterances.
 
     Both systems are rated on the same resamples: what makes an utterance hard for both cancels.
-
-    Args:
-        first_edits: of each utterance, the first system's errors.
-        second_edits: the second system's.
-        lengths: of each utterance, such as words of the reference.
-        blocks: see `rate_interval`.
-        resamples: how many.
-        seed: of the random numbers.
 
     Returns:
         None for fewer than two utterances or blocks.
@@ -160,7 +148,7 @@ def _difference(
 
 
 def _block_sums(columns: Sequence[Sequence[int]], blocks: Sequence[Hashable] | None) -> np.ndarray:
-    """Returns ``(columns, blocks)``: each column summed over the utterances of a block."""
+    # ``(columns, blocks)``: each column summed over the utterances of a block.
     if len({len(column) for column in (*columns, blocks or columns[0])}) > 1:
         raise ValueError(
             "Every utterance must have its edits, its length and its block. Received: "

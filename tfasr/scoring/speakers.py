@@ -14,19 +14,12 @@ RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong
 
 @dataclass(frozen=True)
 class SpeakerRow:
-    """A row of the table by speaker.
+    """A row of the table by speaker."""
 
-    Attributes:
-        name: the speaker's, or what of all speakers the row says.
-        utterances: how many; a mean is a fraction.
-        words: of the references.
-        rates: by the names of `RATES`, fractions; of speakers without a word NaN.
-    """
-
-    name: str
-    utterances: float
-    words: float
-    rates: dict[str, float]
+    name: str  # the speaker's, or what of all speakers the row says
+    utterances: float  # how many; a mean is a fraction
+    words: float  # of the references
+    rates: dict[str, float]  # by the names of `RATES`, fractions; of speakers without a word NaN
 
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:

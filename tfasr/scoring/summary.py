@@ -12,23 +12,14 @@ from tfasr.scoring.speakers import speaker_blocks
 
 @dataclass(frozen=True)
 class RateSummary:
-    """Error rates with their 95 % intervals by the bootstrap; None where data are too few.
+    """Error rates with their 95 % intervals by the bootstrap; None where data are too few."""
 
-    Attributes:
-        counts: of all utterances.
-        wer_interval: of the WER, over utterances.
-        cer_interval: of the CER, over utterances.
-        wer_interval_by_speaker: of the WER, over speakers.
-        cer_interval_by_speaker: of the CER, over speakers.
-        speakers: how many were resampled for those two; None where they were not.
-    """
-
-    counts: ErrorCounts
-    wer_interval: Interval | None
-    cer_interval: Interval | None
-    wer_interval_by_speaker: Interval | None
-    cer_interval_by_speaker: Interval | None
-    speakers: int | None = None
+    counts: ErrorCounts  # of all utterances
+    wer_interval: Interval | None  # of the WER, over utterances
+    cer_interval: Interval | None  # of the CER, over utterances
+    wer_interval_by_speaker: Interval | None  # of the WER, over speakers
+    cer_interval_by_speaker: Interval | None  # of the CER, over speakers
+    speakers: int | None = None  # how many were resampled for those two; None where they were not
 
     def to_json(self) -> dict[str, Any]:
         """Returns counts, rates and intervals as one JSON object."""
@@ -44,12 +35,7 @@ class RateSummary:
 
 
 def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> RateSummary:
-    """Returns error rates and their intervals.
-
-    Args:
-        counts: of each utterance.
-        speakers: of each utterance; () or "" where unknown.
-    """
+    """Returns error rates and their intervals."""
     edits = [errors.word_edits for errors in counts], [errors.character_edits for errors in counts]
     lengths = [errors.words for errors in counts], [errors.longer_characters for errors in counts]
     wer, cer = (rate_interval(*pair) for pair in zip(edits, lengths, strict=True))

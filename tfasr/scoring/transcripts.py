@@ -15,19 +15,12 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said in an utterance and what was heard.
+    """What was said in an utterance and what was heard."""
 
-    Attributes:
-        id: unique within its file.
-        reference: normalised, see `tfasr.alphabet.normalise`.
-        hypothesis: normalised too, so that other toolkits' spelling of case does not count.
-        speaker: "" where unknown.
-    """
-
-    id: str
-    reference: str
-    hypothesis: str
-    speaker: str = ""
+    id: str  # unique within its file
+    reference: str  # normalised, see `tfasr.alphabet.normalise`
+    hypothesis: str  # normalised too, so that other toolkits' spelling of case does not count
+    speaker: str = ""  # "" where unknown
 
 
 def read_transcripts(path: str | Path) -> list[Transcript]:

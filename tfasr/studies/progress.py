@@ -108,7 +108,6 @@ def _live_line() -> Any:
 
 
 def _how_far(run_dir: Path | None) -> tuple[float, str]:
-    """Returns the share of a training that is done at least, and where it stands."""
     found = _progress(run_dir)
     epochs, epoch = found.get("epochs"), found.get("epoch")
     if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:

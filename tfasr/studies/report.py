@@ -35,29 +35,18 @@ REPORT_FOLDER = "report"
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The runs of a part of a study.
+    """The runs of a part of a study."""
 
-    Attributes:
-        name: the part's.
-        report: on its runs, groups called as the study calls its experiments.
-        published_table: what stands beside its times, "" for nothing.
-    """
-
-    name: str
-    report: Report
-    published_table: str
+    name: str  # the part's
+    report: Report  # on its runs, groups called as the study calls its experiments
+    published_table: str  # what stands beside its times, "" for nothing
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
     """Writes the report on the runs that a study's folder holds, finished or not.
 
-    Args:
-        plan: the study's.
-        folder: the study's; ``report`` in it gets the page, ``report.txt``, ``report.md``,
-            ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
-
-    Returns:
-        The path of ``report.html``.
+    Its folder ``report`` gets the page, which is returned, ``report.txt``, ``report.md``,
+    ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
 
     Raises:
         RunError: if no run can be reported on, or the report cannot be written.
@@ -101,7 +90,6 @@ def _part(plan: Plan, folder: Path, name: str) -> Part | None:
 
 
 def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
-    """Returns the runs of experiments that have an evaluation, with their experiments' labels."""
     found = []
     for experiment in experiments:
         label = plan.label(experiment)
@@ -171,7 +159,6 @@ def _charts(part: Part, source: PublishedSource | None) -> tuple[list[Chart], li
 
 
 def _everything(parts: Sequence[Part]) -> Report:
-    """Returns a report on the runs of all parts, for tables that compare none of them."""
     runs = [run for part in parts for run in part.report.runs]
     return make_report(runs, parts[0].report.question)
 

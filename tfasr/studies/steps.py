@@ -22,36 +22,21 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a study.
+    """One command of a study."""
 
-    Attributes:
-        kind: "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take.
-        name: for progress lines: "train sys1".
-        words: makes what the command needs and returns the arguments of ``tfasr``.
-        done: returns whether its result is there.
-        needs: returns why it cannot be done now, or "".
-        log: gets what the command prints.
-        run_dir: of a training, whose progress can be watched.
-        alike: the experiment, among whose steps of a kind times are alike.
-    """
-
-    kind: str
-    name: str
+    kind: str  # "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take
+    name: str  # for progress lines: "train sys1"
+    # Makes what the command needs and returns the arguments of ``tfasr``
     words: Callable[[], Sequence[str | Path]]
-    done: Callable[[], bool]
-    needs: Callable[[], str]
-    log: Path
-    run_dir: Path | None = None
-    alike: str = ""
+    done: Callable[[], bool]  # returns whether its result is there
+    needs: Callable[[], str]  # returns why it cannot be done now, or ""
+    log: Path  # gets what the command prints
+    run_dir: Path | None = None  # of a training, whose progress can be watched
+    alike: str = ""  # the experiment, among whose steps of a kind times are alike
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
     """Returns all steps of a study, in their order.
-
-    Args:
-        plan: the study's.
-        folder: the study's.
-        shard_dir: the prepared splits; None where the study makes them.
 
     Raises:
         UsageError: if there are no shards and the study makes none.

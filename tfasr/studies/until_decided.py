@@ -30,10 +30,6 @@ log = logging.getLogger("tfasr")
 def check_until(until: str, plan: Plan) -> None:
     """Refuses a study that is no comparison of two groups.
 
-    Args:
-        until: what is waited for, `DECIDED`.
-        plan: the study's.
-
     Raises:
         UsageError: unless it has two experiments, each with the seeds of all looks.
     """
@@ -79,16 +75,9 @@ def perform_until_decided(
     steps: Sequence[Step],
     perform: Callable[[Sequence[Step]], list[str]],
 ) -> list[str]:
-    """Does a study's steps look by look, and leaves out the runs that a decision makes needless.
+    """Does a study's steps look by look, without the runs that a decision makes needless.
 
-    Args:
-        plan: the study's, of two experiments.
-        folder: the study's.
-        steps: all of it.
-        perform: does steps and returns the names of those that failed.
-
-    Returns:
-        The names of the steps that failed; after a failed one there are no further looks.
+    Returns the names of the steps that failed; after a failed one there are no further looks.
     """
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
@@ -111,7 +100,6 @@ def _begun(plan: Plan, folder: Path) -> bool:
 
 
 def _run_dirs(plan: Plan, folder: Path, count: int) -> set[Path]:
-    """Returns the folders of the first runs of each experiment."""
     return {folder / run.folder for name in plan.experiments for run in _runs(plan, name)[:count]}
 
 

@@ -224,7 +224,6 @@ def _distance(first: float, second: float, axis: Axis) -> float:
 def _evaluation_points(
     report: Report, metric: str, axis: str, scale: float, unit: str
 ) -> list[Mark]:
-    """Returns every evaluation of every run, for whoever points at one."""
     members = group_members(report.runs)
     marks: list[Mark] = []
     for number, run in zip(colours(report), report.runs, strict=True):
@@ -253,7 +252,6 @@ def _evaluation_points(
 def _rings(
     report: Report, metric: str, axis: str, bands: Sequence[Band], scale: float, unit: str
 ) -> list[Mark]:
-    """Returns a ring where each group met each target: at its median time, on its line."""
     lines = {band.number: band for band in bands if band.number != EVERYTHING}
     marks: list[Mark] = []
     for number, (group, own) in enumerate(group_members(report.runs).items()):

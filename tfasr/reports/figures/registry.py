@@ -59,10 +59,6 @@ def report_charts(
 ) -> tuple[list[Chart], list[str]]:
     """Returns the charts of all figures, and a sentence for each that the logs do not allow.
 
-    Args:
-        report: whose runs.
-        results: its `tfasr.analysis.groups.group_results`.
-
     Raises:
         RunError: if a figure returns something else, or two charts have one name.
     """

@@ -36,16 +36,12 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of runs after their training.
+    """What was measured of runs after their training."""
 
-    Attributes:
-        widths: evaluations of one model at several beam widths: ``run``, ``beam_width``,
-            ``evaluation_s``, ``wer``, ``cer``.
-        scores: evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``,
-            ``cer``.
-    """
-
+    # Evaluations of one model at several beam widths: ``run``, ``beam_width``, ``evaluation_s``,
+    # ``wer``, ``cer``
     widths: Sequence[Row] = field(default_factory=list)
+    # Evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``, ``cer``
     scores: Sequence[Row] = field(default_factory=list)
 
 
@@ -67,11 +63,6 @@ def beside_tables(
     Own rows without anything to say there are left out. Times to accuracy are those to the
     published targets, on the report's policy; their shares are of one's own first row, published
     shares of the published first row.
-
-    Args:
-        report: the runs.
-        source: what stands beside them.
-        measured: what else is known of the runs; None for nothing.
     """
     return [
         beside_table(report, source, name, measured)
@@ -118,7 +109,6 @@ _UNLIKE = (
 
 
 def _rule(report: Report) -> str:
-    """Returns how one's own times are measured, and what a share of single runs is worth."""
     window = f"median of {report.window}" if report.window > 1 else "first evaluation"
     said = (
         f"One's own: policy {report.policy.name}, {window}; medians of the runs of each row. "
@@ -143,7 +133,6 @@ def _published(table: PublishedTable, first: str = "system") -> list[_Line]:
 
 
 def _of_groups(report: Report, values_of: Callable[[RunAnalysis], Row]) -> list[_Line]:
-    """Returns a line for each group whose first run has anything to say."""
     firsts = [(group, own[0]) for group, own in group_members(report.runs).items()]
     lines = [_Line(run, group, values_of(report.runs[run])) for group, run in firsts]
     return [line for line in lines if any(value is not None for value in line.values.values())]
@@ -330,7 +319,6 @@ _KINDS = {
 def _median_s(
     report: Report, runs: Sequence[RunAnalysis], target: Target
 ) -> tuple[float | None, bool]:
-    """Returns the median seconds to a target, None for never, and whether anything is known."""
     metric, value = target
     found = [
         first_sustained(run.curves[metric], value, metric=metric, window=report.window).seconds
@@ -355,7 +343,6 @@ def _printed(row: Row) -> str:
 
 
 def _pipeline(run: RunAnalysis) -> dict[str, Any]:
-    """Returns how a run's batches were read; {} where it does not say."""
     try:
         content = json.loads((run.path / EXPERIMENT_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -365,7 +352,6 @@ def _pipeline(run: RunAnalysis) -> dict[str, Any]:
 
 
 def _colour(report: Report, name: object) -> int:
-    """Returns the run whose colour a row of that name has."""
     return next((i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0)
 
 

@@ -176,7 +176,6 @@ def _relative(at: RunAtTarget) -> float | None:
 
 
 def _notes(report: Report) -> list[str]:
-    """Returns what has to be said of the runs, once for all of whom it is true."""
     names: dict[str, list[str]] = {}
     for run in report.runs:
         machine = run.charges.hardware if run.charges else None
@@ -194,5 +193,4 @@ def _shortened(names: list[str]) -> str:
 
 
 def _figure(value: float) -> str:
-    """Four digits, more where there are more before the point."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

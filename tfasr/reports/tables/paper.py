@@ -22,12 +22,7 @@ from tfasr.tta.metrics import metric_named
 
 
 def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
-    """Returns the tables that have something to say on the runs.
-
-    Args:
-        report: the runs.
-        results: what their groups say of each target.
-    """
+    """Returns the tables that have something to say on the runs."""
     tables = [
         systems_table(report),
         time_to_accuracy_table(report, results) if results else None,
@@ -194,7 +189,6 @@ def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResul
 
 
 def _single(results: Sequence[Sequence[GroupResult]]) -> list[str]:
-    """Returns a sentence where a share is of times of single runs."""
     sizes = [result.statistics.n for result in results[0]] if results else []
     single = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
     return [f"Of the times {single}."] if single else []
@@ -207,7 +201,6 @@ def _table(
     columns: Sequence[Column[RunAnalysis]],
     notes: list[str],
 ) -> Table | None:
-    """Returns a row for each run; columns that no run has are left out, of the records too."""
     if all(column.value(run) is None for column in columns for run in report.runs):
         return None
     columns = [*RUN, *columns]

@@ -398,7 +398,6 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
 
 
 def _verdicts(results: Sequence[GroupResult]) -> list[str]:
-    """Says what the report's verdicts go by; nothing where it has none."""
     tests = [result.comparison.comparisons for result in results if result.comparison]
     if not any(result.comparison and result.comparison.p_value is not None for result in results):
         return []
@@ -432,7 +431,6 @@ def _power(result: GroupResult) -> str:
 
 
 def _bracket_share(result: GroupResult) -> float | None:
-    """Returns the time between evaluations as a share of the time to the target."""
     shares = [
         b.first_hit_s / b.last_miss_s - 1
         for b in result.brackets

@@ -12,9 +12,8 @@ _RATES = {"wer": "WER %", "cer": "CER %"}
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Returns a row for each run and two columns for each split.
 
-    Args:
-        rows: one for each run and split: ``run``, ``split``, ``decoder``, ``beam_width``, ``wer``
-            and ``cer`` as fractions, and whatever else the records are to hold.
+    ``rows`` has one for each run and split: ``run``, ``split``, ``decoder``, ``beam_width``,
+    ``wer`` and ``cer`` as fractions, and whatever else the records are to hold.
 
     Source: the paper, Table 5 (validation and test sets at one beam width).
     """
@@ -45,7 +44,6 @@ def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _decoders(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns "Decoder: word_beam, beam width 512", or how they differ."""
     decoders = dict.fromkeys(_decoder(row) for row in rows)
     if len(decoders) == 1:
         return f"Decoder: {next(iter(decoders))}"
@@ -61,7 +59,6 @@ def _decoder(row: Mapping[str, Any]) -> str:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Cell]:
-    """Returns a row whose pairs, such as intervals, are two cells."""
     flat: dict[str, Cell] = {}
     for key, value in row.items():
         if isinstance(value, list | tuple):
