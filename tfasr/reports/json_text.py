@@ -2,16 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tfasr.analysis.groups import GroupResult
-from tfasr.analysis.report import Report, RunAnalysis, eval_s, train_s
+from tfasr.analysis.report import Report, eval_s, train_s
 from tfasr.display.json_text import to_json_text
 from tfasr.display.table import values_of
 from tfasr.reports.tables.costs import charges_json
-from tfasr.reports.tables.runs import RunAtTarget, accuracy_columns, throughput_columns
-from tfasr.tta.brackets import Bracket
+from tfasr.reports.tables.runs import RUN, RunAtTarget, accuracy_columns, throughput_columns
 from tfasr.tta.group_comparison import GroupComparison
 
 
@@ -23,9 +22,12 @@ def to_json(report: Report) -> str:
     the same times as the whole run's, from the first event to the end of the reaching epoch.
     """
     objects = []
+    of_target, charges = accuracy_columns(report), charges_json(report)
+    of_run = [column for column in throughput_columns(report) if column not in RUN]
     for index, run in enumerate(report.runs):
-        about = _about(report, index, run)
-        rows = [_result(report, index, target) for target in range(len(report.targets))]
+        about = _about(report, index, values_of(of_run, run))
+        places = [RunAtTarget(report, index, target) for target in range(len(report.targets))]
+        rows = [_result(at, values_of(of_target, at)) | charges(at) for at in places]
         empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
         objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
     return to_json_text(objects)
@@ -37,11 +39,14 @@ def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
     ``time_to_accuracy_s`` and ``bracket`` are lists over the group's ``runs``; a run that never
     reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
     """
-    objects = [_group(report, result) for of_target in results for result in of_target]
+    charges = charges_json(report)
+    objects = [_group(report, result, charges) for of_target in results for result in of_target]
     return to_json_text(objects)
 
 
-def _group(report: Report, result: GroupResult) -> dict[str, Any]:
+def _group(
+    report: Report, result: GroupResult, charges: Callable[[RunAtTarget], dict[str, Any]]
+) -> dict[str, Any]:
     target = report.targets.index(result.target)
     ttas = [report.runs[run].results[target].tta for run in result.members]
     comparison, product = result.comparison, result.decomposition
@@ -54,12 +59,12 @@ def _group(report: Report, result: GroupResult) -> dict[str, Any]:
         "runs": [report.runs[run].name for run in result.members],
         "time_to_accuracy_s": [tta.seconds for tta in ttas],
         "epoch": [tta.epoch for tta in ttas],
-        "bracket": [_bracket(one) for one in result.brackets],
+        "bracket": [[one.last_miss_s, one.first_hit_s] for one in result.brackets],
         "interpolated_s": [one.interpolated_s for one in result.brackets],
         **dataclasses.asdict(result.statistics),
         "against_first": None if comparison is None else _against_first(comparison),
         "factors": None if product is None else dataclasses.asdict(product),
-        "charges": [charges_json(report, run, target) for run in result.members],
+        "charges": [charges(RunAtTarget(report, run, target)) for run in result.members],
     }
 
 
@@ -68,13 +73,7 @@ def _against_first(found: GroupComparison) -> dict[str, Any]:
     return dataclasses.asdict(found) | derived
 
 
-def _bracket(found: Bracket) -> list[float | None]:
-    return [found.last_miss_s, found.first_hit_s]
-
-
-def _result(report: Report, index: int, target: int) -> dict[str, Any]:
-    at = RunAtTarget(report, index, target)
-    values = values_of(accuracy_columns(report), at)
+def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
     for elsewhere in ("run", "group", "comparison_refused", "epochs"):
         del values[elsewhere]
     first = ("metric", "target", "policy", "window", "time_to_accuracy_s", "epoch", "value")
@@ -85,13 +84,11 @@ def _result(report: Report, index: int, target: int) -> dict[str, Any]:
         "bracket": [values.pop("last_miss_s"), values.pop("first_hit_s")],
         **values,
         "until_target": None if until_s is None else _times(until_s),
-        **charges_json(report, index, target),
     }
 
 
-def _about(report: Report, index: int, run: RunAnalysis) -> dict[str, Any]:
-    speed = values_of(throughput_columns(report), run)
-    del speed["run"], speed["group"]
+def _about(report: Report, index: int, speed: dict[str, Any]) -> dict[str, Any]:
+    run = report.runs[index]
     return {
         **_times(run.intervals_s),
         **speed,

@@ -40,14 +40,13 @@ def cost_tables(report: Report) -> list[Table]:
     return [_table(report, index) for index in range(len(report.targets))]
 
 
-def charges_json(report: Report, index: int, target: int) -> dict[str, Any]:
-    """Returns a run's cost and energy to a target; {} where the report knows of none.
+def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
+    """Returns what finds a run's cost and energy to a target; {} where the report knows of none.
 
     What is not known, and everything of a target never reached, is null.
     """
-    if not _known(report):
-        return {}
-    return values_of(cost_columns(report), RunAtTarget(report, index, target))
+    columns = cost_columns(report) if _known(report) else []
+    return lambda at: values_of(columns, at)
 
 
 def cost_columns(

@@ -17,7 +17,7 @@ from tfasr.display.table import (
     table_of,
     three_digits,
 )
-from tfasr.reports.tables.runs import RUN, minutes_of, target_name
+from tfasr.reports.tables.runs import RUN, fact, minutes_of, speed, target_name
 from tfasr.tta.metrics import metric_named
 
 
@@ -62,13 +62,13 @@ def epochs_table(report: Report) -> Table | None:
     Source: the paper, Table 2 (batch size, devices) and section 5.3 (the batch size's effect).
     """
     columns: list[Column[RunAnalysis]] = [
-        Column("batch", "global_batch_size", _fact("global_batch_size")),
-        Column("devices", "num_replicas", _fact("num_replicas")),
-        Column("utterances\nan epoch", "train_samples", _fact("train_samples")),
-        Column("optimizer", "optimizer", _fact("optimizer")),
-        Column("epoch s", "epoch_s", _fact("epoch_s"), _digits),
-        Column("utterances/s", "utterances_per_s", _speed("utterances_per_s"), three_digits),
-        Column("audio s/s", "audio_s_per_s", _speed("audio_s_per_s"), three_digits),
+        Column("batch", "global_batch_size", fact("global_batch_size")),
+        Column("devices", "num_replicas", fact("num_replicas")),
+        Column("utterances\nan epoch", "train_samples", fact("train_samples")),
+        Column("optimizer", "optimizer", fact("optimizer")),
+        Column("epoch s", "epoch_s", fact("epoch_s"), _digits),
+        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
+        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
     ]
     columns += [
         Column(
@@ -93,14 +93,14 @@ def evaluation_table(report: Report) -> Table | None:
     under many widths see ``tfasr bench decoder``.
     """
     columns: list[Column[RunAnalysis]] = [
-        Column("decoder", "decoder", _fact("decoder")),
-        Column("beam\nwidth", "beam_width", _fact("beam_width")),
-        Column("evaluations", "evaluations", _fact("evaluations")),
-        Column("placement", "placement", _fact("placement")),
-        Column("swap s\neach", "swap_s", _fact("swap_s"), _digits),
-        Column("forward s\neach", "forward_s", _fact("forward_s"), _digits),
-        Column("decode s\neach", "decode_s", _fact("decode_s"), _digits),
-        Column("wait s\neach", "wait_s", _fact("wait_s"), _digits),
+        Column("decoder", "decoder", fact("decoder")),
+        Column("beam\nwidth", "beam_width", fact("beam_width")),
+        Column("evaluations", "evaluations", fact("evaluations")),
+        Column("placement", "placement", fact("placement")),
+        Column("swap s\neach", "swap_s", fact("swap_s"), _digits),
+        Column("forward s\neach", "forward_s", fact("forward_s"), _digits),
+        Column("decode s\neach", "decode_s", fact("decode_s"), _digits),
+        Column("wait s\neach", "wait_s", fact("wait_s"), _digits),
     ]
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
         rate = metric_named(metric).rate
@@ -213,14 +213,6 @@ def gpus_of(run: RunAnalysis) -> str | None:
     if names is None:
         return None
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
-
-
-def _fact(name: str) -> Callable[[RunAnalysis], Cell]:
-    return lambda run: getattr(run.facts, name)
-
-
-def _speed(name: str) -> Callable[[RunAnalysis], Cell]:
-    return lambda run: getattr(run.throughput, name)
 
 
 def _system(key: str) -> Callable[[RunAnalysis], Cell]:

@@ -6,6 +6,7 @@ None.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tfasr.analysis.findings import finding, of_single_runs, one_run_each, spread_at_hand
 from tfasr.analysis.groups import GroupResult
@@ -35,6 +36,16 @@ RUN: list[Column[RunAnalysis]] = [
     Column("", "group", lambda run: run.group),
 ]
 """The first columns of a table with a row for each run."""
+
+
+def fact(name: str) -> Callable[[RunAnalysis], Any]:
+    """Returns what finds one of the `RunFacts` of a run."""
+    return lambda run: getattr(run.facts, name)
+
+
+def speed(name: str) -> Callable[[RunAnalysis], Any]:
+    """Returns what finds a part of a run's `Throughput`."""
+    return lambda run: getattr(run.throughput, name)
 
 
 @dataclass(frozen=True)
@@ -222,48 +233,22 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
         )
         for index, target in enumerate(report.targets)
     ]
+
+    def batch(size: object) -> str:
+        return str(size) if isinstance(size, int) else UNKNOWN
+
     return [
         *RUN,
-        Column(
-            "utterances/s",
-            "utterances_per_s",
-            lambda run: run.throughput.utterances_per_s,
-            three_digits,
-        ),
+        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
         *until,
-        Column(
-            "audio s/s", "audio_s_per_s", lambda run: run.throughput.audio_s_per_s, three_digits
-        ),
-        Column(
-            "input\nwait %",
-            "input_wait_share",
-            lambda run: run.throughput.input_wait_share,
-            percent,
-        ),
-        Column(
-            "padding\nefficiency %",
-            "padding_efficiency",
-            lambda run: run.throughput.padding_efficiency,
-            percent,
-        ),
-        Column(
-            "batch",
-            "global_batch_size",
-            lambda run: run.facts.global_batch_size,
-            lambda size: str(size) if isinstance(size, int) else UNKNOWN,
-        ),
-        Column("mean\nbatch", "mean_batch", lambda run: run.throughput.mean_batch, fixed(1)),
-        Column("steps\nmeasured", "steps_measured", lambda run: run.throughput.steps),
-        Column(
-            "warm-up steps\nleft out",
-            "warmup_steps_left_out",
-            lambda run: run.throughput.warmup_steps,
-        ),
-        Column(
-            "tracing steps\nleft out",
-            "tracing_steps_left_out",
-            lambda run: run.throughput.traced_steps,
-        ),
+        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
+        Column("input\nwait %", "input_wait_share", speed("input_wait_share"), percent),
+        Column("padding\nefficiency %", "padding_efficiency", speed("padding_efficiency"), percent),
+        Column("batch", "global_batch_size", fact("global_batch_size"), batch),
+        Column("mean\nbatch", "mean_batch", speed("mean_batch"), fixed(1)),
+        Column("steps\nmeasured", "steps_measured", speed("steps")),
+        Column("warm-up steps\nleft out", "warmup_steps_left_out", speed("warmup_steps")),
+        Column("tracing steps\nleft out", "tracing_steps_left_out", speed("traced_steps")),
     ]
 
 
