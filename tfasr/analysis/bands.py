@@ -22,8 +22,6 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Band:
-    """A group's curve."""
-
     name: str  # the group's
     number: int  # of its colour, or `EVERYTHING` for the band of all runs
     runs: int  # how many

@@ -28,8 +28,6 @@ class TargetCharge:
 
 @dataclass(frozen=True)
 class RunCharges:
-    """What a run is charged."""
-
     hardware: HardwareConfig | None  # its machine, None where it is not known
     # One for each of the report's targets; None where it was never met
     targets: list[TargetCharge | None]
@@ -38,7 +36,6 @@ class RunCharges:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to show."""
         return self.hardware is not None or bool(self.counters or self.notes)
 
 

@@ -27,7 +27,6 @@ class MeasuredEnergy:
 
     @property
     def counters(self) -> list[str]:
-        """The names of all counters."""
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:

@@ -25,8 +25,6 @@ _SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
 
 @dataclass(frozen=True)
 class GroupResult:
-    """A group of runs and one target."""
-
     group: str  # the group's name
     target: Target  # metric and value
     members: list[int]  # indices of the group's runs in the report

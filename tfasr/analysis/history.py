@@ -32,8 +32,6 @@ SERIES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A run of a history."""
-
     path: Path  # its folder
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event

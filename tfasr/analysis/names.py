@@ -38,7 +38,6 @@ def target_label(metric: str, value: float) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """Returns a metric's name in headings."""
     return metric_named(metric).label or metric.replace("_", " ")
 
 

@@ -140,7 +140,6 @@ def _crossings(profile: GroupProfile) -> str:
 
 
 def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
-    """Returns the profiles by metric."""
     by_metric: dict[str, list[GroupProfile]] = {}
     for one in profiles:
         by_metric.setdefault(one.metric, []).append(one)

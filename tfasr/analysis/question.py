@@ -10,8 +10,6 @@ from tfasr.tta.targets import Target, written_target
 
 @dataclass(frozen=True)
 class Question:
-    """What a report asks of its runs."""
-
     # Metrics and values; none asks for those that the runs set themselves
     targets: tuple[Target, ...] = ()
     policy: Policy = PAPER  # whose clock and rule they are measured by
@@ -35,11 +33,11 @@ def ask(
     window: int | None = None,
     *,
     beside: Iterable[Policy] = (),
-    over_time: bool = False,
-    force: bool = False,
-    profile: bool = False,
+    **options: bool,
 ) -> Question:
-    """Returns a question whose parts may be written as a user writes them.
+    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
+
+    Whether there are such metrics is known once the runs are, which may declare some.
 
     Raises:
         UsageError: if a target is written wrong, there is no such policy, or the window is less
@@ -47,12 +45,5 @@ def ask(
     """
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
-    return Question(
-        targets=tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets),
-        policy=policy_named(policy),
-        window=window,
-        beside=tuple(beside),
-        over_time=over_time,
-        force=force,
-        profile=profile,
-    )
+    written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
+    return Question(written, policy_named(policy), window, tuple(beside), **options)

@@ -47,8 +47,6 @@ class TargetResult:
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """What a report says about one run."""
-
     name: str  # unique within the report
     group: str  # the name of the group of runs of one configuration that it belongs to
     path: Path  # the run's folder
@@ -84,7 +82,6 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
-        """The number of evaluated epochs."""
         return max((len(points) for points in self.curves.values()), default=0)
 
 
@@ -101,7 +98,6 @@ class Report:
 
     @property
     def targets(self) -> list[Target]:
-        """Metrics and values."""
         return list(self.question.targets)
 
     @property
@@ -116,7 +112,6 @@ class Report:
 
     @cached_property
     def longest_s(self) -> float:
-        """The wall time of the longest run."""
         return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:

@@ -43,8 +43,6 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RunSeries:
-    """What a run's steps say over time."""
-
     loss: Series  # smoothed and thinned
     # ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all, input wait and
     # compilation counted; what the log does not state is left out

@@ -26,8 +26,6 @@ _MOST_WINDOWS = 3
 
 @dataclass(frozen=True)
 class UtilisationWindow:
-    """A window of a run."""
-
     run: str  # its name
     start_s: float  # seconds from the run's beginning to the window's
     length_s: float  # of the window

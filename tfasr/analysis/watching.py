@@ -26,8 +26,6 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 
 @dataclass(frozen=True)
 class Watched:
-    """A run as it stands."""
-
     path: Path  # its folder, or a published log
     name: str  # the folder's name, with as many parents as tell it from the others
     # "training", "silent" (it says nothing any more), "finished", "aborted", "interrupted",
@@ -44,7 +42,6 @@ class Watched:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is anything to wait for."""
         return self.status in ("training", "starting", "silent")
 
 
@@ -74,7 +71,6 @@ class Watch:
         self._seen: dict[Path, tuple[tuple[int, int], Watched]] = {}
 
     def look(self) -> list[Watched]:
-        """Returns every run as it stands now, in the order given."""
         return [self._look(path) for path in self.paths]
 
     def _look(self, path: Path) -> Watched:

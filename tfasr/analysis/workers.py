@@ -42,8 +42,6 @@ class Task:
 
 @dataclass(frozen=True)
 class Analysed:
-    """What became of a task."""
-
     run: RunAnalysis | None  # the analysis; None where the log could not be read
     # What runs of one group share, see `tfasr.analysis.groups.configuration`
     configuration: str | None = None

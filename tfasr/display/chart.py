@@ -39,8 +39,6 @@ class Line(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Area(Mark):
-    """The area between two lines."""
-
     x: Numbers
     low: Numbers
     high: Numbers
@@ -110,8 +108,6 @@ class Labels(Mark):
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis."""
-
     label: str = ""  # with its unit
     log: bool = False  # whether it is logarithmic; values that are not positive are then not drawn
     # The values at both ends, first the left or lower one; None fits the data
@@ -137,8 +133,6 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure."""
-
     name: str  # of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
     panels: Sequence[Panel]  # what is drawn, from the top

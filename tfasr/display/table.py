@@ -66,7 +66,6 @@ class Column(Generic[Row]):
     shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:
-        """Returns the text of a row's value."""
         return self._text(row, None if self.shown else self.value(row))
 
     def _text(self, row: Row, value: Any) -> str:
@@ -133,7 +132,6 @@ def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
 
 
 def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
-    """Returns what programs get of rows."""
     shown = [column for column in columns if column.name]
     return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
 

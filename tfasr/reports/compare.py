@@ -85,7 +85,6 @@ class Comparison:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables of ``tfasr report``."""
         first, *others = tables(self.report)
         more = group_tables(self.report, self.results) + factor_tables(self.report, self.results)
         return [first, *more, *others]

@@ -291,7 +291,6 @@ CSV_COLUMNS = (
 
 
 def errors_to_text(report: ErrorReport) -> str:
-    """Returns tables and alignments for a terminal."""
     parts = [to_text(error_tables(report))]
     for title, text in _alignments(report).items():
         parts.append(f"{title}\n\n{text}")
@@ -299,7 +298,6 @@ def errors_to_text(report: ErrorReport) -> str:
 
 
 def errors_to_markdown(report: ErrorReport) -> str:
-    """Returns tables and alignments in GitHub's Markdown."""
     parts = [to_markdown(error_tables(report))]
     for title, text in _alignments(report).items():
         fence = "```" if "```" not in text else "~~~~~~"
@@ -423,7 +421,6 @@ WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
 
 
 def logs_among(paths: Sequence[str | Path]) -> list[str | Path]:
-    """Returns the paths that are no files of hypotheses."""
     return [path for path in paths if not is_hypotheses(path)]
 
 

@@ -37,7 +37,6 @@ def forecast_text(found: Forecast, now_s: float, ends_s: float | None = None) ->
 
 
 def ended_text(found: Forecast, watched: Watched) -> str:
-    """Returns what a run that goes on no more says of a target."""
     label = target_label(found.metric, found.target)
     if found.met_s is not None:
         return f"{label} met after {duration(found.met_s)}"
@@ -68,14 +67,12 @@ def _range(low_s: float, high_s: float) -> str:
 
 
 def targets_text(watched: Watched) -> list[str]:
-    """Returns what is known of each target."""
     if watched.goes_on:
         return [forecast_text(one, watched.now_s, watched.ends_s) for one in watched.forecasts]
     return [ended_text(one, watched) for one in watched.forecasts]
 
 
 def line(watched: Watched) -> str:
-    """Returns a run as one line."""
     parts = [f"{watched.name}: {watched.status}", *_standing(watched), *targets_text(watched)]
     return "; ".join([*parts, *([watched.note] if watched.note else [])])
 

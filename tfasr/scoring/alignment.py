@@ -15,8 +15,6 @@ Pair = tuple[str | None, str | None]
 
 @dataclass(frozen=True)
 class Scored:
-    """An utterance with its errors."""
-
     transcript: Transcript  # the utterance
     counts: ErrorCounts  # its errors
     pairs: list[Pair]  # its alignment, which has exactly these errors

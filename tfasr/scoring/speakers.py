@@ -14,8 +14,6 @@ RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong
 
 @dataclass(frozen=True)
 class SpeakerRow:
-    """A row of the table by speaker."""
-
     name: str  # the speaker's, or what of all speakers the row says
     utterances: float  # how many; a mean is a fraction
     words: float  # of the references
@@ -23,7 +21,6 @@ class SpeakerRow:
 
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:
-    """Returns the error counts of utterances together."""
     return sum((utterance.counts for utterance in scored), ErrorCounts())
 
 

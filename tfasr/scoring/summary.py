@@ -22,7 +22,6 @@ class RateSummary:
     speakers: int | None = None  # how many were resampled for those two; None where they were not
 
     def to_json(self) -> dict[str, Any]:
-        """Returns counts, rates and intervals as one JSON object."""
         return {
             **self.counts.to_json(),
             "confidence": CONFIDENCE,
@@ -48,7 +47,6 @@ def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> Ra
 
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:
-    """Returns `summarise` of scored utterances."""
     return summarise(
         [utterance.counts for utterance in scored],
         [utterance.transcript.speaker for utterance in scored],

@@ -25,7 +25,6 @@ class ExperimentConfig:
     published_table: str = ""
 
     def check(self) -> None:
-        """Raises ValueError for values that train nothing."""
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
         require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
 
@@ -52,7 +51,6 @@ class StudyConfig:
     published: str = ""  # whose published results stand beside one's own; "" for none
 
     def check(self) -> None:
-        """Raises ValueError for a list of experiments that is none."""
         require(bool(self.experiments), self, "experiments", "at least one name")
         names = self.experiments
         twice = sorted({name for name in names if names.count(name) > 1})

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lap:
-    """What a step took, or will take."""
-
     kind: str  # of the step; kinds differ by far in what they take
     alike: str = ""  # steps of a kind with the same value take about the same time
     seconds: float | None = None  # None of what is not done yet

@@ -30,7 +30,6 @@ def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
 
 
 def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
-    """Returns the evaluations by beam width as a table of their own."""
     return table_of(
         f"A whole evaluation of {widths[0]['run']} over beam widths",
         [

@@ -20,8 +20,6 @@ PLAN_FILE = "study.json"
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study."""
-
     experiment: str  # its name
     seed: int  # of the training
     folder: Path  # below the study's
@@ -36,8 +34,6 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study consists of."""
-
     config: StudyConfig  # of the whole study
     experiments: dict[str, ExperimentConfig]  # by name, in the study's order
     # In the order in which they are trained: experiments take turns, so that what disturbs the
@@ -48,7 +44,6 @@ class Plan:
     identity: dict[str, Any]
 
     def label(self, experiment: str) -> str:
-        """Returns what reports call an experiment."""
         return self.experiments[experiment].label or experiment
 
     def parts(self) -> dict[str, list[str]]:

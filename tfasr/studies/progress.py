@@ -40,7 +40,6 @@ class StudyProgress:
             self._done.append(Lap(lap.kind, lap.alike, seconds))
 
     def begin(self, name: str) -> None:
-        """Says that the next step begins."""
         self._running, self._name = self._waiting.pop(0), name
         self._began_s = self._line_s = time.monotonic()
         self._say(f"{self._place()} {name}{self._left(0.0)}")
@@ -68,7 +67,6 @@ class StudyProgress:
         self._running = None
 
     def close(self) -> None:
-        """Takes the live line away."""
         if self._live is not None:
             self._live.stop()
 

@@ -35,8 +35,6 @@ REPORT_FOLDER = "report"
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The runs of a part of a study."""
-
     name: str  # the part's
     report: Report  # on its runs, groups called as the study calls its experiments
     published_table: str  # what stands beside its times, "" for nothing

@@ -22,8 +22,6 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a study."""
-
     kind: str  # "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take
     name: str  # for progress lines: "train sys1"
     # Makes what the command needs and returns the arguments of ``tfasr``
@@ -57,7 +55,6 @@ def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
 
 
 def finished(run_dir: Path) -> bool:
-    """Returns whether a folder holds a run that came to its end."""
     if not (run_dir / EVENTS_FILE).is_file():
         return False
     try:
@@ -67,12 +64,10 @@ def finished(run_dir: Path) -> bool:
 
 
 def scores_path(folder: Path, run: PlannedRun) -> Path:
-    """Returns where the scores of a run's best checkpoint lie."""
     return folder / "scores" / run.name / SCORES_FILE
 
 
 def widths_path(folder: Path) -> Path:
-    """Returns where the evaluations at several beam widths lie."""
     return folder / WIDTHS_FOLDER / WIDTHS_FILE
 
 

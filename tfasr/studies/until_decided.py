@@ -63,7 +63,6 @@ def decision(plan: Plan, folder: Path) -> Decision:
 
 
 def decision_text(plan: Plan, found: Decision) -> str:
-    """Returns a decision with the experiments' names."""
     first, second = (plan.label(name) for name in plan.experiments)
     said = found.verdict.replace("the first group", first).replace("the second group", second)
     return f"{first} against {second}: {said}."

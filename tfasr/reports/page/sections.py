@@ -19,8 +19,6 @@ from tfasr.reports.page.parts import (
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page."""
-
     title: str  # its heading
     said: Sequence[str] = ()  # sentences below the heading
     tables: Sequence[Table] = ()  # in their order

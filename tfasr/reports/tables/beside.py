@@ -55,6 +55,9 @@ class _Line:
     texts: dict[str, str] = field(default_factory=dict)
 
 
+_Made = tuple[list[Column[_Line]], list[_Line]]
+
+
 def beside_tables(
     report: Report, source: PublishedSource, measured: Measured | None = None
 ) -> list[Table]:
@@ -138,9 +141,7 @@ def _of_groups(report: Report, values_of: Callable[[RunAnalysis], Row]) -> list[
     return [line for line in lines if any(value is not None for value in line.values.values())]
 
 
-def _systems(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[Column[_Line]], list[_Line]]:
+def _systems(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     columns = [
         _column("processor", "processor"),
         _column("GPUs", "gpus"),
@@ -167,9 +168,7 @@ def _systems(
     return columns, [*lines, *_published(table)]
 
 
-def _parameters(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[Column[_Line]], list[_Line]]:
+def _parameters(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     columns = [
         _column("batch", "global_batch_size"),
         _column("batch\nper device", "per_replica_batch_size", "{:g}".format),
@@ -192,9 +191,7 @@ def _parameters(
     return columns, [*_of_groups(report, values_of), *_published(table)]
 
 
-def _evaluation(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[Column[_Line]], list[_Line]]:
+def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     columns = [
         _column("beam\nwidth", "beam_width"),
         _column("evaluation\ns", "evaluation_s", three_digits),
@@ -216,9 +213,7 @@ def _evaluation(
     return columns, [*lines, *_published(table)]
 
 
-def _final(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[Column[_Line]], list[_Line]]:
+def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     splits = list(dict.fromkeys(str(row["split"]) for row in [*measured.scores, *table.rows]))
     columns = [
         _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100)) for split in splits
@@ -238,9 +233,7 @@ def _final(
     return columns, lines
 
 
-def _times(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[Column[_Line]], list[_Line]]:
+def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
     names = {target: f"{target_name(target)}_s" for target in targets}
     columns = [
@@ -279,9 +272,7 @@ def _times(
     return columns, lines
 
 
-def _steps(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[Column[_Line]], list[_Line]]:
+def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     columns = [
         _column("devices", "num_devices"),
         _column("forward\nms", "forward_s", _milliseconds),

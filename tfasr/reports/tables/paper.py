@@ -22,7 +22,6 @@ from tfasr.tta.metrics import metric_named
 
 
 def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
-    """Returns the tables that have something to say on the runs."""
     tables = [
         systems_table(report),
         time_to_accuracy_table(report, results) if results else None,

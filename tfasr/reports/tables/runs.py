@@ -66,7 +66,6 @@ class RunAtTarget:
 
     @property
     def refused(self) -> bool:
-        """Whether the run must not be compared with the first one."""
         return self.report.refused(self.index)
 
 
@@ -76,7 +75,6 @@ def tables(report: Report) -> list[Table]:
 
 
 def rule_text(report: Report) -> str:
-    """Returns the sentence that says what a time to accuracy is."""
     rule = report.policy.rule
     if report.window != report.policy.window:
         rule += f"; here, by request, the median of the last {report.window}"
@@ -223,7 +221,6 @@ def _time_table(report: Report) -> Table:
 
 
 def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
-    """Returns the columns of a run's steady speed."""
     until = [
         Column(
             f"until\n{target_label(*target)}",
