@@ -49,11 +49,9 @@ class StudyProgress:
         now = time.monotonic()
         share, where = _how_far(run_dir)
         text = f"{self._place()} {self._name}: {where}{self._left(share)}"
-        if self._live is not None:
-            self._live.update(text)
-        elif now - self._line_s >= _LINE_EVERY_S:
+        if self._live is not None or now - self._line_s >= _LINE_EVERY_S:
             self._line_s = now
-            log.info("%s", text)
+            self._say(text)
 
     def end(self, failed: str = "") -> None:
         """Says that the step has ended, and with ``failed`` why it has no result."""

@@ -113,13 +113,14 @@ def _sections(
         for kind, report in (("systems", parts[0].report), ("parameters", everything))
         if kind in kinds
     ]
-    sections = [_section("Systems", everything, whole)] if whole else []
+    sections = [Section("Systems", (), whole, colours(everything))] if whole else []
     for part in parts:
         tables = [_times(part, source, measured)]
         charts, notes = _charts(part, source)
         said = answers(part.report, group_results(part.report))
         heading = part.name[:1].upper() + part.name[1:]
-        sections.append(_section(heading, part.report, tables, said, charts, notes))
+        of_runs = colours(part.report)
+        sections.append(Section(heading, said, tables, of_runs, charts, notes))
     later = []
     if measured.scores:
         later.append(("Final error rates", "final", scores_table(measured.scores)))
@@ -128,19 +129,8 @@ def _sections(
     for heading, kind, table in later:
         if kind in kinds:
             table = beside_table(everything, source, kinds[kind], measured)
-        sections.append(_section(heading, everything, [table]))
+        sections.append(Section(heading, (), [table], colours(everything)))
     return sections
-
-
-def _section(
-    title: str,
-    report: Report,
-    tables: Sequence[Table],
-    said: Sequence[str] = (),
-    charts: Sequence[Chart] = (),
-    notes: Sequence[str] = (),
-) -> Section:
-    return Section(title, said, tables, colours(report), charts, notes)
 
 
 def _times(part: Part, source: PublishedSource | None, measured: Measured) -> Table:

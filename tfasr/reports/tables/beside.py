@@ -21,9 +21,10 @@ from tfasr.display.table import (
     fixed,
     table_of,
     three_digits,
+    values_of,
 )
 from tfasr.reports.tables.paper import gpus_of
-from tfasr.reports.tables.runs import target_name
+from tfasr.reports.tables.runs import fact, speed, target_name
 from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 from tfasr.tta.targets import Target
@@ -131,64 +132,56 @@ def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column
     return Column(heading, name, lambda line: line.values.get(name), text)
 
 
-def _published(table: PublishedTable, first: str = "system") -> list[_Line]:
-    return [_Line(None, f"{row.get(first, table.name)}{_MARK}", row) for row in table.rows]
+def _published(table: PublishedTable) -> list[_Line]:
+    return [_Line(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
 
 
-def _of_groups(report: Report, values_of: Callable[[RunAnalysis], Row]) -> list[_Line]:
+def _lines(columns: Sequence[Column[RunAnalysis]]) -> list[Column[_Line]]:
+    return [_column(column.heading, column.name, column.text) for column in columns]
+
+
+def _of_groups(report: Report, columns: Sequence[Column[RunAnalysis]]) -> list[_Line]:
     firsts = [(group, own[0]) for group, own in group_members(report.runs).items()]
-    lines = [_Line(run, group, values_of(report.runs[run])) for group, run in firsts]
+    lines = [_Line(run, group, values_of(columns, report.runs[run])) for group, run in firsts]
     return [line for line in lines if any(value is not None for value in line.values.values())]
 
 
 def _systems(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    def hardware(name: str) -> Callable[[RunAnalysis], Any]:
+        def of_run(run: RunAnalysis) -> Any:
+            machine = run.charges and run.charges.hardware
+            return machine and getattr(machine, name)
+
+        return of_run
+
     columns = [
-        _column("processor", "processor"),
-        _column("GPUs", "gpus"),
-        _column("total\nUSD", "total_usd", fixed(2)),
-        _column("GPUs\nUSD", "gpus_usd", fixed(2)),
-        _column("CPUs\nUSD", "cpus_usd", fixed(2)),
+        Column("processor", "processor", lambda run: run.facts.system.get("processor")),
+        Column("GPUs", "gpus", gpus_of),
+        Column("total\nUSD", "total_usd", hardware("purchase_price_usd"), fixed(2)),
+        Column("GPUs\nUSD", "gpus_usd", hardware("gpus_price_usd"), fixed(2)),
+        Column("CPUs\nUSD", "cpus_usd", hardware("cpus_price_usd"), fixed(2)),
     ]
-
-    def values_of(run: RunAnalysis) -> Row:
-        hardware = run.charges.hardware if run.charges else None
-        return {
-            "processor": run.facts.system.get("processor"),
-            "gpus": gpus_of(run),
-            "total_usd": hardware and hardware.purchase_price_usd,
-            "gpus_usd": hardware and hardware.gpus_price_usd,
-            "cpus_usd": hardware and hardware.cpus_price_usd,
-        }
-
     lines = []
-    for line in _of_groups(report, values_of):
-        charges = report.runs[line.run].charges
-        machine = charges.hardware.name if charges and charges.hardware else None
+    for line in _of_groups(report, columns):
+        machine = hardware("name")(report.runs[line.run])
         lines.append(replace(line, name=f"{line.name}: {machine}") if machine else line)
-    return columns, [*lines, *_published(table)]
+    return _lines(columns), [*lines, *_published(table)]
 
 
 def _parameters(report: Report, table: PublishedTable, measured: Measured) -> _Made:
-    columns = [
-        _column("batch", "global_batch_size"),
-        _column("batch\nper device", "per_replica_batch_size", "{:g}".format),
-        _column("readers", "readers"),
-        _column("buffer,\nbatches", "buffer_batches"),
-    ]
-
-    def values_of(run: RunAnalysis) -> Row:
+    def per_device(run: RunAnalysis) -> float | None:
         batch, devices = run.facts.global_batch_size, run.facts.num_replicas
-        if batch is None:
-            return {}
-        pipeline = _pipeline(run)
-        return {
-            "global_batch_size": batch,
-            **({"per_replica_batch_size": batch / devices} if devices else {}),
-            "readers": pipeline.get("num_readers"),
-            "buffer_batches": pipeline.get("prefetch"),
-        }
+        return batch / devices if batch is not None and devices else None
 
-    return columns, [*_of_groups(report, values_of), *_published(table)]
+    columns = [
+        Column("batch", "global_batch_size", fact("global_batch_size")),
+        Column("batch\nper device", "per_replica_batch_size", per_device, "{:g}".format),
+        Column("readers", "readers", lambda run: _pipeline(run).get("num_readers")),
+        Column("buffer,\nbatches", "buffer_batches", lambda run: _pipeline(run).get("prefetch")),
+    ]
+    lines = _of_groups(report, columns)
+    lines = [line for line in lines if line.values["global_batch_size"] is not None]
+    return _lines(columns), [*lines, *_published(table)]
 
 
 def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
@@ -273,28 +266,24 @@ def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
 
 
 def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    def unknown(run: RunAnalysis) -> None:
+        return None
+
     columns = [
-        _column("devices", "num_devices"),
-        _column("forward\nms", "forward_s", _milliseconds),
-        _column("backward\nms", "backward_s", _milliseconds),
-        _column("total\nms", "total_s", _milliseconds),
-        _column("utterances/s", "utterances_per_s", three_digits),
-        _column("audio s/s", "audio_s_per_s", three_digits),
-        _column("epoch\ns", "epoch_s", three_digits),
+        Column("devices", "num_devices", fact("num_replicas")),
+        Column("forward\nms", "forward_s", unknown, _milliseconds),
+        Column("backward\nms", "backward_s", unknown, _milliseconds),
+        Column("total\nms", "total_s", unknown, _milliseconds),
+        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
+        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
+        Column("epoch\ns", "epoch_s", fact("epoch_s"), three_digits),
     ]
-    lines = []
-    for index, run in enumerate(report.runs):
-        speed = run.throughput
-        if speed.utterances_per_s is None:
-            continue
-        values: Row = {
-            "num_devices": run.facts.num_replicas,
-            "utterances_per_s": speed.utterances_per_s,
-            "audio_s_per_s": speed.audio_s_per_s,
-            "epoch_s": run.facts.epoch_s,
-        }
-        lines.append(_Line(index, run.name, values))
-    return columns, [*lines, *_published(table)]
+    lines = [
+        _Line(index, run.name, values_of(columns, run))
+        for index, run in enumerate(report.runs)
+        if run.throughput.utterances_per_s is not None
+    ]
+    return _lines(columns), [*lines, *_published(table)]
 
 
 _KINDS = {
