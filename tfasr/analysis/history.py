@@ -1,6 +1,5 @@
 """Times to accuracy over commits or dates, and which part of them changed."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from tfasr.analysis.comparable import difference_text, differences
 from tfasr.analysis.folders import run_folders
 from tfasr.analysis.groups import configuration
 from tfasr.analysis.names import distinct_names, merged_targets
+from tfasr.checked_files import object_or_empty
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, RUN_FILE
 from tfasr.tta.change_points import Change, changes
@@ -96,9 +96,7 @@ def load_history(
     entries = _since(entries, since)
     history = History(target, entries, {}, notes + more)
     starts = history.starts()
-    found = {
-        name: changes([_number(entry.values[name]) for entry in entries], starts) for name in SERIES
-    }
+    found = {name: changes([_value(entry, name) for entry in entries], starts) for name in SERIES}
     return replace(history, found=found)
 
 
@@ -164,11 +162,7 @@ def _until(
 
 
 def _commit(run: Run) -> str | None:
-    try:
-        content = json.loads((run.path / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    commit = content.get("revision") if isinstance(content, dict) else None
+    commit = object_or_empty(run.path / RUN_FILE).get("revision")
     return commit[:12] + ("+" if commit.endswith("+") else "") if isinstance(commit, str) else None
 
 
@@ -200,6 +194,11 @@ def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
     return kept, notes
 
 
+def _value(entry: Entry, name: str) -> float:
+    value = entry.values[name]
+    return math.nan if value is None else value
+
+
 def _since(entries: list[Entry], since: str) -> list[Entry]:
     if not since:
         return entries
@@ -210,7 +209,3 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
         f"--since must name a commit or a date of the history. Received: {since!r}. It goes from "
         f"{entries[0].mark} to {entries[-1].mark}."
     )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

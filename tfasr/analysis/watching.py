@@ -1,6 +1,5 @@
 """What can be seen of runs from outside while they go on, and when they will meet their targets."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -9,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.analysis.names import distinct_names
+from tfasr.checked_files import object_or_empty
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.published import load_log
-from tfasr.tta.run import Run
 from tfasr.tta.targets import Target, check_target
 from tfasr.tta.time_to_accuracy import AccuracyPoint
 
@@ -107,16 +106,12 @@ class Watch:
             name,
             _ENDED.get(run.status, "training"),
             epoch=len(longest),
-            now_s=_now_s(run, self._policy),
+            now_s=float(self._policy.times_s(run.timeline)[-1]),
             latest={metric: points[-1].value for metric, points in curves.items() if points},
             forecasts=forecasts,
             note="" if targets else "it has no target: name one, such as --target wer=0.2",
         )
-        return _with_end(found, longest, _progress(path))
-
-
-def _now_s(run: Run, policy: Policy) -> float:
-    return float(policy.times_s(run.timeline)[-1])
+        return _with_end(found, longest, object_or_empty(path / PROGRESS_FILE))
 
 
 def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[str, Any]) -> Watched:
@@ -127,14 +122,6 @@ def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[st
     known = math.isfinite(pace) and pace > 0 and epochs >= len(points)
     ends_s = points[-1].elapsed_s + pace * (epochs - len(points)) if known else None
     return replace(found, epochs=epochs, ends_s=ends_s)
-
-
-def _progress(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _as_of_now(found: Watched, silent_s: float) -> Watched:

@@ -1,12 +1,12 @@
 """Where a study stands: a live line on a terminal, lines in a log elsewhere."""
 
-import json
 import logging
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from tfasr.checked_files import object_or_empty
 from tfasr.run_files import PROGRESS_FILE
 from tfasr.studies.forecast import Lap, expected_s, time_left_s, time_text
 
@@ -104,24 +104,14 @@ def _live_line() -> Any:
 
 
 def _how_far(run_dir: Path | None) -> tuple[float, str]:
-    found = _progress(run_dir)
-    epochs, epoch = found.get("epochs"), found.get("epoch")
+    progress = {} if run_dir is None else object_or_empty(run_dir / PROGRESS_FILE)
+    epochs, epoch = progress.get("epochs"), progress.get("epoch")
     if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
         return 0.0, "at work"
     where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
-    evaluation = found.get("evaluation")
+    evaluation = progress.get("evaluation")
     if isinstance(evaluation, dict):
         rates = [f"{m.upper()} {100 * evaluation[m]:.1f} %" for m in ("cer", "wer")
                  if isinstance(evaluation.get(m), float)]  # fmt: skip
         where += f", {', '.join(rates)}" if rates else ""
     return epoch / epochs, where
-
-
-def _progress(run_dir: Path | None) -> dict[str, Any]:
-    if run_dir is None:
-        return {}
-    try:
-        found = json.loads((run_dir / PROGRESS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -1,11 +1,11 @@
 """What a study has to do, one command after the other, and which of it is done."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfasr.checked_files import object_or_empty
 from tfasr.corpora.splits import SPLITS
 from tfasr.data.shard_index import INDEX_FILE
 from tfasr.errors import UsageError
@@ -82,7 +82,8 @@ def _prepare(folder: Path, shards: Path) -> Step:
 
     def words() -> list[str | Path]:
         # Imported here: speech is made by an extra that other studies do without.
-        from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+        from tfasr.checked_files import object_or_empty
+from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
 
         make_synthetic_corpus(corpus)
         return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]
@@ -162,10 +163,7 @@ def _needs(run_dir: Path) -> Callable[[], str]:
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a command's JSON; [] where there is none, or one that a kill cut."""
-    try:
-        return list(json.loads(path.read_text(encoding="utf-8"))["rows"])
-    except (OSError, ValueError, KeyError):
-        return []
+    return list(object_or_empty(path).get("rows", []))
 
 
 def _imports() -> list[str]:

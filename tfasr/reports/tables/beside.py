@@ -1,6 +1,5 @@
 """Published results and one's own in the same tables; shares of one never cross to the other."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from tfasr.analysis.findings import one_run_each
 from tfasr.analysis.groups import group_members
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report, RunAnalysis
+from tfasr.checked_files import object_or_empty
 from tfasr.display.table import (
     NEVER,
     REFUSED,
@@ -323,11 +323,7 @@ def _printed(row: Row) -> str:
 
 
 def _pipeline(run: RunAnalysis) -> dict[str, Any]:
-    try:
-        content = json.loads((run.path / EXPERIMENT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    pipeline = content.get("pipeline") if isinstance(content, dict) else None
+    pipeline = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
     return pipeline if isinstance(pipeline, dict) else {}
 
 
