@@ -82,8 +82,7 @@ def _prepare(folder: Path, shards: Path) -> Step:
 
     def words() -> list[str | Path]:
         # Imported here: speech is made by an extra that other studies do without.
-        from tfasr.checked_files import object_or_empty
-from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+        from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
 
         make_synthetic_corpus(corpus)
         return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]
