@@ -3,9 +3,7 @@
 A report on times alone does without this module, and so without jiwer and SciPy.
 """
 
-import csv
 import dataclasses
-import io
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -16,7 +14,7 @@ from typing import Any
 
 from tfasr.analysis.names import distinct_names
 from tfasr.analysis.report import RunAnalysis
-from tfasr.display.csv_text import harmless
+from tfasr.display.csv_text import table_to_csv
 from tfasr.display.table import REFUSED, UNKNOWN, Column, Table, fixed, percent, table_of
 from tfasr.display.text import to_markdown, to_text
 from tfasr.durable import write_whole
@@ -284,10 +282,20 @@ def _confusion_table(system: System) -> Table:
     )
 
 
-CSV_COLUMNS = (
-    "system", "id", "speaker", "words", "correct", "substitutions", "deletions", "insertions",
-    "characters", "character_edits", "reference", "hypothesis",
-)  # fmt: skip
+_UTTERANCES: list[Column[tuple[System, Scored]]] = [
+    Column("", "system", lambda row: row[0].name),
+    Column("", "id", lambda row: row[1].transcript.id),
+    Column("", "speaker", lambda row: row[1].transcript.speaker),
+    Column("", "words", lambda row: row[1].counts.words),
+    Column("", "correct", lambda row: row[1].counts.correct_words),
+    Column("", "substitutions", lambda row: row[1].counts.substitutions),
+    Column("", "deletions", lambda row: row[1].counts.deletions),
+    Column("", "insertions", lambda row: row[1].counts.insertions),
+    Column("", "characters", lambda row: row[1].counts.characters),
+    Column("", "character_edits", lambda row: row[1].counts.character_edits),
+    Column("", "reference", lambda row: row[1].transcript.reference),
+    Column("", "hypothesis", lambda row: row[1].transcript.hypothesis),
+]
 
 
 def errors_to_text(report: ErrorReport) -> str:
@@ -329,19 +337,8 @@ def errors_to_json(report: ErrorReport) -> str:
 
 def errors_to_csv(report: ErrorReport) -> str:
     """Returns a row for each system and utterance, with the counts that all rates are made of."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV_COLUMNS)
-    for system in report.systems:
-        for one in system.scored:
-            said, counts = one.transcript, one.counts
-            correct = counts.words - counts.substitutions - counts.deletions
-            edits = (correct, counts.substitutions, counts.deletions, counts.insertions)
-            characters = (counts.characters, counts.character_edits)
-            texts = (harmless(said.reference), harmless(said.hypothesis))
-            about = (*map(harmless, (system.name, said.id, said.speaker)), counts.words)
-            writer.writerow([*about, *edits, *characters, *texts])
-    return file.getvalue()
+    rows = [(system, scored) for system in report.systems for scored in system.scored]
+    return table_to_csv(table_of("Utterances", _UTTERANCES, rows))
 
 
 def errors_to_html(report: ErrorReport) -> str:

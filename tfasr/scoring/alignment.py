@@ -107,9 +107,8 @@ def alignment_text(scored: Scored) -> str:
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))
     counts = scored.counts
-    correct = counts.words - counts.substitutions - counts.deletions
     of_speaker = f" ({scored.transcript.speaker})" if scored.transcript.speaker else ""
-    edits = f"{correct} {counts.substitutions} {counts.deletions} {counts.insertions}"
+    edits = f"{counts.correct_words} {counts.substitutions} {counts.deletions} {counts.insertions}"
     lines = [
         f"id: {scored.transcript.id}{of_speaker}",
         f"Scores: (#C #S #D #I) {edits}",

@@ -75,8 +75,7 @@ def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
 
 def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     words = counts.words or float("nan")
-    correct = counts.words - counts.substitutions - counts.deletions
-    edits = (correct, counts.substitutions, counts.deletions, counts.insertions, counts.word_edits)
-    rates = [edit / words for edit in edits]
+    kinds = ("correct_words", "substitutions", "deletions", "insertions", "word_edits")
+    rates = [getattr(counts, kind) / words for kind in kinds]
     rates.append(counts.wrong_utterances / counts.utterances if counts.utterances else float("nan"))
     return SpeakerRow(name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True)))

@@ -35,15 +35,20 @@ class RateSummary:
 
 def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> RateSummary:
     """Returns error rates and their intervals."""
-    edits = [errors.word_edits for errors in counts], [errors.character_edits for errors in counts]
-    lengths = [errors.words for errors in counts], [errors.longer_characters for errors in counts]
-    wer, cer = (rate_interval(*pair) for pair in zip(edits, lengths, strict=True))
+    of_words = [one.word_edits for one in counts], [one.words for one in counts]
+    of_characters = (
+        [one.character_edits for one in counts],
+        [one.longer_characters for one in counts],
+    )
     blocks = speaker_blocks(speakers) if speakers else None
-    by_speaker = [
-        blocks and rate_interval(*pair, blocks=blocks) for pair in zip(edits, lengths, strict=True)
-    ]
-    found = None if blocks is None else len(set(blocks))
-    return RateSummary(sum(counts, ErrorCounts()), wer, cer, *by_speaker, found)
+    return RateSummary(
+        sum(counts, ErrorCounts()),
+        rate_interval(*of_words),
+        rate_interval(*of_characters),
+        blocks and rate_interval(*of_words, blocks=blocks),
+        blocks and rate_interval(*of_characters, blocks=blocks),
+        blocks and len(set(blocks)),
+    )
 
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:
