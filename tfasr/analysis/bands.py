@@ -27,8 +27,7 @@ class Band:
     runs: int  # how many
     x: np.ndarray  # ascending
     middle: np.ndarray  # the only run's values, or the median of the runs'
-    # The lowest value, or the 5 % quantile of 20 runs and more; None for one run
-    low: np.ndarray | None = None
+    low: np.ndarray | None = None  # the lowest value, or of 20 runs and more the 5 % quantile
     high: np.ndarray | None = None  # likewise
 
     @property

@@ -29,8 +29,7 @@ class TargetCharge:
 @dataclass(frozen=True)
 class RunCharges:
     hardware: HardwareConfig | None  # its machine, None where it is not known
-    # One for each of the report's targets; None where it was never met
-    targets: list[TargetCharge | None]
+    targets: list[TargetCharge | None]  # one for each target of the report; None if never met
     counters: list[str]  # the energy counters that were sampled
     notes: list[str]  # what a reader has to know
 

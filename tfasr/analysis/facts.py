@@ -28,8 +28,7 @@ class RunFacts:
     forward_s: float | None  # the mean seconds of an evaluation's forward passes
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
     swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
-    # The mean seconds that training waited for an evaluation in another process
-    wait_s: float | None
+    wait_s: float | None  # mean seconds of waiting for an evaluation in another process
     # Means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the most that was seen
     utilisation: dict[str, float]
 

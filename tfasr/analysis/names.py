@@ -27,7 +27,9 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
     """Returns every target once: metrics in their usual order, the easiest value first."""
     targets = {target for targets in of_runs for target in targets}
-    return sorted(targets, key=lambda target: (_rank(target[0]), _hardness(*target)))
+    return sorted(
+        targets, key=lambda target: (_rank(target[0]), metric_named(target[0]).hardness(target[1]))
+    )
 
 
 def target_label(metric: str, value: float) -> str:
@@ -49,7 +51,3 @@ def sentence(text: str) -> str:
 def _rank(metric: str) -> tuple[int, str]:
     known = list(METRICS)
     return (known.index(metric) if metric in known else len(known), metric)
-
-
-def _hardness(metric: str, value: float) -> float:
-    return metric_named(metric).hardness(value)

@@ -10,13 +10,10 @@ from tfasr.tta.targets import Target, written_target
 
 @dataclass(frozen=True)
 class Question:
-    # Metrics and values; none asks for those that the runs set themselves
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
     policy: Policy = PAPER  # whose clock and rule they are measured by
-    # The evaluations whose median must meet a target; None takes the policy's own
-    window: int | None = None
-    # Policies under which they are measured as well, each with its own window
-    beside: tuple[Policy, ...] = ()
+    window: int | None = None  # evaluations whose median must meet a target
+    beside: tuple[Policy, ...] = ()  # further policies, each with its own window
     over_time: bool = False  # whether to keep what figures over time are made of
     force: bool = False  # whether runs are compared whose results are not comparable
     profile: bool = False  # whether groups are compared over all targets that they reached

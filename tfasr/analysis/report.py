@@ -35,14 +35,9 @@ class TargetResult:
 
     tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
     bracket: Bracket  # the evaluations between which the true time lies
-    # Seconds by interval from the run's beginning to the target; None if it was not met
-    until_s: dict[str, float] | None
-    # The factors of the time on the paper's clock; None if the target was not met or the log has no
-    # steps
-    parts: Parts | None
-    # Seconds to the target under each of ``Question.beside``, each with its own window; None where
-    # not met
-    by_policy_s: dict[str, float | None]
+    until_s: dict[str, float] | None  # by interval, from the run's beginning; None if not met
+    parts: Parts | None  # factors of the time on the paper's clock; None without steps
+    by_policy_s: dict[str, float | None]  # under each of ``Question.beside``; None if not met
 
 
 @dataclass(frozen=True)
@@ -53,19 +48,16 @@ class RunAnalysis:
     results: list[TargetResult]  # one for each of the report's targets, in their order
     intervals_s: dict[str, float]  # seconds by interval of the whole run
     throughput: Throughput  # utterances and seconds of audio per second in steady steps
-    # The evaluations of each metric on the policy's clock; no metric without any
-    curves: dict[str, list[AccuracyPoint]]
+    curves: dict[str, list[AccuracyPoint]]  # each metric's evaluations on the policy's clock
     series: RunSeries | None  # loss and throughput over time; None unless ``Question.over_time``
-    # split, text, decoder and all else in which comparable runs agree; None if the log does not say
-    comparability: dict | None
+    comparability: dict | None  # split, text, decoder, ... in which comparable runs agree
     config: str | None  # the text of its gin configuration; None if it was not saved
     status: str  # "success", or how the run ended otherwise
     sessions: int  # how many processes trained it, one after the other
     notes: list[str]  # sentences that a reader of its results must know
     facts: RunFacts  # the machine, what was trained, how long an epoch takes
     charges: RunCharges | None = None  # cost and energy; None unless asked for
-    # The parts of a cluster's workers, by rank; none of one process
-    workers: tuple[WorkerPart, ...] = ()
+    workers: tuple[WorkerPart, ...] = ()  # parts of a cluster's workers, by rank
     exchange: Exchange | None = None  # of their gradients; None where it is not known
     machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
 
@@ -90,10 +82,8 @@ class Report:
     """The runs of a report, and whether each may be compared with the first."""
 
     runs: list[RunAnalysis]  # in the order given
-    # What was asked; its targets are those of the runs where none were asked for
-    question: Question
-    # For each run, in what it differs from the first so that a comparison would mislead
-    differences: list[Differences]
+    question: Question  # its targets are those of the runs if none were asked for
+    differences: list[Differences]  # for each run, what forbids a comparison with the first
     notes: list[str]  # sentences that a reader of the whole report must know
 
     @property

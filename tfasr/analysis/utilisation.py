@@ -29,11 +29,9 @@ class UtilisationWindow:
     run: str  # its name
     start_s: float  # seconds from the run's beginning to the window's
     length_s: float  # of the window
-    # Percent busy by device, as ``(seconds into the window, percent)``, as sampled
-    devices: dict[str, tuple[np.ndarray, np.ndarray]]
+    devices: dict[str, tuple[np.ndarray, np.ndarray]]  # seconds into the window, percent
     edges_s: np.ndarray  # of the bins of ``phases``, seconds into the window; one more than bins
-    # The share of each bin by interval, of those that occur; together 1
-    phases: dict[str, np.ndarray]
+    phases: dict[str, np.ndarray]  # share of each bin by interval; together 1
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:

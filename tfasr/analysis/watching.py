@@ -33,8 +33,7 @@ class Watched:
     epoch: int = 0  # evaluations so far
     epochs: int | None = None  # at most so many; None where that is not known
     now_s: float = 0.0  # seconds since the creation of the model, as of when it was looked at
-    # When it will have come to its last epoch at its pace; None where not known
-    ends_s: float | None = None
+    ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
     latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
     forecasts: list[Forecast] = field(default_factory=list)  # one for each target
     note: str = ""  # what else there is to say

@@ -24,8 +24,7 @@ class WorkerMachine:
     # The energy counters that are counted with this worker: those of its host that no worker of a
     # lower rank has counted
     counters: tuple[str, ...]
-    # The rank whose counters are this worker's too; None where there is none
-    shares_with: int | None
+    shares_with: int | None  # the rank whose counters are this worker's too
     samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
 
     @property

@@ -43,8 +43,7 @@ class Task:
 @dataclass(frozen=True)
 class Analysed:
     run: RunAnalysis | None  # the analysis; None where the log could not be read
-    # What runs of one group share, see `tfasr.analysis.groups.configuration`
-    configuration: str | None = None
+    configuration: str | None = None  # of `tfasr.analysis.groups.configuration`
     error: str = ""  # why it could not be read
 
 

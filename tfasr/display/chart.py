@@ -110,13 +110,11 @@ class Labels(Mark):
 class Axis:
     label: str = ""  # with its unit
     log: bool = False  # whether it is logarithmic; values that are not positive are then not drawn
-    # The values at both ends, first the left or lower one; None fits the data
-    limits: tuple[float, float] | None = None
+    limits: tuple[float, float] | None = None  # left or lower end first; None fits the data
     ticks: Numbers | None = None  # the values with a label; None for an automatic choice
     tick_labels: Sequence[str] | None = None  # texts for ``ticks``; None for the numbers themselves
     grid: bool = True  # whether a line crosses the panel at each tick
-    # Whether a reader of the page can switch between a linear and a logarithmic scale
-    choose: bool = False
+    choose: bool = False  # whether a reader of the page can choose a logarithmic scale
     label_angle: float = 0.0  # degrees by which the labels of ticks are turned
 
 

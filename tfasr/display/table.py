@@ -56,11 +56,9 @@ class Column(Generic[Row]):
 
     heading: str  # above the column for a reader, may have a line break; "" hides it from readers
     name: str  # of the value for programs, with its unit, such as ``wall_s``; "" hides it from them
-    # Returns the unrounded value of a row, in SI units and fractions; None if unknown
-    value: Callable[[Row], Any]
+    value: Callable[[Row], Any]  # unrounded, in SI units and fractions; None if unknown
     text: Callable[[Any], str] = str  # formats a value that is not None
-    # What readers see for None, or a function that returns it for a row
-    missing: str | Callable[[Row], str] = UNKNOWN
+    missing: str | Callable[[Row], str] = UNKNOWN  # what readers see for None
     # Returns what readers see of a row if that takes more than the value, such as an interval of
     # two columns; ``text`` and ``missing`` then have no effect
     shown: Callable[[Row], str] | None = None

@@ -47,8 +47,7 @@ class ErrorReport:
     """Systems, and how each stands to the first one."""
 
     systems: list[System]  # in the order given
-    # For each system but the first the comparison with it, or why there is none
-    comparisons: list[PairedComparison | str]
+    comparisons: list[PairedComparison | str]  # with the first, or why there is none
     worst: int  # how many utterances to show of each
     notes: list[str]  # what a reader has to know about the report as a whole
 

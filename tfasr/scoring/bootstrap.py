@@ -89,7 +89,11 @@ def difference_interval(
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
         return None
-    resampled = _percentiles(sums, _difference, resamples, seed)
+
+    def difference(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int):
+        return _rate(second, lengths, axis) - _rate(first, lengths, axis)
+
+    resampled = _percentiles(sums, difference, resamples, seed)
     better, equal = np.mean(resampled.rates < 0), np.mean(resampled.rates == 0)
     return DifferenceInterval(resampled.interval, float(better + equal / 2))
 
@@ -139,12 +143,6 @@ def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
     total, length = edits.sum(axis=axis), lengths.sum(axis=axis)
     # What is written where nothing was said is wholly wrong, as in tfasr.metrics.
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
-
-
-def _difference(
-    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int
-) -> np.ndarray:
-    return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
 
 def _block_sums(columns: Sequence[Sequence[int]], blocks: Sequence[Hashable] | None) -> np.ndarray:

@@ -25,8 +25,7 @@ class PairedComparison:
     more_errors: int  # utterances in which it makes more
     wer_difference: float  # the second one's WER minus the first one's, a fraction
     by_utterance: DifferenceInterval | None  # the bootstrap of that over utterances
-    # The bootstrap over speakers, where there are enough of them
-    by_speaker: DifferenceInterval | None
+    by_speaker: DifferenceInterval | None  # over speakers, where there are enough
     # Mean difference of errors per utterance over its standard error, second minus first: the
     # statistic of the matched-pairs test
     matched_pairs_z: float | None
@@ -35,8 +34,7 @@ class PairedComparison:
     # enough of them, otherwise utterance by utterance; exact where there are few that differ
     permutation_p: float | None
     exchanged: str = "utterance"  # "speaker" or "utterance", what that exchanges
-    # How many different ones spoke; None where that is not known of every utterance
-    speakers: int | None = None
+    speakers: int | None = None  # None if not known of every utterance
 
     @property
     def significant(self) -> bool | None:

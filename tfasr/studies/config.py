@@ -19,8 +19,7 @@ class ExperimentConfig:
     bindings: tuple[str, ...] = ()  # lines of gin that override them
     seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
     label: str = ""  # what reports call it; "" takes its name
-    # Experiments of one part stand in one table and are compared with its first one
-    part: str = "runs"
+    part: str = "runs"  # one table, compared with its first experiment
     # Of a source of `tfasr.tta.published.tables`, such as "Table 4": stands beside its part's times
     published_table: str = ""
 
@@ -40,13 +39,10 @@ class StudyConfig:
     # "synthetic" makes and prepares the demo's speech in the study's folder; "" wants
     # ``--shard_dir``
     corpus: str = ""
-    # On which every finished run's best checkpoint is scored at the end
-    final_splits: tuple[str, ...] = ()
+    final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
     final_beam_width: int = 512  # of word beam search then
-    # At which one run's evaluation is timed, from narrow to wide; () leaves it out
-    beam_widths: tuple[int, ...] = ()
-    # The experiment of that run, its first seed; "" takes the first experiment
-    beam_widths_of: str = ""
+    beam_widths: tuple[int, ...] = ()  # of one run's timed evaluations, ascending; () leaves it out
+    beam_widths_of: str = ""  # the experiment of that run; "" takes the first one
     beam_widths_split: str = "validation"  # the split of that evaluation
     published: str = ""  # whose published results stand beside one's own; "" for none
 

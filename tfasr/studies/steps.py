@@ -24,8 +24,7 @@ WIDTHS_FILE = "results.json"
 class Step:
     kind: str  # "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take
     name: str  # for progress lines: "train sys1"
-    # Makes what the command needs and returns the arguments of ``tfasr``
-    words: Callable[[], Sequence[str | Path]]
+    words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
     done: Callable[[], bool]  # returns whether its result is there
     needs: Callable[[], str]  # returns why it cannot be done now, or ""
     log: Path  # gets what the command prints

@@ -80,9 +80,11 @@ def perform_until_decided(
     """
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
-    found = decision(plan, folder) if _begun(plan, folder) else decide([], [])
+    begun = any(finished(folder / run.folder) for run in plan.runs)
+    found = decision(plan, folder) if begun else decide([], [])
     while not failed and not found.over:
-        wanted |= _run_dirs(plan, folder, found.next_look)
+        for name in plan.experiments:
+            wanted |= {folder / run.folder for run in _runs(plan, name)[: found.next_look]}
         failed += perform([step for step in steps if step.run_dir in wanted])
         if not failed:
             found = decision(plan, folder)
@@ -92,14 +94,6 @@ def perform_until_decided(
     later = [step for step in steps if step.kind in ("score", "widths")]
     ready = [step for step in later if step.kind == "widths" or step.name[6:] in done]
     return failed + perform(ready)
-
-
-def _begun(plan: Plan, folder: Path) -> bool:
-    return any(finished(folder / run.folder) for run in plan.runs)
-
-
-def _run_dirs(plan: Plan, folder: Path, count: int) -> set[Path]:
-    return {folder / run.folder for name in plan.experiments for run in _runs(plan, name)[:count]}
 
 
 def _runs(plan: Plan, experiment: str) -> list[PlannedRun]:

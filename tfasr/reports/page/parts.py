@@ -18,6 +18,7 @@ from tfasr.display.table import Table
 from tfasr.display.vega import config_of, page_legend, page_panels
 from tfasr.durable import whole_file
 
+_WIDE = ' class="wide"'
 _CONTROLS = (
     (
         "x",
@@ -108,7 +109,7 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
     """
     page_library()  # first: beside the process that makes it, drawing would take the most memory
     return "".join(
-        f'<figure id="{escape(one.name)}"{_wide(one)}>'
+        f'<figure id="{escape(one.name)}"{_WIDE if one.wide else ""}>'
         f"<figcaption>{escape(one.caption)}. "
         '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
         '<div class="legend"></div><div class="plot"></div>'
@@ -152,10 +153,6 @@ def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
         f"{checked if not index else ''}>{label}</label>"
         for index, (value, label) in enumerate(values)
     )
-
-
-def _wide(one: Chart) -> str:
-    return ' class="wide"' if one.wide else ""
 
 
 def _own_file(name: str) -> str:

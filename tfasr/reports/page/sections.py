@@ -22,12 +22,10 @@ class Section:
     title: str  # its heading
     said: Sequence[str] = ()  # sentences below the heading
     tables: Sequence[Table] = ()  # in their order
-    # The number of the colour of each run that the tables' rows belong to
-    of_runs: Sequence[int] = ()
+    of_runs: Sequence[int] = ()  # the numbers of the runs' colours
     charts: Sequence[Chart] = ()  # below the tables; their names are distinct within the page
     notes: Sequence[str] = ()  # below the figures
-    # Words and the addresses that they lead to, relative to the page
-    links: Sequence[tuple[str, str]] = field(default_factory=list)
+    links: Sequence[tuple[str, str]] = field(default_factory=list)  # words and relative addresses
 
 
 def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from tfasr.analysis.findings import one_run_each
@@ -94,7 +95,9 @@ def beside_table(
     return table_of(
         f"{table.what}, beside {table.name} of {source.name}",
         [
-            Column("Run", "run", lambda line: line.name.removesuffix(_MARK), shown=_name),
+            Column(
+                "Run", "run", lambda line: line.name.removesuffix(_MARK), shown=attrgetter("name")
+            ),
             Column("", "published", lambda line: line.run is None),
             *columns,
             *(_column("", name) for name in others),
@@ -122,10 +125,6 @@ def _rule(report: Report) -> str:
     if len(members) > 1 and all(len(own) == 1 for own in members.values()):
         said += f" Shares are of one run each (n = 1): {one_run_each()}."
     return said
-
-
-def _name(line: _Line) -> str:
-    return line.name
 
 
 def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_Line]:

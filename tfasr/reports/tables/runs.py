@@ -31,6 +31,19 @@ from tfasr.tta.intervals import INTERVALS
 from tfasr.tta.power import runs_to_detect
 from tfasr.tta.targets import Target
 
+_TIME = (
+    "Wall: the whole run, from its first event to its last. Train: input wait, compilation and "
+    "steps. Eval: forward passes, decoding, swaps of models, and waiting for another process to "
+    "evaluate. The shares are of wall and add up to it."
+)
+_THROUGHPUT = (
+    "Of steady steps over their own seconds: of the whole run, and of the steps until a target was "
+    "met. Input wait: of those seconds and the waiting together, the share of waiting. Padding "
+    "efficiency: real over padded frames, of all steps. Batch: the nominal one, and the mean "
+    "utterances of all steps, smaller where an epoch ends in a rest. "
+    f"{UNKNOWN}: nothing was left to measure, or not said."
+)
+
 RUN: list[Column[RunAnalysis]] = [
     Column("Run", "run", lambda run: run.name),
     Column("", "group", lambda run: run.group),
@@ -71,7 +84,11 @@ class RunAtTarget:
 
 def tables(report: Report) -> list[Table]:
     """Returns the report's tables: time to accuracy, where the time went, throughput."""
-    return [_accuracy_table(report), _time_table(report), _throughput_table(report)]
+    return [
+        _accuracy_table(report),
+        table_of("Where the time went", time_columns(report), report.runs, [_TIME]),
+        table_of("Steady throughput", throughput_columns(report), report.runs, [_THROUGHPUT]),
+    ]
 
 
 def rule_text(report: Report) -> str:
@@ -207,19 +224,6 @@ def time_columns(report: Report) -> list[Column[RunAnalysis]]:
     ]
 
 
-def _time_table(report: Report) -> Table:
-    return table_of(
-        "Where the time went",
-        time_columns(report),
-        report.runs,
-        [
-            "Wall: the whole run, from its first event to its last. Train: input wait, compilation "
-            "and steps. Eval: forward passes, decoding, swaps of models, and waiting for another "
-            "process to evaluate. The shares are of wall and add up to it."
-        ],
-    )
-
-
 def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
     until = [
         Column(
@@ -247,21 +251,6 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
         Column("warm-up steps\nleft out", "warmup_steps_left_out", speed("warmup_steps")),
         Column("tracing steps\nleft out", "tracing_steps_left_out", speed("traced_steps")),
     ]
-
-
-def _throughput_table(report: Report) -> Table:
-    return table_of(
-        "Steady throughput",
-        throughput_columns(report),
-        report.runs,
-        [
-            "Of steady steps over their own seconds: of the whole run, and of the steps until a "
-            "target was met. Input wait: of those seconds and the waiting together, the share of "
-            "waiting. Padding efficiency: real over padded frames, of all steps. Batch: the "
-            "nominal one, and the mean utterances of all steps, smaller where an epoch ends in a "
-            f"rest. {UNKNOWN}: nothing was left to measure, or not said."
-        ],
-    )
 
 
 def policy_tables(report: Report) -> list[Table]:
