@@ -2,16 +2,23 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from tfasr.analysis.groups import GroupResult
 from tfasr.analysis.report import Report, eval_s, train_s
 from tfasr.display.json_text import to_json_text
-from tfasr.display.table import values_of
+from tfasr.display.table import Column, Row, values_of
 from tfasr.reports.tables.costs import charges_json
-from tfasr.reports.tables.runs import RUN, RunAtTarget, accuracy_columns, throughput_columns
+from tfasr.reports.tables.runs import (
+    RunAtTarget,
+    accuracy_columns,
+    group_columns,
+    throughput_columns,
+    time_columns,
+)
 from tfasr.tta.group_comparison import GroupComparison
+from tfasr.tta.intervals import INTERVALS
 
 
 def to_json(report: Report) -> str:
@@ -23,9 +30,9 @@ def to_json(report: Report) -> str:
     """
     objects = []
     of_target, charges = accuracy_columns(report), charges_json(report)
-    of_run = [column for column in throughput_columns(report) if column not in RUN]
+    of_run = [*time_columns(report), *throughput_columns(report)]
     for index, run in enumerate(report.runs):
-        about = _about(report, index, values_of(of_run, run))
+        about = _about(report, index, _others(of_run, run, _TIMES))
         places = [RunAtTarget(report, index, target) for target in range(len(report.targets))]
         rows = [_result(at, values_of(of_target, at)) | charges(at) for at in places]
         empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
@@ -44,13 +51,25 @@ def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
     return to_json_text(objects)
 
 
+# What is stated under another name or within another object.
+_TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
+_TIMES |= {f"{name}_s" for name in INTERVALS}
+_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
+_AGAINST_FIRST |= {"interpolated_ratio", "p_value", "p_adjusted", "permutation_p"}
+_INTERVAL = {"mean_95_low_s", "mean_95_high_s"}
+
+
+def _others(columns: Sequence[Column[Row]], row: Row, stated: Container[str]) -> dict[str, Any]:
+    return {name: v for name, v in values_of(columns, row).items() if name not in stated}
+
+
 def _group(
     report: Report, result: GroupResult, charges: Callable[[RunAtTarget], dict[str, Any]]
 ) -> dict[str, Any]:
     target = report.targets.index(result.target)
     ttas = [report.runs[run].results[target].tta for run in result.members]
     comparison, product = result.comparison, result.decomposition
-    return {
+    whole = {
         "group": result.group,
         "policy": report.policy.name,
         "window": report.window,
@@ -66,6 +85,8 @@ def _group(
         "factors": None if product is None else dataclasses.asdict(product),
         "charges": [charges(RunAtTarget(report, run, target)) for run in result.members],
     }
+    stated = whole.keys() | _AGAINST_FIRST | _INTERVAL
+    return whole | _others(group_columns(report), result, stated)
 
 
 def _against_first(found: GroupComparison) -> dict[str, Any]:
