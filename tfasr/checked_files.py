@@ -51,3 +51,11 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
     if missing:
         raise UsageError(f"{path} must hold {', '.join(missing)}, which it lacks. {remedy}")
     return content
+
+
+def object_or_empty(path: str | Path) -> dict[str, Any]:
+    """Returns a JSON file's object; {} if the file is missing, damaged or no object."""
+    try:
+        return read_object(path, "")
+    except UsageError:
+        return {}

@@ -38,6 +38,11 @@ class ErrorCounts:
         )
 
     @property
+    def correct_words(self) -> int:
+        """Words of the references that were heard as they were said."""
+        return self.words - self.substitutions - self.deletions
+
+    @property
     def word_edits(self) -> int:
         """Substitutions, deletions and insertions."""
         return self.substitutions + self.deletions + self.insertions

@@ -22,25 +22,13 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Band:
-    """A group's curve.
-
-    Attributes:
-        name: the group's.
-        number: of its colour, or `EVERYTHING` for the band of all runs.
-        runs: how many.
-        x: ascending.
-        middle: the only run's values, or the median of the runs'.
-        low: the lowest value, or the 5 % quantile of 20 runs and more; None for one run.
-        high: likewise.
-    """
-
-    name: str
-    number: int
-    runs: int
-    x: np.ndarray
-    middle: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
+    name: str  # the group's
+    number: int  # of its colour, or `EVERYTHING` for the band of all runs
+    runs: int  # how many
+    x: np.ndarray  # ascending
+    middle: np.ndarray  # the only run's values, or the median of the runs'
+    low: np.ndarray | None = None  # the lowest value, or of 20 runs and more the 5 % quantile
+    high: np.ndarray | None = None  # likewise
 
     @property
     def label(self) -> str:
@@ -51,12 +39,7 @@ class Band:
 
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
-    """Returns the curve of each group, first those in the report's order.
-
-    Args:
-        report: whose groups.
-        curve: a run's x and y; None where it has none.
-    """
+    """Returns the curve of each group, first those in the report's order."""
     found = []
     members = group_members(report.runs)
     for number, (name, own) in enumerate(members.items()):

@@ -28,23 +28,13 @@ class TargetCharge:
 
 @dataclass(frozen=True)
 class RunCharges:
-    """What a run is charged.
-
-    Attributes:
-        hardware: its machine, None where it is not known.
-        targets: one for each of the report's targets; None where it was never met.
-        counters: the energy counters that were sampled.
-        notes: what a reader has to know.
-    """
-
-    hardware: HardwareConfig | None
-    targets: list[TargetCharge | None]
-    counters: list[str]
-    notes: list[str]
+    hardware: HardwareConfig | None  # its machine, None where it is not known
+    targets: list[TargetCharge | None]  # one for each target of the report; None if never met
+    counters: list[str]  # the energy counters that were sampled
+    notes: list[str]  # what a reader has to know
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to show."""
         return self.hardware is not None or bool(self.counters or self.notes)
 
 
@@ -71,12 +61,7 @@ class Machines:
             self._by_name[name] = load_hardware(file, price_usd_per_hour=price_usd_per_hour)
 
     def of(self, run: Run, folder: str) -> tuple[HardwareConfig | None, list[str]]:
-        """Returns a run's machine, or None, and what has to be said about it.
-
-        Args:
-            run: the run.
-            folder: the name of the folder that was given to the report.
-        """
+        """Returns a run's machine, or None, and what has to be said about it."""
         names = [name for name in (run.name, folder) if name in self._by_name]
         if names:
             return self._by_name[names[0]], []
@@ -108,13 +93,9 @@ def charges_of(
     machine: tuple[HardwareConfig | None, list[str]],
     untils: Sequence[Mapping[str, float] | None],
 ) -> RunCharges:
-    """Returns the cost and energy of a run.
+    """Returns the cost and energy of a run on a machine of `Machines.of`.
 
-    Args:
-        run: the run.
-        machine: of `Machines.of`.
-        untils: for each target seconds by interval from the run's beginning until it was met; None
-            where it never was.
+    ``untils``: for each target the seconds by interval until it was met; None if it never was.
     """
     hardware, notes = machine
     measured = measured_energy(run)

@@ -19,19 +19,14 @@ from tfasr.tta.run import Run
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
-    """What energy counters showed in a run.
+    """What energy counters showed in a run."""
 
-    Attributes:
-        sources: of each host its spans on the run's clock, and the names of its counters.
-        problem: why there is no sum; "" where there is one, or nothing was measured.
-    """
-
+    # Of each host its spans on the run's clock, and the names of its counters
     sources: tuple[tuple[list[EnergySpan], list[str]], ...]
-    problem: str = ""
+    problem: str = ""  # why there is no sum; "" where there is one, or nothing was measured
 
     @property
     def counters(self) -> list[str]:
-        """The names of all counters."""
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:

@@ -14,10 +14,7 @@ _LONGEST = 60
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
     """Returns what keeps two runs' results from being comparable; {} where nothing does.
 
-    Args:
-        first: the first run's ``comparability``, or None where its ledger has none.
-        other: the same of another run. Two that both have none are taken to be alike; one that
-            has none and one that has are not.
+    Two runs without a ``comparability`` are taken to be alike; one with and one without are not.
     """
     if first is None and other is None:
         return {}

@@ -10,37 +10,22 @@ from tfasr.analysis.stragglers import WorkerPart
 
 @dataclass(frozen=True)
 class Exchange:
-    """A run's exchange, over the steps of its workers' table.
+    """A run's exchange, over the steps of its workers' table."""
 
-    Attributes:
-        workers: of its last session.
-        gradient_bytes: that each worker has, and all sum up in a step.
-        steps: of the chief.
-        exchange_s: from the last worker's gradients until all were summed and applied.
-        share: that part of the chief's steps, a fraction.
-        achieved_bytes_per_s: what the chief sent to sum gradients up in a ring, in that time.
-        measured_bytes_per_s: the same for a buffer of their size and nothing else, before the
-            first step of the last session; None where it was not measured.
-        latency_s: of a sum of a few numbers; None likewise.
-    """
-
-    workers: int
-    gradient_bytes: int
-    steps: int
-    exchange_s: float
-    share: float
-    achieved_bytes_per_s: float
+    workers: int  # of its last session
+    gradient_bytes: int  # that each worker has, and all sum up in a step
+    steps: int  # of the chief
+    exchange_s: float  # from the last worker's gradients until all were summed and applied
+    share: float  # that part of the chief's steps, a fraction
+    achieved_bytes_per_s: float  # what the chief sent to sum gradients up in a ring, in that time
+    # The same for a buffer of their size and nothing else, before the first step of the last
+    # session; None where it was not measured
     measured_bytes_per_s: float | None
-    latency_s: float | None
+    latency_s: float | None  # of a sum of a few numbers; None likewise
 
 
 def exchange_of(parts: Sequence[WorkerPart], cluster: Any) -> Exchange | None:
-    """Returns a run's exchange; None where it is not known.
-
-    Args:
-        parts: of its workers, the chief's first.
-        cluster: the ledger's fact of that name.
-    """
+    """Returns a run's exchange from its workers' parts and the ledger's fact; None if unknown."""
     known = cluster if isinstance(cluster, dict) else {}
     size, count = known.get("gradient_bytes"), known.get("workers")
     if not parts or not _positive(size) or not _positive(count):

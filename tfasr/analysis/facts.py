@@ -13,41 +13,23 @@ from tfasr.tta.run import Run
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run says about itself; None or {} where it says nothing.
+    """What a run says about itself; None or {} where it says nothing."""
 
-    Attributes:
-        system: processor, memory, GPUs and software, see `tfasr.telemetry.system`.
-        global_batch_size: utterances of one optimizer update.
-        num_replicas: devices that shared it.
-        train_samples: utterances of an epoch.
-        optimizer: its name.
-        decoder: the name of the decoder of the evaluations.
-        beam_width: its beam width.
-        evaluations: how many were finished.
-        epoch_s: the median seconds of an epoch without its evaluation.
-        placement: where they were done: "shared", "swapped" or "beside".
-        forward_s: the mean seconds of an evaluation's forward passes.
-        decode_s: the mean seconds that an evaluation waited for the decoder.
-        swap_s: the mean seconds of an evaluation's two swaps of models.
-        wait_s: the mean seconds that training waited for an evaluation in another process.
-        utilisation: means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the
-            most that was seen.
-    """
-
-    system: dict[str, Any]
-    global_batch_size: int | None
-    num_replicas: int | None
-    train_samples: int | None
-    optimizer: str | None
-    decoder: str | None
-    beam_width: int | None
-    evaluations: int
-    epoch_s: float | None
-    placement: str | None
-    forward_s: float | None
-    decode_s: float | None
-    swap_s: float | None
-    wait_s: float | None
+    system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
+    global_batch_size: int | None  # utterances of one optimizer update
+    num_replicas: int | None  # devices that shared it
+    train_samples: int | None  # utterances of an epoch
+    optimizer: str | None  # its name
+    decoder: str | None  # the name of the decoder of the evaluations
+    beam_width: int | None  # its beam width
+    evaluations: int  # how many were finished
+    epoch_s: float | None  # the median seconds of an epoch without its evaluation
+    placement: str | None  # where they were done: "shared", "swapped" or "beside"
+    forward_s: float | None  # the mean seconds of an evaluation's forward passes
+    decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
+    swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
+    wait_s: float | None  # mean seconds of waiting for an evaluation in another process
+    # Means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the most that was seen
     utilisation: dict[str, float]
 
 
@@ -113,12 +95,7 @@ def epoch_seconds(run: Run) -> list[float]:
 
 
 def mean_utilisation(run: Run) -> dict[str, float]:
-    """Returns the means of the samples beside a run, over all devices; {} where there are none.
-
-    Returns:
-        ``cpu_percent``, ``process_percent`` (the run's own), ``gpu_percent``, ``gpu_power_w``, and
-        ``gpu_memory_bytes``, the most.
-    """
+    """Returns the means of the samples of a run, over all devices, and the most memory of a GPU."""
     cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
     found = {
         "cpu_percent": _mean(cpu.get("cpu_percent")),

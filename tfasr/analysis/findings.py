@@ -19,15 +19,9 @@ _WORTH_NAMING = math.log(1.02)
 def finding(first: GroupResult, other: GroupResult) -> str:
     """Returns which of two groups reaches a target sooner, how surely, and why.
 
-    Args:
-        first: the group that is compared with.
-        other: one of the other groups; what it says of the first is in it.
-
-    Returns:
-        A sentence such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 %
-        interval 1.20 to 2.21; Welch's t on logarithms, n = 3 and 3); p = 0.01. By geometric means,
-        batch_64 needs 3.14 times the utterances, against which it has 1.69 times the steady
-        throughput."
+    Such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 % interval 1.20 to
+    2.21; Welch's t on logarithms, n = 3 and 3); p = 0.01. By geometric means, batch_64 needs 3.14
+    times the utterances, against which it has 1.69 times the steady throughput."
     """
     label = target_label(*other.target)
     compared = other.comparison
@@ -43,11 +37,7 @@ def finding(first: GroupResult, other: GroupResult) -> str:
 
 
 def one_run_each(variation: float | None = None) -> str:
-    """Returns what seeds alone do to the time of a single run.
-
-    Args:
-        variation: the coefficient of variation of runs at hand, where there are any.
-    """
+    """Returns what seeds alone do to the time of a single run, here if ``variation`` is known."""
     if variation is None:
         low, high = (round(100 * share) for share in SEEDS_ALONE)
         return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
@@ -55,12 +45,7 @@ def one_run_each(variation: float | None = None) -> str:
 
 
 def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
-    """Returns what has to be said beside ratios of times of which some are of one run; "" of none.
-
-    Args:
-        sizes: the runs of each group that is compared.
-        variation: as of `one_run_each`.
-    """
+    """Returns a caveat for ratios of which some rest on a single run, or "" if there are none."""
     if min(sizes, default=0) != 1 or len(sizes) < 2:
         return ""
     which = "each is of one run (n = 1)" if max(sizes) == 1 else "some are of one run (n = 1)"
@@ -145,7 +130,6 @@ def _tested(compared: GroupComparison) -> str:
 
 
 def _few(first: GroupResult, other: GroupResult) -> str:
-    """Says why there is neither an interval nor a test."""
     sizes = (first.statistics.n, other.statistics.n)
     if min(sizes) < FEWEST_FOR_INTERVAL:
         few = f"no significance possible: fewer than {FEWEST_FOR_INTERVAL} runs in a group"
@@ -170,7 +154,6 @@ def _arrived(group: GroupResult) -> str:
 
 
 def _why(first: GroupResult, other: GroupResult, product: Decomposition) -> str:
-    """Names the factor that does most to the ratio, and what does most against it."""
     logs = {name: math.log(factor) for name, factor in product.factors.items()}
     direction = 1 if product.ratio >= 1 else -1
     for_it = max(logs, key=lambda name: direction * logs[name])

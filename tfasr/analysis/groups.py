@@ -25,26 +25,16 @@ _SEED = re.compile(r'^[\w./@]*seed\s*=|^"seed":')
 
 @dataclass(frozen=True)
 class GroupResult:
-    """A group of runs and one target.
-
-    Attributes:
-        group: the group's name.
-        target: metric and value.
-        members: indices of the group's runs in the report.
-        brackets: one for each of them.
-        statistics: what they say together.
-        comparison: with the first group, its p-value adjusted for all comparisons of the report;
-            None for the first, and where that is refused.
-        decomposition: of the ratio of geometric means to the first group, over the runs that
-            reached the target; None as above, where none did, and where a log has no steps.
-    """
-
-    group: str
-    target: Target
-    members: list[int]
-    brackets: list[Bracket]
-    statistics: GroupStatistics
+    group: str  # the group's name
+    target: Target  # metric and value
+    members: list[int]  # indices of the group's runs in the report
+    brackets: list[Bracket]  # one for each of them
+    statistics: GroupStatistics  # what they say together
+    # With the first group, its p-value adjusted for all comparisons of the report; None for the
+    # first, and where that is refused
     comparison: GroupComparison | None
+    # Of the ratio of geometric means to the first group, over the runs that reached the target;
+    # None as above, where none did, and where a log has no steps
     decomposition: Decomposition | None
 
 
@@ -67,7 +57,6 @@ def configuration(run: Run) -> str | None:
 
 
 def _settings(path: Path) -> str | None:
-    """Returns the settings of a run that was started from Python; None where it tells none."""
     experiment, recorder = path / EXPERIMENT_FILE, path / RECORDER_FILE
     if experiment.is_file():
         return read_text(experiment, _ALONE)
@@ -89,12 +78,7 @@ def group_name(names: Sequence[str]) -> str:
 def named_groups(
     runs: Sequence[RunAnalysis], configurations: Sequence[str | None]
 ) -> list[RunAnalysis]:
-    """Returns the runs with their groups' names.
-
-    Args:
-        runs: analysed runs.
-        configurations: for each run what it shares with its group; None stands alone.
-    """
+    """Returns the runs with their groups' names; a run whose configuration is None stands alone."""
     members: dict[str, list[int]] = {}
     for index, shared in enumerate(configurations):
         members.setdefault(shared or f"alone {index}", []).append(index)
@@ -162,7 +146,6 @@ def _results(
 
 
 def _adjusted(results: list[list[GroupResult]]) -> list[list[GroupResult]]:
-    """Returns the results with p-values that allow for all comparisons, of all targets."""
     compared = [one for of_target in results for one in of_target if one.comparison is not None]
     found = iter(adjusted([one.comparison for one in compared]))
     return [

@@ -1,6 +1,5 @@
 """Times to accuracy over commits or dates, and which part of them changed."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from tfasr.analysis.comparable import difference_text, differences
 from tfasr.analysis.folders import run_folders
 from tfasr.analysis.groups import configuration
 from tfasr.analysis.names import distinct_names, merged_targets
+from tfasr.checked_files import object_or_empty
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, RUN_FILE
 from tfasr.tta.change_points import Change, changes
@@ -32,43 +32,25 @@ SERIES = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A run of a history.
-
-    Attributes:
-        path: its folder.
-        name: distinct within the history.
-        began_ms: wall clock of its first event.
-        mark: the commit it was trained at, or the date where it does not say one.
-        values: by the names of `SERIES`; None where not known, as of a target never reached.
-            ``step_s`` is known of every run that took steps.
-        about: what makes it comparable.
-        configuration: what runs of one history have in common.
-    """
-
-    path: Path
-    name: str
-    began_ms: float
-    mark: str
+    path: Path  # its folder
+    name: str  # distinct within the history
+    began_ms: float  # wall clock of its first event
+    mark: str  # the commit it was trained at, or the date where it does not say one
+    # By the names of `SERIES`; None where not known, as of a target never reached. ``step_s`` is
+    # known of every run that took steps
     values: dict[str, float | None]
-    about: dict[str, Any] | None
-    configuration: str | None
+    about: dict[str, Any] | None  # what makes it comparable
+    configuration: str | None  # what runs of one history have in common
 
 
 @dataclass(frozen=True)
 class History:
-    """Runs of one configuration in the order in which they began.
+    """Runs of one configuration in the order in which they began."""
 
-    Attributes:
-        target: metric and value.
-        entries: the runs.
-        found: the changes of each series, by its name.
-        notes: what a reader has to know, such as which runs are left out and why.
-    """
-
-    target: Target
-    entries: list[Entry]
-    found: dict[str, list[Change]]
-    notes: list[str]
+    target: Target  # metric and value
+    entries: list[Entry]  # the runs
+    found: dict[str, list[Change]]  # the changes of each series, by its name
+    notes: list[str]  # what a reader has to know, such as which runs are left out and why
 
     def standing(self) -> list[tuple[str, Change]]:
         """Returns the slowdowns that stand: the last change of a series, if it made it slower."""
@@ -97,8 +79,7 @@ def load_history(
         target: metric and value; by default the hardest that all runs set themselves.
         policy: the clock.
         window: the evaluations whose median must meet the target; by default the policy's.
-        since: a commit, or its beginning, or a date such as 2026-11-21: what was before is left
-            out. So a slowdown that is accepted stops being told.
+        since: a commit, its beginning, or a date such as 2026-11-21: what was before is left out.
         force: keep runs of other configurations, or such that are not comparable.
 
     Raises:
@@ -115,9 +96,7 @@ def load_history(
     entries = _since(entries, since)
     history = History(target, entries, {}, notes + more)
     starts = history.starts()
-    found = {
-        name: changes([_number(entry.values[name]) for entry in entries], starts) for name in SERIES
-    }
+    found = {name: changes([_value(entry, name) for entry in entries], starts) for name in SERIES}
     return replace(history, found=found)
 
 
@@ -183,12 +162,7 @@ def _until(
 
 
 def _commit(run: Run) -> str | None:
-    """Returns the revision that a run says it was trained at."""
-    try:
-        content = json.loads((run.path / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    commit = content.get("revision") if isinstance(content, dict) else None
+    commit = object_or_empty(run.path / RUN_FILE).get("revision")
     return commit[:12] + ("+" if commit.endswith("+") else "") if isinstance(commit, str) else None
 
 
@@ -201,7 +175,6 @@ def date_text(began_ms: float) -> str:
 
 
 def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
-    """Leaves out runs of another configuration than the newest one's, and says so."""
     newest = entries[-1]
     kept, notes = [], []
     for entry in entries:
@@ -221,6 +194,11 @@ def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
     return kept, notes
 
 
+def _value(entry: Entry, name: str) -> float:
+    value = entry.values[name]
+    return math.nan if value is None else value
+
+
 def _since(entries: list[Entry], since: str) -> list[Entry]:
     if not since:
         return entries
@@ -231,7 +209,3 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
         f"--since must name a commit or a date of the history. Received: {since!r}. It goes from "
         f"{entries[0].mark} to {entries[-1].mark}."
     )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value

@@ -30,13 +30,6 @@ def load_report(
 ) -> Report:
     """Returns the report on runs; those that come as paths are let go one by one.
 
-    Args:
-        sources: run folders, published logs, folders of either, each of which is a group, and
-            runs that are loaded already.
-        question: what is asked of them.
-        machines: what the runs are charged for; None to charge nothing.
-        many: read many runs in several processes, see `tfasr.analysis.workers`.
-
     Raises:
         UsageError: if there is no run, a path holds none, or a machine is named for none of them.
     """
@@ -80,7 +73,6 @@ def load_report(
 
 
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
-    """Returns each log with the path it was given by, and what has to be said about them."""
     logs = [
         (log, given)
         for source in sources
@@ -98,7 +90,6 @@ def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]],
 
 
 def _names(found: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
-    """Returns the runs' names: those of a folder of runs carry the folder's."""
     paths = [log.with_suffix("") if log.is_file() else log for log, _ in found]
     own = []
     for path, (log, given) in zip(paths, found, strict=True):

@@ -9,11 +9,7 @@ from tfasr.tta.targets import Target
 
 
 def distinct_names(paths: Sequence[Path]) -> list[str]:
-    """Returns a short name for each folder: its own, with as many parents as tell them apart.
-
-    Args:
-        paths: folders, no two the same.
-    """
+    """Returns a short name for each folder: its own, with as many parents as tell them apart."""
     parts = [path.resolve().parts for path in paths]
     depths = [1] * len(parts)
     names = ["/".join(own[-1:]) for own in parts]
@@ -31,7 +27,9 @@ def distinct_names(paths: Sequence[Path]) -> list[str]:
 def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
     """Returns every target once: metrics in their usual order, the easiest value first."""
     targets = {target for targets in of_runs for target in targets}
-    return sorted(targets, key=lambda target: (_rank(target[0]), _hardness(*target)))
+    return sorted(
+        targets, key=lambda target: (_rank(target[0]), metric_named(target[0]).hardness(target[1]))
+    )
 
 
 def target_label(metric: str, value: float) -> str:
@@ -42,7 +40,6 @@ def target_label(metric: str, value: float) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """Returns a metric's name in headings."""
     return metric_named(metric).label or metric.replace("_", " ")
 
 
@@ -54,7 +51,3 @@ def sentence(text: str) -> str:
 def _rank(metric: str) -> tuple[int, str]:
     known = list(METRICS)
     return (known.index(metric) if metric in known else len(known), metric)
-
-
-def _hardness(metric: str, value: float) -> float:
-    return metric_named(metric).hardness(value)

@@ -18,26 +18,17 @@ _USUAL = ("wer", "cer")
 
 @dataclass(frozen=True)
 class GroupProfile:
-    """A group against the first one, over all targets of a metric.
+    """A group against the first one, over all targets of a metric."""
 
-    Attributes:
-        metric: "cer", "wer" or another.
-        first: the group that is compared with.
-        group: the other one.
-        number: its place among the report's groups.
-        sizes: runs of both.
-        found: the profile, its verdicts' p-values adjusted for all targets and groups; None where
-            ``reason`` says why there is none.
-        reason: a sentence.
-    """
-
-    metric: str
-    first: str
-    group: str
-    number: int
-    sizes: tuple[int, int]
+    metric: str  # "cer", "wer" or another
+    first: str  # the group that is compared with
+    group: str  # the other one
+    number: int  # its place among the report's groups
+    sizes: tuple[int, int]  # runs of both
+    # The profile, its verdicts' p-values adjusted for all targets and groups; None where ``reason``
+    # says why there is none
     found: TargetProfile | None
-    reason: str = ""
+    reason: str = ""  # a sentence
 
     def name(self, which: str | None) -> str:
         """Returns the group that a verdict or a crossing calls "first" or "second"."""
@@ -86,7 +77,6 @@ def _of_metric(report: Report, members: dict[str, list[int]], metric: str) -> li
 
 
 def _adjusted(profiles: list[GroupProfile]) -> list[GroupProfile]:
-    """Returns profiles whose verdicts allow for all targets and all groups of the metric."""
     compared = [one for profile in profiles if profile.found for one in profile.found.verdicts]
     rest = iter(adjusted(compared))
     return [
@@ -121,7 +111,6 @@ def profile_finding(profile: GroupProfile) -> str:
 
 
 def _stretches(profile: GroupProfile) -> str:
-    """Returns "A is faster at CER 50 % to 31 %, undecided at ..."; targets of equal verdicts."""
     found = profile.found
     judged = zip(found.verdict_targets, found.verdicts, strict=True)
     parts = []
@@ -151,7 +140,6 @@ def _crossings(profile: GroupProfile) -> str:
 
 
 def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
-    """Returns the profiles by metric."""
     by_metric: dict[str, list[GroupProfile]] = {}
     for one in profiles:
         by_metric.setdefault(one.metric, []).append(one)

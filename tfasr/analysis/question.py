@@ -10,25 +10,13 @@ from tfasr.tta.targets import Target, written_target
 
 @dataclass(frozen=True)
 class Question:
-    """What a report asks of its runs.
-
-    Attributes:
-        targets: metrics and values; none asks for those that the runs set themselves.
-        policy: whose clock and rule they are measured by.
-        window: the evaluations whose median must meet a target; None takes the policy's own.
-        beside: policies under which they are measured as well, each with its own window.
-        over_time: whether to keep what figures over time are made of.
-        force: whether runs are compared whose results are not comparable.
-        profile: whether groups are compared over all targets that they reached.
-    """
-
-    targets: tuple[Target, ...] = ()
-    policy: Policy = PAPER
-    window: int | None = None
-    beside: tuple[Policy, ...] = ()
-    over_time: bool = False
-    force: bool = False
-    profile: bool = False
+    targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
+    policy: Policy = PAPER  # whose clock and rule they are measured by
+    window: int | None = None  # evaluations whose median must meet a target
+    beside: tuple[Policy, ...] = ()  # further policies, each with its own window
+    over_time: bool = False  # whether to keep what figures over time are made of
+    force: bool = False  # whether runs are compared whose results are not comparable
+    profile: bool = False  # whether groups are compared over all targets that they reached
 
     @property
     def own_window(self) -> int:
@@ -42,21 +30,11 @@ def ask(
     window: int | None = None,
     *,
     beside: Iterable[Policy] = (),
-    over_time: bool = False,
-    force: bool = False,
-    profile: bool = False,
+    **options: bool,
 ) -> Question:
-    """Returns a question whose parts may be written as a user writes them.
+    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
 
-    Args:
-        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; whether there are such
-            metrics is known once the runs are, which may declare some.
-        policy: one, or its name.
-        window: see `Question`, as for what follows.
-        beside: policies.
-        over_time: yes or no.
-        force: yes or no.
-        profile: yes or no.
+    Whether there are such metrics is known once the runs are, which may declare some.
 
     Raises:
         UsageError: if a target is written wrong, there is no such policy, or the window is less
@@ -64,12 +42,5 @@ def ask(
     """
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
-    return Question(
-        targets=tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets),
-        policy=policy_named(policy),
-        window=window,
-        beside=tuple(beside),
-        over_time=over_time,
-        force=force,
-        profile=profile,
-    )
+    written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
+    return Question(written, policy_named(policy), window, tuple(beside), **options)

@@ -31,70 +31,35 @@ from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sust
 
 @dataclass(frozen=True)
 class TargetResult:
-    """When a run met a target, and what it spent until then.
+    """When a run met a target, and what it spent until then."""
 
-    Attributes:
-        tta: the time to the target, on the clock of the report's policy.
-        bracket: the evaluations between which the true time lies.
-        until_s: seconds by interval from the run's beginning to the target; None if it was not
-            met.
-        parts: the factors of the time on the paper's clock; None if the target was not met or the
-            log has no steps.
-        by_policy_s: seconds to the target under each of ``Question.beside``, each with its own
-            window; None where not met.
-    """
-
-    tta: TimeToAccuracy
-    bracket: Bracket
-    until_s: dict[str, float] | None
-    parts: Parts | None
-    by_policy_s: dict[str, float | None]
+    tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
+    bracket: Bracket  # the evaluations between which the true time lies
+    until_s: dict[str, float] | None  # by interval, from the run's beginning; None if not met
+    parts: Parts | None  # factors of the time on the paper's clock; None without steps
+    by_policy_s: dict[str, float | None]  # under each of ``Question.beside``; None if not met
 
 
 @dataclass(frozen=True)
 class RunAnalysis:
-    """What a report says about one run.
-
-    Attributes:
-        name: unique within the report.
-        group: the name of the group of runs of one configuration that it belongs to.
-        path: the run's folder.
-        results: one for each of the report's targets, in their order.
-        intervals_s: seconds by interval of the whole run.
-        throughput: utterances and seconds of audio per second in steady steps.
-        curves: the evaluations of each metric on the policy's clock; no metric without any.
-        series: loss and throughput over time; None unless ``Question.over_time``.
-        comparability: split, text, decoder and all else in which comparable runs agree; None if
-            the log does not say.
-        config: the text of its gin configuration; None if it was not saved.
-        status: "success", or how the run ended otherwise.
-        sessions: how many processes trained it, one after the other.
-        notes: sentences that a reader of its results must know.
-        facts: the machine, what was trained, how long an epoch takes.
-        charges: cost and energy; None unless asked for.
-        workers: the parts of a cluster's workers, by rank; none of one process.
-        exchange: of their gradients; None where it is not known.
-        machines: of the workers that noted theirs, by rank.
-    """
-
-    name: str
-    group: str
-    path: Path
-    results: list[TargetResult]
-    intervals_s: dict[str, float]
-    throughput: Throughput
-    curves: dict[str, list[AccuracyPoint]]
-    series: RunSeries | None
-    comparability: dict | None
-    config: str | None
-    status: str
-    sessions: int
-    notes: list[str]
-    facts: RunFacts
-    charges: RunCharges | None = None
-    workers: tuple[WorkerPart, ...] = ()
-    exchange: Exchange | None = None
-    machines: tuple[WorkerMachine, ...] = ()
+    name: str  # unique within the report
+    group: str  # the name of the group of runs of one configuration that it belongs to
+    path: Path  # the run's folder
+    results: list[TargetResult]  # one for each of the report's targets, in their order
+    intervals_s: dict[str, float]  # seconds by interval of the whole run
+    throughput: Throughput  # utterances and seconds of audio per second in steady steps
+    curves: dict[str, list[AccuracyPoint]]  # each metric's evaluations on the policy's clock
+    series: RunSeries | None  # loss and throughput over time; None unless ``Question.over_time``
+    comparability: dict | None  # split, text, decoder, ... in which comparable runs agree
+    config: str | None  # the text of its gin configuration; None if it was not saved
+    status: str  # "success", or how the run ended otherwise
+    sessions: int  # how many processes trained it, one after the other
+    notes: list[str]  # sentences that a reader of its results must know
+    facts: RunFacts  # the machine, what was trained, how long an epoch takes
+    charges: RunCharges | None = None  # cost and energy; None unless asked for
+    workers: tuple[WorkerPart, ...] = ()  # parts of a cluster's workers, by rank
+    exchange: Exchange | None = None  # of their gradients; None where it is not known
+    machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
 
     @cached_property
     def worker_joules(self) -> dict[int, float]:
@@ -109,30 +74,20 @@ class RunAnalysis:
 
     @property
     def epochs(self) -> int:
-        """The number of evaluated epochs."""
         return max((len(points) for points in self.curves.values()), default=0)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The runs of a report, and whether each may be compared with the first.
+    """The runs of a report, and whether each may be compared with the first."""
 
-    Attributes:
-        runs: in the order given.
-        question: what was asked; its targets are those of the runs where none were asked for.
-        differences: for each run, in what it differs from the first so that a comparison would
-            mislead.
-        notes: sentences that a reader of the whole report must know.
-    """
-
-    runs: list[RunAnalysis]
-    question: Question
-    differences: list[Differences]
-    notes: list[str]
+    runs: list[RunAnalysis]  # in the order given
+    question: Question  # its targets are those of the runs if none were asked for
+    differences: list[Differences]  # for each run, what forbids a comparison with the first
+    notes: list[str]  # sentences that a reader of the whole report must know
 
     @property
     def targets(self) -> list[Target]:
-        """Metrics and values."""
         return list(self.question.targets)
 
     @property
@@ -147,7 +102,6 @@ class Report:
 
     @cached_property
     def longest_s(self) -> float:
-        """The wall time of the longest run."""
         return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
@@ -174,13 +128,7 @@ def eval_s(intervals_s: Mapping[str, float]) -> float:
 
 
 def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
-    """Returns what a report says about a run, without a reference to the run itself.
-
-    Args:
-        run: the run, with all its events.
-        question: what is asked; its targets are the ones that are looked at.
-        group: the name of the run's group; its own name by default.
-    """
+    """Returns what a report says about a run, without a reference to the run itself."""
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -286,7 +234,6 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
 
 
 def _shared_notes(shared: Any) -> list[str]:
-    """Returns notes on utterances and speakers that are in both splits, by the run's ledger."""
     notes = []
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None

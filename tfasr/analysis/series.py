@@ -43,22 +43,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RunSeries:
-    """What a run's steps say over time.
-
-    Attributes:
-        loss: smoothed and thinned.
-        throughput: ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all,
-            input wait and compilation counted; what the log does not state is left out.
-        evaluations: in the order of their time.
-        utterances_by_epoch: trained on until the end of each epoch; {} where not stated.
-        wall_throughput: utterances per second of the wall clock, evaluations and all else
-            included, over minutes since the creation of the model; None where not stated.
-    """
-
-    loss: Series
+    loss: Series  # smoothed and thinned
+    # ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all, input wait and
+    # compilation counted; what the log does not state is left out
     throughput: dict[str, Series]
-    evaluations: list[Evaluation]
+    evaluations: list[Evaluation]  # in the order of their time
+    # Trained on until the end of each epoch; {} where not stated
     utterances_by_epoch: dict[int, float]
+    # Utterances per second of the wall clock, evaluations and all else included, over minutes since
+    # the creation of the model; None where not stated
     wall_throughput: Series | None = None
 
 
@@ -131,14 +124,12 @@ def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
 
 
 def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
-    """Returns sums over the last ``window`` values, at the beginning over as many as there are."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     last = np.arange(1, total.size)
     return total[last] - total[np.maximum(last - window, 0)]
 
 
 def _progress(epochs: Sequence[int]) -> np.ndarray:
-    """Returns how many epochs are done after each step; an unfinished one is as long as others."""
     numbers = np.array(epochs, dtype=float)
     _, own, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     if not counts.size:

@@ -18,32 +18,22 @@ Steps = dict[tuple[int, int], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class WorkerPart:
-    """A worker's part of a run, over the steps that all workers noted and none compiled in.
+    """A worker's part of a run, over the steps that all workers noted and none compiled in."""
 
-    Attributes:
-        rank: of the worker; 0 is the chief.
-        steps: how many.
-        utterances: of its shares.
-        input_wait_s: seconds until its shares were there.
-        step_s: seconds from then until all workers' gradients were applied.
-        waited_s: of them, those for the worker that was last; a lower bound, since what keeps all
-            of them waiting, such as the network, is nobody's.
-        held_up_s: seconds that the first of the others waited for this one, where it was last.
-        exchange_s: seconds from when the last worker had its gradients until all were applied: the
-            exchange and the update. With synchronised batch normalisation, the exchange of
-            statistics is not in it.
-        sent_buffers: how often it sent as many bytes as all gradients have: in a ring of n workers
-            2 (n - 1) / n times a step.
-    """
-
-    rank: int
-    steps: int
-    utterances: int
-    input_wait_s: float
-    step_s: float
+    rank: int  # of the worker; 0 is the chief
+    steps: int  # how many
+    utterances: int  # of its shares
+    input_wait_s: float  # seconds until its shares were there
+    step_s: float  # seconds from then until all workers' gradients were applied
+    # Of them, those for the worker that was last; a lower bound, since what keeps all of them
+    # waiting, such as the network, is nobody's
     waited_s: float
-    held_up_s: float
+    held_up_s: float  # seconds that the first of the others waited for this one, where it was last
+    # Seconds from when the last worker had its gradients until all were applied: the exchange and
+    # the update. With synchronised batch normalisation, the exchange of statistics is not in it
     exchange_s: float
+    # How often it sent as many bytes as all gradients have: in a ring of n workers 2 (n - 1) / n
+    # times a step
     sent_buffers: float = 0.0
 
     @property
@@ -53,12 +43,7 @@ class WorkerPart:
 
 
 def worker_parts(run_dir: Path) -> list[WorkerPart]:
-    """Returns the parts of a run's workers by rank; [] where fewer than two noted their steps.
-
-    Args:
-        run_dir: the run's folder. A worker that wrote elsewhere is left out until its file is
-            copied there.
-    """
+    """Returns the parts of a run's workers by rank; [] where fewer than two noted their steps."""
     return parts_of(read_worker_files(run_dir))
 
 
@@ -71,7 +56,6 @@ def parts_of(files: Mapping[int, Events]) -> list[WorkerPart]:
 
 
 def _steps(events: Events) -> Steps:
-    """Returns what a worker noted, by session and step; of a step noted twice the last."""
     steps = {}
     for event in events:
         value, metadata = event.get("value"), event.get("metadata")
@@ -95,7 +79,6 @@ def _whole(value: Any) -> bool:
 
 
 def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any]]]:
-    """Returns, for each step that all workers of its session noted, what each noted."""
     sessions: dict[int, set[int]] = {}
     for rank, steps in noted.items():
         for session, _ in steps:
@@ -142,5 +125,4 @@ def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
 
 
 def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
-    """Returns each worker's seconds from its own gradients to the step's end."""
     return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}

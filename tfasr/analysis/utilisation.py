@@ -26,23 +26,12 @@ _MOST_WINDOWS = 3
 
 @dataclass(frozen=True)
 class UtilisationWindow:
-    """A window of a run.
-
-    Attributes:
-        run: its name.
-        start_s: seconds from the run's beginning to the window's.
-        length_s: of the window.
-        devices: percent busy by device, as ``(seconds into the window, percent)``, as sampled.
-        edges_s: of the bins of ``phases``, seconds into the window; one more than bins.
-        phases: the share of each bin by interval, of those that occur; together 1.
-    """
-
-    run: str
-    start_s: float
-    length_s: float
-    devices: dict[str, tuple[np.ndarray, np.ndarray]]
-    edges_s: np.ndarray
-    phases: dict[str, np.ndarray]
+    run: str  # its name
+    start_s: float  # seconds from the run's beginning to the window's
+    length_s: float  # of the window
+    devices: dict[str, tuple[np.ndarray, np.ndarray]]  # seconds into the window, percent
+    edges_s: np.ndarray  # of the bins of ``phases``, seconds into the window; one more than bins
+    phases: dict[str, np.ndarray]  # share of each bin by interval; together 1
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
@@ -70,14 +59,7 @@ def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | N
     """Returns the first window after warm-up, with an evaluation in it where there is one.
 
     It begins at the end of a step and lies within one session; it is shorter than ``length_s``
-    where the run is.
-
-    Args:
-        run: the run, beside whose ledger samples may lie.
-        length_s: of the window.
-
-    Returns:
-        None where there are no steps after warm-up, or no samples of them.
+    where the run is. None where there are no steps after warm-up, or no samples of them.
     """
     for session in run.timeline.sessions:
         found = _bounds(run, session, round(length_s * 1e6))
@@ -93,7 +75,6 @@ def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | N
 
 
 def _bounds(run: Run, session: range, length_us: int) -> tuple[int, int] | None:
-    """Returns where on the run's clock the session's window begins and ends."""
     clock = run.timeline.clock_us
     ends = [clock[i] for i in session if run.timeline.keys[i] == "train_step"][WARMUP_STEPS - 1 :]
     last = clock[session.stop - 1]

@@ -1,6 +1,5 @@
 """What can be seen of runs from outside while they go on, and when they will meet their targets."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -9,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.analysis.names import distinct_names
+from tfasr.checked_files import object_or_empty
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE
 from tfasr.tta.forecast import Forecast, forecast, pace_s
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.published import load_log
-from tfasr.tta.run import Run
 from tfasr.tta.targets import Target, check_target
 from tfasr.tta.time_to_accuracy import AccuracyPoint
 
@@ -26,36 +25,21 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 
 @dataclass(frozen=True)
 class Watched:
-    """A run as it stands.
-
-    Attributes:
-        path: its folder, or a published log.
-        name: the folder's name, with as many parents as tell it from the others.
-        status: "training", "silent" (it says nothing any more), "finished", "aborted",
-            "interrupted", "starting", or "unreadable".
-        epoch: evaluations so far.
-        epochs: at most so many; None where that is not known.
-        now_s: seconds since the creation of the model, as of when it was looked at.
-        ends_s: when it will have come to its last epoch at its pace; None where not known.
-        latest: the last value of each metric.
-        forecasts: one for each target.
-        note: what else there is to say.
-    """
-
-    path: Path
-    name: str
+    path: Path  # its folder, or a published log
+    name: str  # the folder's name, with as many parents as tell it from the others
+    # "training", "silent" (it says nothing any more), "finished", "aborted", "interrupted",
+    # "starting", or "unreadable"
     status: str
-    epoch: int = 0
-    epochs: int | None = None
-    now_s: float = 0.0
-    ends_s: float | None = None
-    latest: dict[str, float] = field(default_factory=dict)
-    forecasts: list[Forecast] = field(default_factory=list)
-    note: str = ""
+    epoch: int = 0  # evaluations so far
+    epochs: int | None = None  # at most so many; None where that is not known
+    now_s: float = 0.0  # seconds since the creation of the model, as of when it was looked at
+    ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
+    latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
+    forecasts: list[Forecast] = field(default_factory=list)  # one for each target
+    note: str = ""  # what else there is to say
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is anything to wait for."""
         return self.status in ("training", "starting", "silent")
 
 
@@ -85,7 +69,6 @@ class Watch:
         self._seen: dict[Path, tuple[tuple[int, int], Watched]] = {}
 
     def look(self) -> list[Watched]:
-        """Returns every run as it stands now, in the order given."""
         return [self._look(path) for path in self.paths]
 
     def _look(self, path: Path) -> Watched:
@@ -122,17 +105,12 @@ class Watch:
             name,
             _ENDED.get(run.status, "training"),
             epoch=len(longest),
-            now_s=_now_s(run, self._policy),
+            now_s=float(self._policy.times_s(run.timeline)[-1]),
             latest={metric: points[-1].value for metric, points in curves.items() if points},
             forecasts=forecasts,
             note="" if targets else "it has no target: name one, such as --target wer=0.2",
         )
-        return _with_end(found, longest, _progress(path))
-
-
-def _now_s(run: Run, policy: Policy) -> float:
-    """Returns what the policy's clock shows at the last event."""
-    return float(policy.times_s(run.timeline)[-1])
+        return _with_end(found, longest, object_or_empty(path / PROGRESS_FILE))
 
 
 def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[str, Any]) -> Watched:
@@ -145,17 +123,7 @@ def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[st
     return replace(found, epochs=epochs, ends_s=ends_s)
 
 
-def _progress(path: Path) -> dict[str, Any]:
-    """Returns ``progress.json``, which is whole whenever it is read; {} where there is none."""
-    try:
-        content = json.loads((path / PROGRESS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def _as_of_now(found: Watched, silent_s: float) -> Watched:
-    """Returns a run with the time since its last event; a clock that was put back adds none."""
     if found.status != "training":
         return found
     silent_s = max(0.0, silent_s)

@@ -14,9 +14,7 @@ Events = Sequence[Mapping[str, Any]]
 def read_worker_files(run_dir: Path) -> dict[int, Events]:
     """Returns the events of each worker by its rank; {} of a run of one process.
 
-    Args:
-        run_dir: the run's folder. A worker that wrote elsewhere is left out until its file is
-            copied there; what a damaged one says cannot be trusted, and is left out too.
+    A damaged file can't be trusted and counts as empty.
     """
     files: dict[int, Events] = {}
     for path in run_dir.glob(WORKER_EVENTS) if run_dir.is_dir() else []:

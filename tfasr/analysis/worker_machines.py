@@ -14,28 +14,18 @@ from tfasr.tta.costs.energy import EnergySample
 
 @dataclass(frozen=True)
 class WorkerMachine:
-    """A worker's machine, over the sessions in which it noted it.
+    """A worker's machine, over the sessions in which it noted it."""
 
-    Attributes:
-        rank: of the worker.
-        hostname: of its machine; "" where it is not known.
-        cpu_percent: how busy all cores of its host were; None where it is not known.
-        process_percent: how busy the worker kept them; likewise.
-        gpu_percent: the mean over the GPUs that it sees; None without any.
-        counters: the energy counters that are counted with this worker: those of its host that no
-            worker of a lower rank has counted.
-        shares_with: the rank whose counters are this worker's too; None where there is none.
-        samples: of its ``counters``, on the chief's monotonic clock.
-    """
-
-    rank: int
-    hostname: str
-    cpu_percent: float | None
-    process_percent: float | None
-    gpu_percent: float | None
+    rank: int  # of the worker
+    hostname: str  # of its machine; "" where it is not known
+    cpu_percent: float | None  # how busy all cores of its host were; None where it is not known
+    process_percent: float | None  # how busy the worker kept them; likewise
+    gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
+    # The energy counters that are counted with this worker: those of its host that no worker of a
+    # lower rank has counted
     counters: tuple[str, ...]
-    shares_with: int | None
-    samples: tuple[EnergySample, ...]
+    shares_with: int | None  # the rank whose counters are this worker's too
+    samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
 
     @property
     def measured(self) -> bool:
@@ -44,11 +34,7 @@ class WorkerMachine:
 
 
 def worker_machines(run_dir: Path) -> list[WorkerMachine]:
-    """Returns the machines of a run's workers by rank; [] where no worker noted any.
-
-    Args:
-        run_dir: the run's folder, with the files of all workers.
-    """
+    """Returns the machines of a run's workers by rank; [] where no worker noted any."""
     return machines_of(read_worker_files(run_dir))
 
 
@@ -100,7 +86,7 @@ def _samples(events: Events) -> Iterable[Noted]:
 
 
 def _mean(samples: Iterable[Noted], name: str) -> float | None:
-    """Returns a mean over time: each sample stands for the time since the one before it."""
+    # Over time: each sample stands for the time since the one before it.
     weighted, whole_s = [], 0.0
     for before, now in itertools.pairwise(samples):
         value = now[3].get(name)
@@ -113,7 +99,6 @@ def _mean(samples: Iterable[Noted], name: str) -> float | None:
 
 
 def _steps_s(events: Events) -> dict[tuple[int, int], float]:
-    """Returns when steps ended on a worker's monotonic clock, by session and step."""
     found = {}
     for event in events:
         metadata = event.get("metadata")
@@ -127,7 +112,7 @@ def _steps_s(events: Events) -> dict[tuple[int, int], float]:
 def _offsets_s(
     own: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
 ) -> dict[int, float]:
-    """Returns by session what to add to a worker's clock for the chief's: steps end together."""
+    # What to add to a worker's clock for the chief's, by session: steps end together.
     found: dict[int, list[float]] = {}
     for place, mono_s in own.items():
         if place in chief:
@@ -138,7 +123,6 @@ def _offsets_s(
 def _energy(
     samples: Iterable[Noted], names: Sequence[str], offsets_s: Mapping[int, float] | None
 ) -> Iterable[EnergySample]:
-    """Yields samples of counters on the chief's clock; of a session without a common step none."""
     for session, mono_s, time_ms, value in samples:
         energy = value.get("energy")
         offset_s = 0.0 if offsets_s is None else offsets_s.get(session)

@@ -29,40 +29,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Task:
-    """A log to be analysed, with what a report asks of it.
+    """A log to be analysed, with what a report asks of it."""
 
-    Attributes:
-        path: the log.
-        name: how the report calls the run.
-        folder: the name of what was given to the report: the log, or a folder of logs.
-        machines: what the runs are charged for; None to charge nothing.
-        question: what is asked of it, with the targets.
-        optional: whether a log that cannot be read is left out, rather than ending the report.
-        loaded: the run, where it is loaded already.
-    """
-
-    path: Path
-    name: str
-    folder: str
-    machines: Machines | None
-    question: Question
-    optional: bool
-    loaded: Run | None = None
+    path: Path  # the log
+    name: str  # how the report calls the run
+    folder: str  # the name of what was given to the report: the log, or a folder of logs
+    machines: Machines | None  # what the runs are charged for; None to charge nothing
+    question: Question  # what is asked of it, with the targets
+    optional: bool  # whether a log that cannot be read is left out, rather than ending the report
+    loaded: Run | None = None  # the run, where it is loaded already
 
 
 @dataclass(frozen=True)
 class Analysed:
-    """What became of a task.
-
-    Attributes:
-        run: the analysis; None where the log could not be read.
-        configuration: what runs of one group share, see `tfasr.analysis.groups.configuration`.
-        error: why it could not be read.
-    """
-
-    run: RunAnalysis | None
-    configuration: str | None = None
-    error: str = ""
+    run: RunAnalysis | None  # the analysis; None where the log could not be read
+    configuration: str | None = None  # of `tfasr.analysis.groups.configuration`
+    error: str = ""  # why it could not be read
 
 
 def analyse(task: Task) -> Analysed:

@@ -18,18 +18,13 @@ SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What all kinds of marks have in common.
+    """What all kinds of marks have in common."""
 
-    Attributes:
-        series: its entry in the legend, by which all marks of the series are hidden and shown
-            together; "" for none.
-        colour: "#rrggbb"; `INK` is the page's own text colour.
-        texts: the tooltip of each point; None for tooltips of x and y.
-    """
-
+    # Its entry in the legend, by which all marks of the series are hidden and shown together; ""
+    # for none
     series: str = ""
-    colour: str = INK
-    texts: Sequence[str] | None = None
+    colour: str = INK  # "#rrggbb"; `INK` is the page's own text colour
+    texts: Sequence[str] | None = None  # the tooltip of each point; None for tooltips of x and y
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +39,6 @@ class Line(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Area(Mark):
-    """The area between two lines."""
-
     x: Numbers
     low: Numbers
     high: Numbers
@@ -115,27 +108,14 @@ class Labels(Mark):
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis.
-
-    Attributes:
-        label: with its unit.
-        log: whether it is logarithmic; values that are not positive are then not drawn.
-        limits: the values at both ends, first the left or lower one; None fits the data.
-        ticks: the values with a label; None for an automatic choice.
-        tick_labels: texts for ``ticks``; None for the numbers themselves.
-        grid: whether a line crosses the panel at each tick.
-        choose: whether a reader of the page can switch between a linear and a logarithmic scale.
-        label_angle: degrees by which the labels of ticks are turned.
-    """
-
-    label: str = ""
-    log: bool = False
-    limits: tuple[float, float] | None = None
-    ticks: Numbers | None = None
-    tick_labels: Sequence[str] | None = None
-    grid: bool = True
-    choose: bool = False
-    label_angle: float = 0.0
+    label: str = ""  # with its unit
+    log: bool = False  # whether it is logarithmic; values that are not positive are then not drawn
+    limits: tuple[float, float] | None = None  # left or lower end first; None fits the data
+    ticks: Numbers | None = None  # the values with a label; None for an automatic choice
+    tick_labels: Sequence[str] | None = None  # texts for ``ticks``; None for the numbers themselves
+    grid: bool = True  # whether a line crosses the panel at each tick
+    choose: bool = False  # whether a reader of the page can choose a logarithmic scale
+    label_angle: float = 0.0  # degrees by which the labels of ticks are turned
 
 
 @dataclass(frozen=True)
@@ -151,27 +131,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure.
-
-    Attributes:
-        name: of its files: lower case, digits, "_", "-" and ".".
-        caption: a sentence without its full stop.
-        panels: what is drawn, from the top.
-        views: the same panels over each of several horizontal axes, by the axis's name, such as
-            "minutes"; a reader of the page switches between them. ``panels`` is one of them and
-            shown first. {} without a choice.
-        wide: whether it takes the page's whole width.
-        columns: how many panels stand side by side.
-        width: of each panel, in pixels.
-    """
-
-    name: str
-    caption: str
-    panels: Sequence[Panel]
+    name: str  # of its files: lower case, digits, "_", "-" and "."
+    caption: str  # a sentence without its full stop
+    panels: Sequence[Panel]  # what is drawn, from the top
+    # The same panels over each of several horizontal axes, by the axis's name, such as "minutes"; a
+    # reader of the page switches between them. ``panels`` is one of them and shown first. {}
+    # without a choice
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
-    wide: bool = False
-    columns: int = 1
-    width: float = 470.0
+    wide: bool = False  # whether it takes the page's whole width
+    columns: int = 1  # how many panels stand side by side
+    width: float = 470.0  # of each panel, in pixels
 
     def series(self) -> dict[str, Mark]:
         """Returns the legend's entries in order, each with the first mark of its series."""

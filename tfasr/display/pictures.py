@@ -19,12 +19,7 @@ _PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def write_chart(chart: Chart, folder: Path) -> str:
-    """Writes a chart as ``NAME.png`` and ``NAME.svg`` on white; returns the SVG document.
-
-    Args:
-        chart: what is drawn.
-        folder: where to write; it must exist.
-    """
+    """Writes a chart as ``NAME.png`` and ``NAME.svg`` on white; returns the SVG document."""
     svg = svg_text(chart)
     write_whole(folder / f"{chart.name}.svg", svg)
     write_whole(folder / f"{chart.name}.png", vl_convert.svg_to_png(svg, scale=_PNG_SCALE))

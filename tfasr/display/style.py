@@ -37,7 +37,6 @@ FONTS = "DejaVu Sans, Verdana, Arial, sans-serif"
 
 
 def run_colour(index: int) -> str:
-    """Returns the colour of the run of that index."""
     return RUN_COLOURS[index % len(RUN_COLOURS)]
 
 

@@ -1,7 +1,8 @@
 """A table as text and for programs: columns, rows, notes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any, Generic, TypeVar
 
 Cell = str | int | float | bool | None
@@ -9,15 +10,10 @@ Cell = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Records:
-    """A table for programs.
+    """A table for programs."""
 
-    Attributes:
-        columns: headings with units, such as ``wall_s``.
-        rows: as many cells as columns.
-    """
-
-    columns: list[str]
-    rows: list[list[Cell]]
+    columns: list[str]  # headings with units, such as ``wall_s``
+    rows: list[list[Cell]]  # as many cells as columns
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
@@ -37,27 +33,18 @@ REFUSED = "refused"
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text.
+    """A table of text."""
 
-    Attributes:
-        title: what it is about.
-        columns: headings, which may have a line break; the first column is the run's name, all
-            others are figures.
-        rows: as many cells as columns, one row a run, in the report's order.
-        notes: what has to be known to read it.
-        colours: the index of the run whose colour each row has, None for none; by default the
-            row's own.
-        name: what its files are called; by default its title.
-        records: the same for programs; None where the cells are all there is.
-    """
-
-    title: str
+    title: str  # what it is about
+    # headings, which may have a line break; the first column is the run's name, all others are
+    # figures
     columns: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
+    rows: list[list[str]]  # as many cells as columns, one row a run, in the report's order
+    notes: list[str] = field(default_factory=list)  # what has to be known to read it
+    # The index of the run whose colour each row has, None for none; by default the row's own
     colours: list[int | None] | None = None
-    name: str = ""
-    records: Records | None = None
+    name: str = ""  # what its files are called; by default its title
+    records: Records | None = None  # the same for programs; None where the cells are all there is
 
 
 Row = TypeVar("Row")
@@ -65,26 +52,26 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column of a table, written once for text, CSV, JSON, LaTeX, HTML and notebooks.
+    """One column of a table, written once for text, CSV, JSON, LaTeX, HTML and notebooks."""
 
-    Attributes:
-        heading: above the column for a reader, may have a line break; "" hides it from readers.
-        name: of the value for programs, with its unit, such as ``wall_s``; "" hides it from them.
-        value: returns the unrounded value of a row, in SI units and fractions; None if unknown.
-        text: formats a value that is not None.
-        missing: what readers see for None.
-    """
-
-    heading: str
-    name: str
-    value: Callable[[Row], Cell]
-    text: Callable[[Any], str] = str
-    missing: str = UNKNOWN
+    heading: str  # above the column for a reader, may have a line break; "" hides it from readers
+    name: str  # of the value for programs, with its unit, such as ``wall_s``; "" hides it from them
+    value: Callable[[Row], Any]  # unrounded, in SI units and fractions; None if unknown
+    text: Callable[[Any], str] = str  # formats a value that is not None
+    missing: str | Callable[[Row], str] = UNKNOWN  # what readers see for None
+    # Returns what readers see of a row if that takes more than the value, such as an interval of
+    # two columns; ``text`` and ``missing`` then have no effect
+    shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:
-        """Returns the text of a row's value."""
-        value = self.value(row)
-        return self.missing if value is None else self.text(value)
+        return self._text(row, None if self.shown else self.value(row))
+
+    def _text(self, row: Row, value: Any) -> str:
+        if self.shown is not None:
+            return self.shown(row)
+        if value is not None:
+            return self.text(value)
+        return self.missing if isinstance(self.missing, str) else self.missing(row)
 
 
 def table_of(
@@ -96,6 +83,7 @@ def table_of(
     name: str = "",
     colours: list[int | None] | None = None,
     leave_out_empty: bool = False,
+    records: Records | None = None,
 ) -> Table:
     """Returns a table and its records.
 
@@ -107,25 +95,57 @@ def table_of(
         name: file name without suffix; by default the title.
         colours: see `Table`.
         leave_out_empty: whether columns without any value are left out.
+        records: instead of the columns' own, where programs get other rows than readers.
     """
+    values = [[column.value(row) for row in rows] for column in columns]
     if leave_out_empty:
-        columns = [c for c in columns if any(c.value(row) is not None for row in rows)]
-    shown = [column for column in columns if column.heading]
-    recorded = [column for column in columns if column.name]
+        kept = [any(value is not None for value in own) for own in values]
+        columns, values = (list(compress(what, kept)) for what in (columns, values))
+    names = [column.name for column in columns]
+    if records is None and any(names):
+        # Without a row there is no header either.
+        records = Records([n for n in names if n and rows], _rows(compress(values, names)))
     return Table(
         title,
-        [column.heading for column in shown],
-        [[column.cell(row) for column in shown] for row in rows],
+        [column.heading for column in columns if column.heading],
+        _rows(
+            [column._text(row, value) for row, value in zip(rows, own, strict=True)]
+            for column, own in zip(columns, values, strict=True)
+            if column.heading
+        ),
         list(notes),
         colours=colours,
         name=name,
-        records=Records(
-            [column.name for column in recorded],
-            [[column.value(row) for column in recorded] for row in rows],
-        )
-        if recorded
-        else None,
+        records=records,
     )
+
+
+def _rows(columns: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
+    """Returns the values of a row by name, for programs."""
+    return {column.name: column.value(row) for column in columns if column.name}
+
+
+def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
+    shown = [column for column in columns if column.name]
+    return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
+
+
+Other = TypeVar("Other")
+
+
+def for_readers(
+    columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
+) -> list[Column[Other]]:
+    """Returns the columns that readers see, for a table of other rows; ``row_of`` finds theirs."""
+    return [
+        Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
+        for c in columns
+        if c.heading
+    ]
 
 
 def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:

@@ -35,7 +35,7 @@ def to_text(tables: Sequence[Table]) -> str:
 
 
 def _drawn(table: Table) -> str:
-    """Returns a table's lines; rich's own tables take seconds for a thousand rows."""
+    # rich's own tables take seconds for a thousand rows.
     from rich.cells import cell_len
 
     headings = [heading.split("\n") for heading in table.columns]

@@ -214,7 +214,7 @@ def _still(mark: Mark, panel: Panel) -> list[Spec]:
 
 
 def _within(mark: Mark, channel: str, axis: Axis) -> bool:
-    """Whether all of a mark lies between the ends of an axis; what is not finite is not drawn."""
+    # What is not finite is not drawn.
     if axis.limits is None:
         return True
     if isinstance(mark, Rule):
@@ -268,7 +268,6 @@ def _rule(mark: Rule) -> list[Spec]:
 
 
 def _ears(mark: Mark, panel: Panel) -> list[Spec]:
-    """Returns what hears that a reader points at a line, which itself tells no single place."""
     if not isinstance(mark, Line):
         return []
     count = len(mark.x)
@@ -316,7 +315,6 @@ def _lowest(panel: Panel, channel: str) -> float | None:
 
 
 def _legends(chart: Chart) -> list[Spec]:
-    """Returns layers that draw nothing but give a picture its legends: of lines, areas, points."""
     entries = list(chart.series().items())
     hidden = len(entries) - LEGEND_ENTRIES
     kinds: dict[str, list[tuple[str, Mark]]] = {}

@@ -26,7 +26,6 @@ A format of one's own is registered where it is written::
 
 
 def formats() -> tuple[str, ...]:
-    """Returns the names of all formats, JSON last."""
     return (*WRITERS, JSON)
 
 

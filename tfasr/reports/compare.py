@@ -12,11 +12,18 @@ from tfasr.analysis.load import load_report
 from tfasr.analysis.question import ask
 from tfasr.analysis.report import Report
 from tfasr.display.notebook import dataframe, html_table
-from tfasr.display.table import Table
+from tfasr.display.table import Table, values_of
 from tfasr.display.text import to_markdown, to_text
-from tfasr.reports.tables.groups import factor_tables, group_tables
-from tfasr.reports.tables.records import accuracy_row, group_row, throughput_records, time_row
-from tfasr.reports.tables.runs import tables
+from tfasr.reports.tables.runs import (
+    RunAtTarget,
+    accuracy_columns,
+    factor_tables,
+    group_columns,
+    group_tables,
+    tables,
+    throughput_columns,
+    time_columns,
+)
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 from tfasr.tta.targets import Target
@@ -78,7 +85,6 @@ class Comparison:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables of ``tfasr report``."""
         first, *others = tables(self.report)
         more = group_tables(self.report, self.results) + factor_tables(self.report, self.results)
         return [first, *more, *others]
@@ -93,12 +99,13 @@ class Comparison:
         Raises:
             UsageError: if pandas is not installed.
         """
-        speeds = throughput_records(self.report)
-        rows = []
-        for index, run in enumerate(self.report.runs):
-            about = time_row(run) | dict(zip(speeds.columns, speeds.rows[index], strict=True))
-            of_targets = [accuracy_row(self.report, index, t) for t in range(len(self.targets))]
-            rows += [row | about for row in of_targets or [{}]]
+        report, rows = self.report, []
+        of_target = accuracy_columns(report)
+        of_run = [*time_columns(report), *throughput_columns(report)]
+        for index, run in enumerate(report.runs):
+            at = [RunAtTarget(report, index, target) for target in range(len(self.targets))]
+            about = values_of(of_run, run)
+            rows += [row | about for row in [values_of(of_target, one) for one in at] or [{}]]
         return dataframe(rows, ["run", "group"])
 
     def groups_to_dataframe(self) -> "pd.DataFrame":
@@ -107,7 +114,8 @@ class Comparison:
         Raises:
             UsageError: if pandas is not installed.
         """
-        rows = [group_row(result) for of_target in self.results for result in of_target]
+        columns = group_columns(self.report)
+        rows = [values_of(columns, result) for of_target in self.results for result in of_target]
         return dataframe(rows, ["group"])
 
     def __repr__(self) -> str:

@@ -11,12 +11,7 @@ from tfasr.durable import write_whole
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Writes every table as ``NAME.csv`` and ``NAME.tex``; returns the paths.
-
-    Args:
-        tables: what to write.
-        folder: where; it must exist.
-    """
+    """Writes every table as ``NAME.csv`` and ``NAME.tex``; returns the paths."""
     paths = []
     names = file_names([table.name or table.title for table in tables])
     for name, table in zip(names, tables, strict=True):

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from tfasr.analysis.history import SERIES, Entry, History, date_text
@@ -9,7 +10,7 @@ from tfasr.analysis.names import target_label
 from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rule
 from tfasr.display.json_text import to_json_text
 from tfasr.display.style import INK, run_colour
-from tfasr.display.table import NEVER, UNKNOWN, Table
+from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of
 from tfasr.tta.change_points import FEWEST_AFTER, FEWEST_BEFORE, Change
 
 SLOWER, FASTER = "#d9660d", "#1f9e6e"
@@ -23,12 +24,6 @@ _UNITS = {
 
 def history_table(history: History) -> Table:
     """Returns a row for each commit or date, medians over its runs, and what changed."""
-    rows = []
-    for mark, own in _by_mark(history.entries):
-        reached = sum(entry.values["time_s"] is not None for entry in own)
-        cells = [_median_text(own, name) for name in SERIES]
-        date = date_text(own[0].began_ms)
-        rows.append([mark, date, str(len(own)), str(reached), *cells])
     notes = [
         *findings(history),
         "Medians over the runs of a commit, or of a date where runs say no commit. The time is the "
@@ -38,9 +33,28 @@ def history_table(history: History) -> Table:
         *history.notes,
     ]
     label = target_label(*history.target)
-    headings = ["Commit", "date", "runs", "reached", f"{label}\nmin", "utterances\nto target",
-                "ms per\nutterance", "rest"]  # fmt: skip
-    return Table(f"History of the time to {label}", headings, rows, notes, name="history")
+
+    def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
+        """Returns the column of a series: medians over the runs that have it."""
+
+        def value(entries: list[Entry]) -> float | None:
+            known = [entry.values[name] for entry in entries if entry.values[name] is not None]
+            return _UNITS[name][0] * statistics.median(known) if known else None
+
+        return Column(heading, "", value, "{:.4g}".format, missing)
+
+    columns = [
+        Column("Commit", "", lambda entries: entries[0].mark),
+        Column("date", "", lambda entries: date_text(entries[0].began_ms)),
+        Column("runs", "", len),
+        Column("reached", "", lambda e: sum(one.values["time_s"] is not None for one in e)),
+        median(f"{label}\nmin", "time_s", NEVER),
+        median("utterances\nto target", "utterances"),
+        median("ms per\nutterance", "step_s"),
+        median("rest", "rest"),
+    ]
+    by_mark = [list(entries) for _, entries in groupby(history.entries, lambda entry: entry.mark)]
+    return table_of(f"History of the time to {label}", columns, by_mark, notes, name="history")
 
 
 def findings(history: History) -> list[str]:
@@ -154,20 +168,3 @@ def history_json(history: History) -> str:
         {"metric": history.target[0], "target": history.target[1], "runs": runs,
          "changes": found, "notes": history.notes}
     )  # fmt: skip
-
-
-def _by_mark(entries: Sequence[Entry]) -> list[tuple[str, list[Entry]]]:
-    found: list[tuple[str, list[Entry]]] = []
-    for entry in entries:
-        if not found or found[-1][0] != entry.mark:
-            found.append((entry.mark, []))
-        found[-1][1].append(entry)
-    return found
-
-
-def _median_text(entries: Sequence[Entry], name: str) -> str:
-    scale, _ = _UNITS[name]
-    known = [entry.values[name] for entry in entries if entry.values[name] is not None]
-    if not known:
-        return NEVER if name == "time_s" else UNKNOWN
-    return f"{scale * statistics.median(known):.4g}"

@@ -16,12 +16,9 @@ _MOST_ROWS = 24
 
 
 def forecast_text(found: Forecast, now_s: float, ends_s: float | None = None) -> str:
-    """Returns "WER 20 % in 24-41 min (80 %)", or what stands against saying that.
+    """Returns "WER 20 % in 24-41 min (80 %)", or why that can't be said.
 
-    Args:
-        found: the forecast.
-        now_s: what its clock shows now.
-        ends_s: when the run will come to its last epoch, where that is known.
+    ``ends_s`` is when the run will come to its last epoch, if that is known.
     """
     label = target_label(found.metric, found.target)
     if found.met_s is not None:
@@ -40,7 +37,6 @@ def forecast_text(found: Forecast, now_s: float, ends_s: float | None = None) ->
 
 
 def ended_text(found: Forecast, watched: Watched) -> str:
-    """Returns what a run that goes on no more says of a target."""
     label = target_label(found.metric, found.target)
     if found.met_s is not None:
         return f"{label} met after {duration(found.met_s)}"
@@ -64,7 +60,6 @@ def _digits(number: float, unit: str) -> str:
 
 
 def _range(low_s: float, high_s: float) -> str:
-    """Returns both ends in the unit and with the digits of the later one."""
     number, unit = _unit(high_s)
     digits = _digits(high_s / number, unit)
     low, high = (f"{end / number:{digits}}" for end in (low_s, high_s))
@@ -72,14 +67,12 @@ def _range(low_s: float, high_s: float) -> str:
 
 
 def targets_text(watched: Watched) -> list[str]:
-    """Returns what is known of each target."""
     if watched.goes_on:
         return [forecast_text(one, watched.now_s, watched.ends_s) for one in watched.forecasts]
     return [ended_text(one, watched) for one in watched.forecasts]
 
 
 def line(watched: Watched) -> str:
-    """Returns a run as one line."""
     parts = [f"{watched.name}: {watched.status}", *_standing(watched), *targets_text(watched)]
     return "; ".join([*parts, *([watched.note] if watched.note else [])])
 

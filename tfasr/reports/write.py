@@ -18,12 +18,10 @@ from tfasr.reports.exports import write_tables
 from tfasr.reports.json_text import groups_to_json, to_json
 from tfasr.reports.tables.beside import beside_tables
 from tfasr.reports.tables.costs import cost_tables
-from tfasr.reports.tables.groups import factor_tables, group_tables, policy_tables
 from tfasr.reports.tables.paper import paper_tables
 from tfasr.reports.tables.profile import profile_tables
-from tfasr.reports.tables.runs import tables
+from tfasr.reports.tables.runs import factor_tables, group_tables, policy_tables, tables
 from tfasr.reports.tables.workers import worker_tables
-from tfasr.reports.write_errors import errors_alone, errors_text, logs_among
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.targets import Target
@@ -68,7 +66,7 @@ def report(
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
-        errors: return what the runs' hypotheses get wrong instead, see `tfasr.analysis.errors`;
+        errors: return what the runs' hypotheses get wrong instead, see `tfasr.reports.errors`;
             ``run_dirs`` may then hold files of hypotheses too.
         worst: of how many utterances to show the alignment then.
         many: read many runs in several processes, see `tfasr.analysis.workers`.
@@ -91,9 +89,14 @@ def report(
         force=force,
         profile=profile,
     )
-    logs = logs_among(run_dirs) if errors else run_dirs
-    if errors and not logs:
-        return errors_alone(run_dirs, worst, output_format, out)
+    logs = run_dirs
+    if errors:
+        # Imported here: a report on times alone does without jiwer and SciPy.
+        from tfasr.reports.errors import errors_alone, errors_text, logs_among
+
+        logs = logs_among(run_dirs)
+        if not logs:
+            return errors_alone(run_dirs, worst, output_format, out)
     analysed = load_report(
         logs, question, machines=Machines(hardware, price_usd_per_hour), many=many
     )

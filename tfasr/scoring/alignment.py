@@ -15,32 +15,18 @@ Pair = tuple[str | None, str | None]
 
 @dataclass(frozen=True)
 class Scored:
-    """An utterance with its errors.
-
-    Attributes:
-        transcript: the utterance.
-        counts: its errors.
-        pairs: its alignment, which has exactly these errors.
-    """
-
-    transcript: Transcript
-    counts: ErrorCounts
-    pairs: list[Pair]
+    transcript: Transcript  # the utterance
+    counts: ErrorCounts  # its errors
+    pairs: list[Pair]  # its alignment, which has exactly these errors
 
 
 @dataclass(frozen=True)
 class Confusions:
-    """What is got wrong most, each with how often, the most frequent first.
+    """What is got wrong most, each with how often, the most frequent first."""
 
-    Attributes:
-        substitutions: reference's word and what was heard.
-        deletions: the reference's words.
-        insertions: words that nobody said.
-    """
-
-    substitutions: list[tuple[tuple[str, str], int]]
-    deletions: list[tuple[str, int]]
-    insertions: list[tuple[str, int]]
+    substitutions: list[tuple[tuple[str, str], int]]  # reference's word and what was heard
+    deletions: list[tuple[str, int]]  # the reference's words
+    insertions: list[tuple[str, int]]  # words that nobody said
 
 
 def score(transcripts: Iterable[Transcript]) -> list[Scored]:
@@ -121,9 +107,8 @@ def alignment_text(scored: Scored) -> str:
         for row, cell in zip(rows, cells, strict=True):
             row.append(cell + " " * (width - cell_len(cell)))
     counts = scored.counts
-    correct = counts.words - counts.substitutions - counts.deletions
     of_speaker = f" ({scored.transcript.speaker})" if scored.transcript.speaker else ""
-    edits = f"{correct} {counts.substitutions} {counts.deletions} {counts.insertions}"
+    edits = f"{counts.correct_words} {counts.substitutions} {counts.deletions} {counts.insertions}"
     lines = [
         f"id: {scored.transcript.id}{of_speaker}",
         f"Scores: (#C #S #D #I) {edits}",

@@ -19,15 +19,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class DifferenceInterval:
-    """What the bootstrap says of the difference of two error rates, second minus first.
+    """What the bootstrap says of the difference of two error rates, second minus first."""
 
-    Attributes:
-        interval: the two ends, fractions.
-        probability_of_improvement: the share of resamples in which the second one is better;
-            those in which both are equal count half.
-    """
-
-    interval: Interval
+    interval: Interval  # the two ends, fractions
+    # The share of resamples in which the second one is better; those in which both are equal count
+    # half
     probability_of_improvement: float
 
 
@@ -81,14 +77,6 @@ def difference_interval(
 
     Both systems are rated on the same resamples: what makes an utterance hard for both cancels.
 
-    Args:
-        first_edits: of each utterance, the first system's errors.
-        second_edits: the second system's.
-        lengths: of each utterance, such as words of the reference.
-        blocks: see `rate_interval`.
-        resamples: how many.
-        seed: of the random numbers.
-
     Returns:
         None for fewer than two utterances or blocks.
 
@@ -101,7 +89,11 @@ def difference_interval(
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
         return None
-    resampled = _percentiles(sums, _difference, resamples, seed)
+
+    def difference(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int):
+        return _rate(second, lengths, axis) - _rate(first, lengths, axis)
+
+    resampled = _percentiles(sums, difference, resamples, seed)
     better, equal = np.mean(resampled.rates < 0), np.mean(resampled.rates == 0)
     return DifferenceInterval(resampled.interval, float(better + equal / 2))
 
@@ -153,14 +145,8 @@ def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
 
 
-def _difference(
-    first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int
-) -> np.ndarray:
-    return _rate(second, lengths, axis) - _rate(first, lengths, axis)
-
-
 def _block_sums(columns: Sequence[Sequence[int]], blocks: Sequence[Hashable] | None) -> np.ndarray:
-    """Returns ``(columns, blocks)``: each column summed over the utterances of a block."""
+    # ``(columns, blocks)``: each column summed over the utterances of a block.
     if len({len(column) for column in (*columns, blocks or columns[0])}) > 1:
         raise ValueError(
             "Every utterance must have its edits, its length and its block. Received: "

@@ -18,36 +18,23 @@ _RESAMPLES = 9999
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A second system's word errors against a first one's; None where the data do not allow it.
+    """A second system's word errors against a first one's; None where the data do not allow it."""
 
-    Attributes:
-        utterances: that both were given.
-        fewer_errors: utterances in which the second one makes fewer errors.
-        more_errors: utterances in which it makes more.
-        wer_difference: the second one's WER minus the first one's, a fraction.
-        by_utterance: the bootstrap of that over utterances.
-        by_speaker: the bootstrap over speakers, where there are enough of them.
-        matched_pairs_z: mean difference of errors per utterance over its standard error, second
-            minus first: the statistic of the matched-pairs test.
-        matched_pairs_p: its two-sided probability by Student's t.
-        permutation_p: two-sided probability by exchanging the systems at random, speaker by
-            speaker where there are enough of them, otherwise utterance by utterance; exact where
-            there are few that differ.
-        exchanged: "speaker" or "utterance", what that exchanges.
-        speakers: how many different ones spoke; None where that is not known of every utterance.
-    """
-
-    utterances: int
-    fewer_errors: int
-    more_errors: int
-    wer_difference: float
-    by_utterance: DifferenceInterval | None
-    by_speaker: DifferenceInterval | None
+    utterances: int  # that both were given
+    fewer_errors: int  # utterances in which the second one makes fewer errors
+    more_errors: int  # utterances in which it makes more
+    wer_difference: float  # the second one's WER minus the first one's, a fraction
+    by_utterance: DifferenceInterval | None  # the bootstrap of that over utterances
+    by_speaker: DifferenceInterval | None  # over speakers, where there are enough
+    # Mean difference of errors per utterance over its standard error, second minus first: the
+    # statistic of the matched-pairs test
     matched_pairs_z: float | None
-    matched_pairs_p: float | None
+    matched_pairs_p: float | None  # its two-sided probability by Student's t
+    # two-sided probability by exchanging the systems at random, speaker by speaker where there are
+    # enough of them, otherwise utterance by utterance; exact where there are few that differ
     permutation_p: float | None
-    exchanged: str = "utterance"
-    speakers: int | None = None
+    exchanged: str = "utterance"  # "speaker" or "utterance", what that exchanges
+    speakers: int | None = None  # None if not known of every utterance
 
     @property
     def significant(self) -> bool | None:
@@ -57,10 +44,6 @@ class PairedComparison:
 
 def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
     """Returns how a second system's word errors stand to a first one's.
-
-    Args:
-        first: the utterances as the first system heard them.
-        second: the same utterances, in any order.
 
     Raises:
         UsageError: if the two are over different utterances or references.
@@ -118,12 +101,8 @@ def _sums(differences: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
 def exchange_p(differences: np.ndarray) -> float | None:
     """Returns the two-sided probability of a sum at least as large if signs were random.
 
-    Args:
-        differences: of each utterance or speaker, in errors, second system minus first.
-
-    Returns:
-        Exact for up to 13 that are not 0, otherwise over 9999 random exchanges; None for fewer than
-        5 differences.
+    Exact for up to 13 differences that are not 0, otherwise over 9999 random exchanges; None for
+    fewer than 5 differences.
     """
     if differences.size < FEWEST_FOR_TEST:
         return None
@@ -148,15 +127,7 @@ def exchange_p(differences: np.ndarray) -> float | None:
 
 
 def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
-    """Returns a sentence that says what a comparison allows to say.
-
-    Args:
-        comparison: the comparison.
-        first: the first system's name.
-        second: the second system's.
-        tests: how many comparisons are made at once; each must pass a stricter level
-            (Bonferroni).
-    """
+    """Returns a sentence that says what a comparison allows to say."""
     if comparison.permutation_p is None:
         return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
     tested = f"p {_relation(comparison.permutation_p)}, {_exchanged(comparison)}"
@@ -167,7 +138,6 @@ def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 
 
 
 def _exchanged(comparison: PairedComparison) -> str:
-    """Says what the test exchanged, and so of whom its verdict holds."""
     if comparison.exchanged == "speaker":
         fewest = 2 ** (1 - comparison.speakers)
         limit = (

@@ -14,23 +14,13 @@ RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong
 
 @dataclass(frozen=True)
 class SpeakerRow:
-    """A row of the table by speaker.
-
-    Attributes:
-        name: the speaker's, or what of all speakers the row says.
-        utterances: how many; a mean is a fraction.
-        words: of the references.
-        rates: by the names of `RATES`, fractions; of speakers without a word NaN.
-    """
-
-    name: str
-    utterances: float
-    words: float
-    rates: dict[str, float]
+    name: str  # the speaker's, or what of all speakers the row says
+    utterances: float  # how many; a mean is a fraction
+    words: float  # of the references
+    rates: dict[str, float]  # by the names of `RATES`, fractions; of speakers without a word NaN
 
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:
-    """Returns the error counts of utterances together."""
     return sum((utterance.counts for utterance in scored), ErrorCounts())
 
 
@@ -85,8 +75,7 @@ def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
 
 def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     words = counts.words or float("nan")
-    correct = counts.words - counts.substitutions - counts.deletions
-    edits = (correct, counts.substitutions, counts.deletions, counts.insertions, counts.word_edits)
-    rates = [edit / words for edit in edits]
+    kinds = ("correct_words", "substitutions", "deletions", "insertions", "word_edits")
+    rates = [getattr(counts, kind) / words for kind in kinds]
     rates.append(counts.wrong_utterances / counts.utterances if counts.utterances else float("nan"))
     return SpeakerRow(name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True)))

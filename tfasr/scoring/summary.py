@@ -12,26 +12,16 @@ from tfasr.scoring.speakers import speaker_blocks
 
 @dataclass(frozen=True)
 class RateSummary:
-    """Error rates with their 95 % intervals by the bootstrap; None where data are too few.
+    """Error rates with their 95 % intervals by the bootstrap; None where data are too few."""
 
-    Attributes:
-        counts: of all utterances.
-        wer_interval: of the WER, over utterances.
-        cer_interval: of the CER, over utterances.
-        wer_interval_by_speaker: of the WER, over speakers.
-        cer_interval_by_speaker: of the CER, over speakers.
-        speakers: how many were resampled for those two; None where they were not.
-    """
-
-    counts: ErrorCounts
-    wer_interval: Interval | None
-    cer_interval: Interval | None
-    wer_interval_by_speaker: Interval | None
-    cer_interval_by_speaker: Interval | None
-    speakers: int | None = None
+    counts: ErrorCounts  # of all utterances
+    wer_interval: Interval | None  # of the WER, over utterances
+    cer_interval: Interval | None  # of the CER, over utterances
+    wer_interval_by_speaker: Interval | None  # of the WER, over speakers
+    cer_interval_by_speaker: Interval | None  # of the CER, over speakers
+    speakers: int | None = None  # how many were resampled for those two; None where they were not
 
     def to_json(self) -> dict[str, Any]:
-        """Returns counts, rates and intervals as one JSON object."""
         return {
             **self.counts.to_json(),
             "confidence": CONFIDENCE,
@@ -44,25 +34,24 @@ class RateSummary:
 
 
 def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> RateSummary:
-    """Returns error rates and their intervals.
-
-    Args:
-        counts: of each utterance.
-        speakers: of each utterance; () or "" where unknown.
-    """
-    edits = [errors.word_edits for errors in counts], [errors.character_edits for errors in counts]
-    lengths = [errors.words for errors in counts], [errors.longer_characters for errors in counts]
-    wer, cer = (rate_interval(*pair) for pair in zip(edits, lengths, strict=True))
+    """Returns error rates and their intervals."""
+    of_words = [one.word_edits for one in counts], [one.words for one in counts]
+    of_characters = (
+        [one.character_edits for one in counts],
+        [one.longer_characters for one in counts],
+    )
     blocks = speaker_blocks(speakers) if speakers else None
-    by_speaker = [
-        blocks and rate_interval(*pair, blocks=blocks) for pair in zip(edits, lengths, strict=True)
-    ]
-    found = None if blocks is None else len(set(blocks))
-    return RateSummary(sum(counts, ErrorCounts()), wer, cer, *by_speaker, found)
+    return RateSummary(
+        sum(counts, ErrorCounts()),
+        rate_interval(*of_words),
+        rate_interval(*of_characters),
+        blocks and rate_interval(*of_words, blocks=blocks),
+        blocks and rate_interval(*of_characters, blocks=blocks),
+        blocks and len(set(blocks)),
+    )
 
 
 def summarise_scored(scored: Sequence[Scored]) -> RateSummary:
-    """Returns `summarise` of scored utterances."""
     return summarise(
         [utterance.counts for utterance in scored],
         [utterance.transcript.speaker for utterance in scored],

@@ -15,19 +15,12 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was said in an utterance and what was heard.
+    """What was said in an utterance and what was heard."""
 
-    Attributes:
-        id: unique within its file.
-        reference: normalised, see `tfasr.alphabet.normalise`.
-        hypothesis: normalised too, so that other toolkits' spelling of case does not count.
-        speaker: "" where unknown.
-    """
-
-    id: str
-    reference: str
-    hypothesis: str
-    speaker: str = ""
+    id: str  # unique within its file
+    reference: str  # normalised, see `tfasr.alphabet.normalise`
+    hypothesis: str  # normalised too, so that other toolkits' spelling of case does not count
+    speaker: str = ""  # "" where unknown
 
 
 def read_transcripts(path: str | Path) -> list[Transcript]:
@@ -68,7 +61,7 @@ def matched(
         UsageError: if the two are not over the same utterances with the same references; it says
             how many differ and names some.
     """
-    for key in (_whole, _stem):
+    for key in (str, _stem):
         own = {key(transcript.id): transcript for transcript in first}
         theirs = {key(transcript.id): transcript for transcript in other}
         if own.keys() == theirs.keys() and len(own) == len(first) and len(theirs) == len(other):
@@ -119,10 +112,6 @@ def _transcript(line: str, where: str) -> Transcript:
 def _speaker(fields: dict[str, Any]) -> str:
     speaker = fields.get("speaker")
     return "" if speaker is None else str(speaker)
-
-
-def _whole(identity: str) -> str:
-    return identity
 
 
 def _stem(identity: str) -> str:

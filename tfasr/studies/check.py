@@ -8,9 +8,6 @@ from tfasr.errors import UsageError
 def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
     """Reads each experiment as its training will, and returns how many there are.
 
-    Args:
-        requests: names of experiments, their gin files and bindings.
-
     Raises:
         UsageError: if one has an unknown name, a wrong value or a binding that nothing uses.
     """

@@ -11,62 +11,42 @@ class ExperimentConfig:
 
     Its bindings stand in a scope of its name: ``sys1/ExperimentConfig.gin_files = ('demo.gin',)``.
     Those without a scope are the default of all experiments.
-
-    Attributes:
-        gin_files: presets or files as of ``tfasr train --gin_file``; files of one's own are looked
-            for beside the study's file too.
-        bindings: lines of gin that override them.
-        seeds: of its runs; () takes the study's.
-        label: what reports call it; "" takes its name.
-        part: experiments of one part stand in one table and are compared with its first one.
-        published_table: of a source of `tfasr.tta.published.tables`, such as "Table 4": stands
-            beside its part's times.
     """
 
+    # Presets or files as of ``tfasr train --gin_file``; files of one's own are looked for beside
+    # the study's file too
     gin_files: tuple[str, ...] = ()
-    bindings: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    label: str = ""
-    part: str = "runs"
+    bindings: tuple[str, ...] = ()  # lines of gin that override them
+    seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
+    label: str = ""  # what reports call it; "" takes its name
+    part: str = "runs"  # one table, compared with its first experiment
+    # Of a source of `tfasr.tta.published.tables`, such as "Table 4": stands beside its part's times
     published_table: str = ""
 
     def check(self) -> None:
-        """Raises ValueError for values that train nothing."""
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
         require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
 
 
 @config_class
 class StudyConfig:
-    """A list of experiments, and what is measured of their runs.
+    """A list of experiments, and what is measured of their runs."""
 
-    Attributes:
-        experiments: their names, each a scope of `ExperimentConfig`, in the order of the tables.
-        title: the report's heading.
-        seeds: of every experiment that names none of its own.
-        corpus: "synthetic" makes and prepares the demo's speech in the study's folder; "" wants
-            ``--shard_dir``.
-        final_splits: on which every finished run's best checkpoint is scored at the end.
-        final_beam_width: of word beam search then.
-        beam_widths: at which one run's evaluation is timed, from narrow to wide; () leaves it out.
-        beam_widths_of: the experiment of that run, its first seed; "" takes the first experiment.
-        beam_widths_split: the split of that evaluation.
-        published: whose published results stand beside one's own; "" for none.
-    """
-
+    # Their names, each a scope of `ExperimentConfig`, in the order of the tables
     experiments: tuple[str, ...] = ()
-    title: str = "A study"
-    seeds: tuple[int, ...] = (1,)
+    title: str = "A study"  # the report's heading
+    seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
+    # "synthetic" makes and prepares the demo's speech in the study's folder; "" wants
+    # ``--shard_dir``
     corpus: str = ""
-    final_splits: tuple[str, ...] = ()
-    final_beam_width: int = 512
-    beam_widths: tuple[int, ...] = ()
-    beam_widths_of: str = ""
-    beam_widths_split: str = "validation"
-    published: str = ""
+    final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
+    final_beam_width: int = 512  # of word beam search then
+    beam_widths: tuple[int, ...] = ()  # of one run's timed evaluations, ascending; () leaves it out
+    beam_widths_of: str = ""  # the experiment of that run; "" takes the first one
+    beam_widths_split: str = "validation"  # the split of that evaluation
+    published: str = ""  # whose published results stand beside one's own; "" for none
 
     def check(self) -> None:
-        """Raises ValueError for a list of experiments that is none."""
         require(bool(self.experiments), self, "experiments", "at least one name")
         names = self.experiments
         twice = sorted({name for name in names if names.count(name) > 1})

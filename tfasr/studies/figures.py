@@ -25,13 +25,7 @@ def first_figures(published_table: str) -> Mapping[str, str]:
 
 
 def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
-    """Returns a part's figures, named after it and with the paper's names in their captions.
-
-    Args:
-        charts: all figures of the report on the part.
-        part: its name.
-        paper: of `first_figures`.
-    """
+    """Returns a part's figures, named after it and with the paper's names in their captions."""
     (prefix,) = file_names([part])
     order = {name: number for number, name in enumerate(_SHOWN)}
     shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]

@@ -6,17 +6,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Lap:
-    """What a step took, or will take.
-
-    Attributes:
-        kind: of the step; kinds differ by far in what they take.
-        alike: steps of a kind with the same value take about the same time.
-        seconds: None of what is not done yet.
-    """
-
-    kind: str
-    alike: str = ""
-    seconds: float | None = None
+    kind: str  # of the step; kinds differ by far in what they take
+    alike: str = ""  # steps of a kind with the same value take about the same time
+    seconds: float | None = None  # None of what is not done yet
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
@@ -35,13 +27,8 @@ def time_left_s(
 ) -> tuple[float, bool]:
     """Returns the seconds that are left, and whether every step's were known.
 
-    Args:
-        done: steps with what they took.
-        waiting: steps to come.
-        running: the step at work; None between steps.
-        elapsed_s: how long it has been at work.
-        share: how much of it is done at least, 0 where it does not tell; a training that stops at
-            its targets may be nearer to its end.
+    ``share`` is how much of the running step is done at least, 0 if unknown; a training that stops
+    at its targets may be nearer to its end.
     """
     now: list[Lap] = list(done)
     total, known = 0.0, True

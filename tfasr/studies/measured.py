@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.display.table import Cell, Table, records_of
+from tfasr.display.table import Cell, Column, Table, fixed, table_of
 from tfasr.studies.plan import Plan
 from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
 
@@ -30,23 +30,17 @@ def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
 
 
 def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
-    """Returns the evaluations by beam width as a table of their own."""
-    rows = [
+    return table_of(
+        f"A whole evaluation of {widths[0]['run']} over beam widths",
         [
-            str(row["beam_width"]),
-            f"{row['evaluation_s']:.3g}",
-            f"{100 * row['wer']:.2f}",
-            f"{100 * row['cer']:.3f}",
-        ]
-        for row in widths
-    ]
-    run = widths[0]["run"]
-    return Table(
-        f"A whole evaluation of {run} over beam widths",
-        ["beam width", "seconds", "WER %", "CER %"],
-        rows,
+            Column("", "run", lambda row: row["run"]),
+            Column("beam width", "beam_width", lambda row: row["beam_width"]),
+            Column("seconds", "evaluation_s", lambda row: row["evaluation_s"], "{:.3g}".format),
+            Column("WER %", "wer", lambda row: row["wer"], fixed(2, 100)),
+            Column("CER %", "cer", lambda row: row["cer"], fixed(3, 100)),
+        ],
+        widths,
         ["Seconds: forward passes and decoding, one after the other."],
-        colours=[None] * len(rows),
+        colours=[None] * len(widths),
         name="beam_widths",
-        records=records_of(widths),
     )

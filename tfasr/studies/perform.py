@@ -92,9 +92,7 @@ def study(
 def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
     """Does what is not done yet, and returns the names of the steps that failed.
 
-    Args:
-        steps: in their order.
-        held: descriptors that each step's process inherits.
+    Each step's process inherits the descriptors ``held``.
     """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
@@ -151,7 +149,6 @@ def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
 
 
 def _command(step: Step, progress: StudyProgress, held: Sequence[int]) -> str:
-    """Runs a step's command; returns why it failed, or ""."""
     try:
         words = list(map(str, step.words()))
     except UsageError as error:
@@ -192,14 +189,12 @@ def _last_lines(path: Path) -> str:
 
 
 def _took_s(step: Step) -> float | None:
-    """Returns what a training took that was done before; others are too short to ask."""
     if step.run_dir is None or not finished(step.run_dir):
         return None
     return load_run(step.run_dir).wall_s
 
 
 def _check_experiments(plan: Plan) -> None:
-    """Refuses presets and bindings that no training would take, before the first one begins."""
     firsts = {run.experiment: run for run in reversed(plan.runs)}
     requests = [(name, list(run.gin_files), list(run.bindings)) for name, run in firsts.items()]
     log.info("Reading the presets of %d experiments.", len(requests))

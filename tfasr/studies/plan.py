@@ -19,21 +19,11 @@ PLAN_FILE = "study.json"
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study.
-
-    Attributes:
-        experiment: its name.
-        seed: of the training.
-        folder: below the study's.
-        gin_files: absolute paths.
-        bindings: lines of gin, the seed's last.
-    """
-
-    experiment: str
-    seed: int
-    folder: Path
-    gin_files: tuple[str, ...]
-    bindings: tuple[str, ...]
+    experiment: str  # its name
+    seed: int  # of the training
+    folder: Path  # below the study's
+    gin_files: tuple[str, ...]  # absolute paths
+    bindings: tuple[str, ...]  # lines of gin, the seed's last
 
     @property
     def name(self) -> str:
@@ -43,24 +33,16 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a study consists of.
-
-    Attributes:
-        config: of the whole study.
-        experiments: by name, in the study's order.
-        runs: in the order in which they are trained: experiments take turns, so that what disturbs
-            the machine for a while disturbs all of them.
-        identity: JSON values by which two plans are told apart: all that a run's result depends
-            on, and nothing of the report.
-    """
-
-    config: StudyConfig
-    experiments: dict[str, ExperimentConfig]
+    config: StudyConfig  # of the whole study
+    experiments: dict[str, ExperimentConfig]  # by name, in the study's order
+    # In the order in which they are trained: experiments take turns, so that what disturbs the
+    # machine for a while disturbs all of them
     runs: list[PlannedRun]
+    # JSON values by which two plans are told apart: all that a run's result depends on, and nothing
+    # of the report
     identity: dict[str, Any]
 
     def label(self, experiment: str) -> str:
-        """Returns what reports call an experiment."""
         return self.experiments[experiment].label or experiment
 
     def parts(self) -> dict[str, list[str]]:
@@ -77,10 +59,6 @@ class Plan:
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
     """Reads a study's gin file and extra bindings; without TensorFlow.
-
-    Args:
-        gin_file: a path or a preset such as "study/paper_small.gin".
-        bindings: lines of gin that override it.
 
     Raises:
         UsageError: for a missing file, an unknown name, a wrong value, an experiment that nothing
@@ -178,7 +156,6 @@ def _found(file: str, beside: Path) -> str:
 
 
 def _identity(config: StudyConfig, runs: Sequence[PlannedRun]) -> dict[str, Any]:
-    """Returns what the runs are made of: statements of gin, without comments and places."""
     return {
         "corpus": config.corpus,
         "runs": {

@@ -1,12 +1,12 @@
 """Where a study stands: a live line on a terminal, lines in a log elsewhere."""
 
-import json
 import logging
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from tfasr.checked_files import object_or_empty
 from tfasr.run_files import PROGRESS_FILE
 from tfasr.studies.forecast import Lap, expected_s, time_left_s, time_text
 
@@ -40,7 +40,6 @@ class StudyProgress:
             self._done.append(Lap(lap.kind, lap.alike, seconds))
 
     def begin(self, name: str) -> None:
-        """Says that the next step begins."""
         self._running, self._name = self._waiting.pop(0), name
         self._began_s = self._line_s = time.monotonic()
         self._say(f"{self._place()} {name}{self._left(0.0)}")
@@ -50,11 +49,9 @@ class StudyProgress:
         now = time.monotonic()
         share, where = _how_far(run_dir)
         text = f"{self._place()} {self._name}: {where}{self._left(share)}"
-        if self._live is not None:
-            self._live.update(text)
-        elif now - self._line_s >= _LINE_EVERY_S:
+        if self._live is not None or now - self._line_s >= _LINE_EVERY_S:
             self._line_s = now
-            log.info("%s", text)
+            self._say(text)
 
     def end(self, failed: str = "") -> None:
         """Says that the step has ended, and with ``failed`` why it has no result."""
@@ -68,7 +65,6 @@ class StudyProgress:
         self._running = None
 
     def close(self) -> None:
-        """Takes the live line away."""
         if self._live is not None:
             self._live.stop()
 
@@ -108,25 +104,14 @@ def _live_line() -> Any:
 
 
 def _how_far(run_dir: Path | None) -> tuple[float, str]:
-    """Returns the share of a training that is done at least, and where it stands."""
-    found = _progress(run_dir)
-    epochs, epoch = found.get("epochs"), found.get("epoch")
+    progress = {} if run_dir is None else object_or_empty(run_dir / PROGRESS_FILE)
+    epochs, epoch = progress.get("epochs"), progress.get("epoch")
     if not isinstance(epochs, int) or not isinstance(epoch, int) or epochs <= 0:
         return 0.0, "at work"
     where = f"epoch {min(epoch + 1, epochs)} of at most {epochs}"
-    evaluation = found.get("evaluation")
+    evaluation = progress.get("evaluation")
     if isinstance(evaluation, dict):
         rates = [f"{m.upper()} {100 * evaluation[m]:.1f} %" for m in ("cer", "wer")
                  if isinstance(evaluation.get(m), float)]  # fmt: skip
         where += f", {', '.join(rates)}" if rates else ""
     return epoch / epochs, where
-
-
-def _progress(run_dir: Path | None) -> dict[str, Any]:
-    if run_dir is None:
-        return {}
-    try:
-        found = json.loads((run_dir / PROGRESS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

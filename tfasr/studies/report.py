@@ -35,29 +35,16 @@ REPORT_FOLDER = "report"
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The runs of a part of a study.
-
-    Attributes:
-        name: the part's.
-        report: on its runs, groups called as the study calls its experiments.
-        published_table: what stands beside its times, "" for nothing.
-    """
-
-    name: str
-    report: Report
-    published_table: str
+    name: str  # the part's
+    report: Report  # on its runs, groups called as the study calls its experiments
+    published_table: str  # what stands beside its times, "" for nothing
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
     """Writes the report on the runs that a study's folder holds, finished or not.
 
-    Args:
-        plan: the study's.
-        folder: the study's; ``report`` in it gets the page, ``report.txt``, ``report.md``,
-            ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
-
-    Returns:
-        The path of ``report.html``.
+    Its folder ``report`` gets the page, which is returned, ``report.txt``, ``report.md``,
+    ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
 
     Raises:
         RunError: if no run can be reported on, or the report cannot be written.
@@ -101,7 +88,6 @@ def _part(plan: Plan, folder: Path, name: str) -> Part | None:
 
 
 def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
-    """Returns the runs of experiments that have an evaluation, with their experiments' labels."""
     found = []
     for experiment in experiments:
         label = plan.label(experiment)
@@ -127,13 +113,14 @@ def _sections(
         for kind, report in (("systems", parts[0].report), ("parameters", everything))
         if kind in kinds
     ]
-    sections = [_section("Systems", everything, whole)] if whole else []
+    sections = [Section("Systems", (), whole, colours(everything))] if whole else []
     for part in parts:
         tables = [_times(part, source, measured)]
         charts, notes = _charts(part, source)
         said = answers(part.report, group_results(part.report))
         heading = part.name[:1].upper() + part.name[1:]
-        sections.append(_section(heading, part.report, tables, said, charts, notes))
+        of_runs = colours(part.report)
+        sections.append(Section(heading, said, tables, of_runs, charts, notes))
     later = []
     if measured.scores:
         later.append(("Final error rates", "final", scores_table(measured.scores)))
@@ -142,19 +129,8 @@ def _sections(
     for heading, kind, table in later:
         if kind in kinds:
             table = beside_table(everything, source, kinds[kind], measured)
-        sections.append(_section(heading, everything, [table]))
+        sections.append(Section(heading, (), [table], colours(everything)))
     return sections
-
-
-def _section(
-    title: str,
-    report: Report,
-    tables: Sequence[Table],
-    said: Sequence[str] = (),
-    charts: Sequence[Chart] = (),
-    notes: Sequence[str] = (),
-) -> Section:
-    return Section(title, said, tables, colours(report), charts, notes)
 
 
 def _times(part: Part, source: PublishedSource | None, measured: Measured) -> Table:
@@ -171,7 +147,6 @@ def _charts(part: Part, source: PublishedSource | None) -> tuple[list[Chart], li
 
 
 def _everything(parts: Sequence[Part]) -> Report:
-    """Returns a report on the runs of all parts, for tables that compare none of them."""
     runs = [run for part in parts for run in part.report.runs]
     return make_report(runs, parts[0].report.question)
 

@@ -1,11 +1,11 @@
 """What a study has to do, one command after the other, and which of it is done."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tfasr.checked_files import object_or_empty
 from tfasr.corpora.splits import SPLITS
 from tfasr.data.shard_index import INDEX_FILE
 from tfasr.errors import UsageError
@@ -22,36 +22,18 @@ WIDTHS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a study.
-
-    Attributes:
-        kind: "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take.
-        name: for progress lines: "train sys1".
-        words: makes what the command needs and returns the arguments of ``tfasr``.
-        done: returns whether its result is there.
-        needs: returns why it cannot be done now, or "".
-        log: gets what the command prints.
-        run_dir: of a training, whose progress can be watched.
-        alike: the experiment, among whose steps of a kind times are alike.
-    """
-
-    kind: str
-    name: str
-    words: Callable[[], Sequence[str | Path]]
-    done: Callable[[], bool]
-    needs: Callable[[], str]
-    log: Path
-    run_dir: Path | None = None
-    alike: str = ""
+    kind: str  # "corpus", "train", "score" or "widths"; steps of a kind are alike in what they take
+    name: str  # for progress lines: "train sys1"
+    words: Callable[[], Sequence[str | Path]]  # returns the arguments of ``tfasr``
+    done: Callable[[], bool]  # returns whether its result is there
+    needs: Callable[[], str]  # returns why it cannot be done now, or ""
+    log: Path  # gets what the command prints
+    run_dir: Path | None = None  # of a training, whose progress can be watched
+    alike: str = ""  # the experiment, among whose steps of a kind times are alike
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
     """Returns all steps of a study, in their order.
-
-    Args:
-        plan: the study's.
-        folder: the study's.
-        shard_dir: the prepared splits; None where the study makes them.
 
     Raises:
         UsageError: if there are no shards and the study makes none.
@@ -72,7 +54,6 @@ def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
 
 
 def finished(run_dir: Path) -> bool:
-    """Returns whether a folder holds a run that came to its end."""
     if not (run_dir / EVENTS_FILE).is_file():
         return False
     try:
@@ -82,12 +63,10 @@ def finished(run_dir: Path) -> bool:
 
 
 def scores_path(folder: Path, run: PlannedRun) -> Path:
-    """Returns where the scores of a run's best checkpoint lie."""
     return folder / "scores" / run.name / SCORES_FILE
 
 
 def widths_path(folder: Path) -> Path:
-    """Returns where the evaluations at several beam widths lie."""
     return folder / WIDTHS_FOLDER / WIDTHS_FILE
 
 
@@ -182,10 +161,7 @@ def _needs(run_dir: Path) -> Callable[[], str]:
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a command's JSON; [] where there is none, or one that a kill cut."""
-    try:
-        return list(json.loads(path.read_text(encoding="utf-8"))["rows"])
-    except (OSError, ValueError, KeyError):
-        return []
+    return list(object_or_empty(path).get("rows", []))
 
 
 def _imports() -> list[str]:

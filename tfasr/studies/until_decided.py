@@ -30,10 +30,6 @@ log = logging.getLogger("tfasr")
 def check_until(until: str, plan: Plan) -> None:
     """Refuses a study that is no comparison of two groups.
 
-    Args:
-        until: what is waited for, `DECIDED`.
-        plan: the study's.
-
     Raises:
         UsageError: unless it has two experiments, each with the seeds of all looks.
     """
@@ -67,7 +63,6 @@ def decision(plan: Plan, folder: Path) -> Decision:
 
 
 def decision_text(plan: Plan, found: Decision) -> str:
-    """Returns a decision with the experiments' names."""
     first, second = (plan.label(name) for name in plan.experiments)
     said = found.verdict.replace("the first group", first).replace("the second group", second)
     return f"{first} against {second}: {said}."
@@ -79,22 +74,17 @@ def perform_until_decided(
     steps: Sequence[Step],
     perform: Callable[[Sequence[Step]], list[str]],
 ) -> list[str]:
-    """Does a study's steps look by look, and leaves out the runs that a decision makes needless.
+    """Does a study's steps look by look, without the runs that a decision makes needless.
 
-    Args:
-        plan: the study's, of two experiments.
-        folder: the study's.
-        steps: all of it.
-        perform: does steps and returns the names of those that failed.
-
-    Returns:
-        The names of the steps that failed; after a failed one there are no further looks.
+    Returns the names of the steps that failed; after a failed one there are no further looks.
     """
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
-    found = decision(plan, folder) if _begun(plan, folder) else decide([], [])
+    begun = any(finished(folder / run.folder) for run in plan.runs)
+    found = decision(plan, folder) if begun else decide([], [])
     while not failed and not found.over:
-        wanted |= _run_dirs(plan, folder, found.next_look)
+        for name in plan.experiments:
+            wanted |= {folder / run.folder for run in _runs(plan, name)[: found.next_look]}
         failed += perform([step for step in steps if step.run_dir in wanted])
         if not failed:
             found = decision(plan, folder)
@@ -104,15 +94,6 @@ def perform_until_decided(
     later = [step for step in steps if step.kind in ("score", "widths")]
     ready = [step for step in later if step.kind == "widths" or step.name[6:] in done]
     return failed + perform(ready)
-
-
-def _begun(plan: Plan, folder: Path) -> bool:
-    return any(finished(folder / run.folder) for run in plan.runs)
-
-
-def _run_dirs(plan: Plan, folder: Path, count: int) -> set[Path]:
-    """Returns the folders of the first runs of each experiment."""
-    return {folder / run.folder for name in plan.experiments for run in _runs(plan, name)[:count]}
 
 
 def _runs(plan: Plan, experiment: str) -> list[PlannedRun]:

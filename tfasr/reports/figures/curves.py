@@ -35,8 +35,6 @@ def error_rate_charts(report: Report, results: Sequence[Sequence[GroupResult]]) 
 
 
 def loss_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
-    """Returns the smoothed training loss."""
-
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         loss = None if run.series is None else run.series.loss
         return None if loss is None or axis not in loss.x else (loss.x[axis], loss.y)
@@ -97,7 +95,6 @@ def time_axis(report: Report, bands: Bands, axis: str) -> Axis:
 
 
 def clock_label(report: Report) -> str:
-    """Returns what the minutes of the report's policy are."""
     if report.policy.name == "paper":
         return "minutes since the creation of the model"
     return f"minutes on the clock of {report.policy.name}"
@@ -117,7 +114,6 @@ def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None
 
 
 def ratio(values: Sequence[float]) -> float:
-    """Returns the largest positive value over the smallest."""
     known = [value for value in values if value > 0]
     return max(known) / min(known) if known else 1.0
 
@@ -224,7 +220,6 @@ def _distance(first: float, second: float, axis: Axis) -> float:
 def _evaluation_points(
     report: Report, metric: str, axis: str, scale: float, unit: str
 ) -> list[Mark]:
-    """Returns every evaluation of every run, for whoever points at one."""
     members = group_members(report.runs)
     marks: list[Mark] = []
     for number, run in zip(colours(report), report.runs, strict=True):
@@ -253,7 +248,6 @@ def _evaluation_points(
 def _rings(
     report: Report, metric: str, axis: str, bands: Sequence[Band], scale: float, unit: str
 ) -> list[Mark]:
-    """Returns a ring where each group met each target: at its median time, on its line."""
     lines = {band.number: band for band in bands if band.number != EVERYTHING}
     marks: list[Mark] = []
     for number, (group, own) in enumerate(group_members(report.runs).items()):

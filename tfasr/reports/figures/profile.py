@@ -106,7 +106,6 @@ def _text(profile: GroupProfile, index: int, ratio: float) -> str:
 
 
 def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
-    """Returns the ends of the vertical axis: of all intervals, unless these are no more news."""
     ends = [1.0]
     for one in profiles:
         found = one.found
@@ -120,7 +119,6 @@ def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Returns round values, as many as have room."""
     decades = range(-6, 4)
     for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3)):
         ticks = [step * 10.0**decade for decade in decades for step in steps]

@@ -34,23 +34,9 @@ FIGURES: Registry[Figure] = Registry(
 
 A figure is a function that takes the report and, for each of its targets, the results by group;
 it returns a `tfasr.display.chart.Chart` or several, and raises `NotDrawnError` where there is
-nothing to draw. One of your own registers itself where it is written
-(``tfasr report RUN --out DIR --import my_lab.figures``)::
-
-    from tfasr.display.chart import Axis, Chart, Panel, Rects, rows_axis
-    from tfasr.reports.figures.registry import FIGURES
-
-    @FIGURES.register("epoch_time")
-    def epoch_time(report, results):
-        rows = range(len(report.runs))
-        seconds = [run.wall_s / max(1, run.epochs) for run in report.runs]
-        bars = Rects(x0=[0] * len(rows), x1=seconds,
-                     y0=[row - 0.3 for row in rows], y1=[row + 0.3 for row in rows],
-                     colour="#2f7fd0", series="seconds per epoch")
-        names = rows_axis([run.name for run in report.runs])
-        return Chart("epoch_time", "Seconds per epoch", [Panel([bars], Axis("s"), names)])
-
-The chart then is on the page with the others, and ``epoch_time.png`` and ``.svg`` lie beside it.
+nothing to draw. One of your own registers itself where it is written, see
+``examples/own_figure.py`` (``tfasr report RUN --out DIR --import my_lab.figures``); its chart then
+is on the page with the others, and ``NAME.png`` and ``.svg`` lie beside it.
 """
 
 
@@ -58,10 +44,6 @@ def report_charts(
     report: Report, results: Sequence[Sequence[GroupResult]]
 ) -> tuple[list[Chart], list[str]]:
     """Returns the charts of all figures, and a sentence for each that the logs do not allow.
-
-    Args:
-        report: whose runs.
-        results: its `tfasr.analysis.groups.group_results`.
 
     Raises:
         RunError: if a figure returns something else, or two charts have one name.

@@ -74,7 +74,6 @@ def throughput_charts(report: Report, results: Sequence[Sequence[GroupResult]]) 
 
 
 def _stated(report: Report) -> str | None:
-    """Returns the rate that all logs state: utterances, the paper's, or seconds of audio."""
     series = [run.series for run in report.runs if run.series is not None]
     stated = [
         rate for rate in _RATES if series and all(rate in of_run.throughput for of_run in series)
@@ -83,7 +82,6 @@ def _stated(report: Report) -> str | None:
 
 
 def _above(panel: Panel, marks: list[Mark], rows: int) -> list[Panel]:
-    """Returns a panel and beneath it rows of evaluations over the same axis."""
     top = Axis("", log=panel.x.log, limits=panel.x.limits, choose=True, tick_labels=[], ticks=[])
     beneath = Axis("evaluations", limits=(rows, 0.0), ticks=[], grid=False)
     return [
@@ -93,7 +91,7 @@ def _above(panel: Panel, marks: list[Mark], rows: int) -> list[Panel]:
 
 
 def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
-    """Returns a curve with a gap where nothing was trained for longer than an eye overlooks."""
+    # With a gap where nothing was trained for longer than an eye overlooks.
     if x.size < 3:
         return x, y
     pauses = np.diff(x)
@@ -104,7 +102,6 @@ def _broken(x: np.ndarray, y: np.ndarray) -> Curve:
 
 
 def _runs(report: Report) -> list[tuple[str, int, RunAnalysis, RunSeries]]:
-    """Returns the first run of each group that evaluated: series, colour, run."""
     found = []
     for number, (group, own) in enumerate(group_members(report.runs).items()):
         run = report.runs[own[0]]

@@ -37,7 +37,6 @@ def utilisation_chart(report: Report, results: Sequence[Sequence[GroupResult]]) 
 
 
 def _panels(window: UtilisationWindow) -> list[Panel]:
-    """Returns a window's CPU and GPUs, each apart where there are both, and its phases."""
     bare = Axis("", limits=(0.0, window.length_s), ticks=[])
     title = f"{shortened(window.run, 40)}, from {moment(window.start_s)}"
     panels = []
@@ -67,7 +66,6 @@ def _device(window: UtilisationWindow, name: str, number: int) -> Mark:
 
 
 def _phases(window: UtilisationWindow) -> list[Mark]:
-    """Returns the phases as stacked shares of bins; bins alike beside each other are one."""
     marks: list[Mark] = []
     reached = np.zeros(window.edges_s.size - 1)
     for name, share in window.phases.items():

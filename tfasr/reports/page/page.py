@@ -36,13 +36,6 @@ def write_page(
     browser to fetch anything. Its curves are interactive; where no script runs, still figures
     stand in their places. Both have the page's own text colour, so that they read in light and
     in dark. What comes from the runs, names and configurations, is escaped.
-
-    Args:
-        report: what the figures and the answers are of.
-        folder: where to write; it must exist.
-        shown: the report's tables; the first one stands above the figures.
-        appendix: HTML that stands below them.
-        results: the report's `tfasr.analysis.groups.group_results`, where they are known already.
     """
     results = group_results(report) if results is None else results
     charts, left_out = report_charts(report, results)

@@ -18,6 +18,7 @@ from tfasr.display.table import Table
 from tfasr.display.vega import config_of, page_legend, page_panels
 from tfasr.durable import whole_file
 
+_WIDE = ' class="wide"'
 _CONTROLS = (
     (
         "x",
@@ -36,12 +37,6 @@ def write_document(
 
     It goes to the file part by part: a page of megabytes would be held several times, as text and
     as bytes.
-
-    Args:
-        path: the file.
-        title: the heading.
-        body: HTML, in parts.
-        charts: those whose places are in the body; None for a page that runs no script.
 
     Raises:
         OSError: if it cannot be written; the file is then as it was before.
@@ -62,11 +57,6 @@ def write_document(
 
 
 def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
-    """Returns the elements that draw charts in a browser, and the hashes of what they run.
-
-    Args:
-        charts: written into the page, as data that no browser runs.
-    """
     # One chart after the other: the objects of all at once would take ten times the text's room.
     texts = ",".join(f"{_json(one.name)}:{_json(_described(one))}" for one in charts)
     text = f'{{"ink":{_json(INK)},"config":{_json(config_of(INK))},"charts":{{{texts}}}}}'
@@ -95,7 +85,6 @@ def _json(value: Any) -> str:
 
 
 def _content_policy(hashes: Sequence[str]) -> str:
-    """Returns the element that forbids the page everything but its own scripts and styles."""
     allowed = " ".join(f"'{one}'" for one in hashes)
     policy = (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
@@ -120,7 +109,7 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
     """
     page_library()  # first: beside the process that makes it, drawing would take the most memory
     return "".join(
-        f'<figure id="{escape(one.name)}"{_wide(one)}>'
+        f'<figure id="{escape(one.name)}"{_WIDE if one.wide else ""}>'
         f"<figcaption>{escape(one.caption)}. "
         '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
         '<div class="legend"></div><div class="plot"></div>'
@@ -164,10 +153,6 @@ def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
         f"{checked if not index else ''}>{label}</label>"
         for index, (value, label) in enumerate(values)
     )
-
-
-def _wide(one: Chart) -> str:
-    return ' class="wide"' if one.wide else ""
 
 
 def _own_file(name: str) -> str:

@@ -19,35 +19,17 @@ from tfasr.reports.page.parts import (
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page.
-
-    Attributes:
-        title: its heading.
-        said: sentences below the heading.
-        tables: in their order.
-        of_runs: the number of the colour of each run that the tables' rows belong to.
-        charts: below the tables; their names are distinct within the page.
-        notes: below the figures.
-        links: words and the addresses that they lead to, relative to the page.
-    """
-
-    title: str
-    said: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    of_runs: Sequence[int] = ()
-    charts: Sequence[Chart] = ()
-    notes: Sequence[str] = ()
-    links: Sequence[tuple[str, str]] = field(default_factory=list)
+    title: str  # its heading
+    said: Sequence[str] = ()  # sentences below the heading
+    tables: Sequence[Table] = ()  # in their order
+    of_runs: Sequence[int] = ()  # the numbers of the runs' colours
+    charts: Sequence[Chart] = ()  # below the tables; their names are distinct within the page
+    notes: Sequence[str] = ()  # below the figures
+    links: Sequence[tuple[str, str]] = field(default_factory=list)  # words and relative addresses
 
 
 def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
-    """Writes ``report.html`` of sections, and each figure as a PNG and an SVG; returns the page.
-
-    Args:
-        title: the page's heading.
-        sections: in their order.
-        folder: where to write; it must exist.
-    """
+    """Writes ``report.html`` of sections, and each figure as a PNG and an SVG; returns the page."""
     charts = [chart for section in sections for chart in section.charts]
     body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{tip()}"
     write_document(folder / "report.html", title, [body], charts)

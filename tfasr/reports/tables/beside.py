@@ -1,17 +1,31 @@
 """Published results and one's own in the same tables; shares of one never cross to the other."""
 
-import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from tfasr.analysis.findings import one_run_each
 from tfasr.analysis.groups import group_members
 from tfasr.analysis.names import target_label
 from tfasr.analysis.report import Report, RunAnalysis
-from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Cell, Table, records_of
+from tfasr.checked_files import object_or_empty
+from tfasr.display.table import (
+    NEVER,
+    REFUSED,
+    UNKNOWN,
+    Cell,
+    Column,
+    Table,
+    fixed,
+    table_of,
+    three_digits,
+    values_of,
+)
+from tfasr.reports.tables.paper import gpus_of
+from tfasr.reports.tables.runs import fact, speed, target_name
 from tfasr.run_files import EXPERIMENT_FILE
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 from tfasr.tta.targets import Target
@@ -24,16 +38,12 @@ Row = dict[str, Cell]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of runs after their training.
+    """What was measured of runs after their training."""
 
-    Attributes:
-        widths: evaluations of one model at several beam widths: ``run``, ``beam_width``,
-            ``evaluation_s``, ``wer``, ``cer``.
-        scores: evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``,
-            ``cer``.
-    """
-
+    # Evaluations of one model at several beam widths: ``run``, ``beam_width``, ``evaluation_s``,
+    # ``wer``, ``cer``
     widths: Sequence[Row] = field(default_factory=list)
+    # Evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``, ``cer``
     scores: Sequence[Row] = field(default_factory=list)
 
 
@@ -47,11 +57,7 @@ class _Line:
     texts: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Column:
-    heading: str
-    name: str
-    text: Callable[[Any], str]
+_Made = tuple[list[Column[_Line]], list[_Line]]
 
 
 def beside_tables(
@@ -62,11 +68,6 @@ def beside_tables(
     Own rows without anything to say there are left out. Times to accuracy are those to the
     published targets, on the report's policy; their shares are of one's own first row, published
     shares of the published first row.
-
-    Args:
-        report: the runs.
-        source: what stands beside them.
-        measured: what else is known of the runs; None for nothing.
     """
     return [
         beside_table(report, source, name, measured)
@@ -81,6 +82,8 @@ def beside_table(
     """Returns one of a source's tables with one's own rows before the published ones."""
     table = source.tables[name]
     columns, lines = _KINDS[table.kind](report, table, measured or Measured())
+    known = {"run", *(column.name for column in columns)}
+    others = dict.fromkeys(name for line in lines for name in line.values if name not in known)
     own = any(line.run is not None for line in lines)
     notes = [
         f"Published: {source.name}, {table.name} ({source.source}). {table.conditions}",
@@ -89,14 +92,20 @@ def beside_table(
     ]
     if table.kind == "time_to_accuracy":
         notes.insert(1, _rule(report))
-    return Table(
+    return table_of(
         f"{table.what}, beside {table.name} of {source.name}",
-        ["Run", *(column.heading for column in columns)],
-        [[line.name, *(_cell(line, column) for column in columns)] for line in lines],
+        [
+            Column(
+                "Run", "run", lambda line: line.name.removesuffix(_MARK), shown=attrgetter("name")
+            ),
+            Column("", "published", lambda line: line.run is None),
+            *columns,
+            *(_column("", name) for name in others),
+        ],
+        lines,
         notes,
         colours=[line.run for line in lines],
         name=f"beside_{table.name.lower().replace(' ', '_')}",
-        records=records_of([_record(line, columns) for line in lines]),
     )
 
 
@@ -107,7 +116,6 @@ _UNLIKE = (
 
 
 def _rule(report: Report) -> str:
-    """Returns how one's own times are measured, and what a share of single runs is worth."""
     window = f"median of {report.window}" if report.window > 1 else "first evaluation"
     said = (
         f"One's own: policy {report.policy.name}, {window}; medians of the runs of each row. "
@@ -119,93 +127,68 @@ def _rule(report: Report) -> str:
     return said
 
 
-def _cell(line: _Line, column: _Column) -> str:
-    if column.name in line.texts:
-        return line.texts[column.name]
-    value = line.values.get(column.name)
-    return UNKNOWN if value is None else column.text(value)
+def _column(heading: str, name: str, text: Callable[[Any], str] = str) -> Column[_Line]:
+    return Column(heading, name, lambda line: line.values.get(name), text)
 
 
-def _record(line: _Line, columns: Sequence[_Column]) -> Row:
-    values = {column.name: line.values.get(column.name) for column in columns}
-    more = {name: value for name, value in line.values.items() if name not in values}
-    return {"run": line.name.removesuffix(_MARK), "published": line.run is None, **values, **more}
+def _published(table: PublishedTable) -> list[_Line]:
+    return [_Line(None, f"{row.get('system', table.name)}{_MARK}", row) for row in table.rows]
 
 
-def _published(table: PublishedTable, first: str = "system") -> list[_Line]:
-    return [_Line(None, f"{row.get(first, table.name)}{_MARK}", row) for row in table.rows]
+def _lines(columns: Sequence[Column[RunAnalysis]]) -> list[Column[_Line]]:
+    return [_column(column.heading, column.name, column.text) for column in columns]
 
 
-def _of_groups(report: Report, values_of: Callable[[RunAnalysis], Row]) -> list[_Line]:
-    """Returns a line for each group whose first run has anything to say."""
+def _of_groups(report: Report, columns: Sequence[Column[RunAnalysis]]) -> list[_Line]:
     firsts = [(group, own[0]) for group, own in group_members(report.runs).items()]
-    lines = [_Line(run, group, values_of(report.runs[run])) for group, run in firsts]
+    lines = [_Line(run, group, values_of(columns, report.runs[run])) for group, run in firsts]
     return [line for line in lines if any(value is not None for value in line.values.values())]
 
 
-def _systems(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+def _systems(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    def hardware(name: str) -> Callable[[RunAnalysis], Any]:
+        def of_run(run: RunAnalysis) -> Any:
+            machine = run.charges and run.charges.hardware
+            return machine and getattr(machine, name)
+
+        return of_run
+
     columns = [
-        _Column("processor", "processor", str),
-        _Column("GPUs", "gpus", str),
-        _Column("total\nUSD", "total_usd", _dollars),
-        _Column("GPUs\nUSD", "gpus_usd", _dollars),
-        _Column("CPUs\nUSD", "cpus_usd", _dollars),
+        Column("processor", "processor", lambda run: run.facts.system.get("processor")),
+        Column("GPUs", "gpus", gpus_of),
+        Column("total\nUSD", "total_usd", hardware("purchase_price_usd"), fixed(2)),
+        Column("GPUs\nUSD", "gpus_usd", hardware("gpus_price_usd"), fixed(2)),
+        Column("CPUs\nUSD", "cpus_usd", hardware("cpus_price_usd"), fixed(2)),
     ]
-
-    def values_of(run: RunAnalysis) -> Row:
-        hardware = run.charges.hardware if run.charges else None
-        gpus = run.facts.system.get("gpus")
-        return {
-            "processor": run.facts.system.get("processor"),
-            "gpus": None if gpus is None else _counted(gpus),
-            "total_usd": hardware and hardware.purchase_price_usd,
-            "gpus_usd": hardware and hardware.gpus_price_usd,
-            "cpus_usd": hardware and hardware.cpus_price_usd,
-        }
-
     lines = []
-    for line in _of_groups(report, values_of):
-        charges = report.runs[line.run].charges
-        machine = charges.hardware.name if charges and charges.hardware else None
+    for line in _of_groups(report, columns):
+        machine = hardware("name")(report.runs[line.run])
         lines.append(replace(line, name=f"{line.name}: {machine}") if machine else line)
-    return columns, [*lines, *_published(table)]
+    return _lines(columns), [*lines, *_published(table)]
 
 
-def _parameters(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
-    columns = [
-        _Column("batch", "global_batch_size", str),
-        _Column("batch\nper device", "per_replica_batch_size", _whole),
-        _Column("readers", "readers", str),
-        _Column("buffer,\nbatches", "buffer_batches", str),
-    ]
-
-    def values_of(run: RunAnalysis) -> Row:
+def _parameters(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    def per_device(run: RunAnalysis) -> float | None:
         batch, devices = run.facts.global_batch_size, run.facts.num_replicas
-        if batch is None:
-            return {}
-        pipeline = _pipeline(run)
-        return {
-            "global_batch_size": batch,
-            **({"per_replica_batch_size": batch / devices} if devices else {}),
-            "readers": pipeline.get("num_readers"),
-            "buffer_batches": pipeline.get("prefetch"),
-        }
+        return batch / devices if batch is not None and devices else None
 
-    return columns, [*_of_groups(report, values_of), *_published(table)]
-
-
-def _evaluation(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
     columns = [
-        _Column("beam\nwidth", "beam_width", str),
-        _Column("evaluation\ns", "evaluation_s", _seconds),
-        _Column("WER %", "wer", _percent),
-        _Column("CER %", "cer", lambda rate: f"{100 * rate:.3f}"),
+        Column("batch", "global_batch_size", fact("global_batch_size")),
+        Column("batch\nper device", "per_replica_batch_size", per_device, "{:g}".format),
+        Column("readers", "readers", lambda run: _pipeline(run).get("num_readers")),
+        Column("buffer,\nbatches", "buffer_batches", lambda run: _pipeline(run).get("prefetch")),
+    ]
+    lines = _of_groups(report, columns)
+    lines = [line for line in lines if line.values["global_batch_size"] is not None]
+    return _lines(columns), [*lines, *_published(table)]
+
+
+def _evaluation(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    columns = [
+        _column("beam\nwidth", "beam_width"),
+        _column("evaluation\ns", "evaluation_s", three_digits),
+        _column("WER %", "wer", fixed(2, 100)),
+        _column("CER %", "cer", fixed(3, 100)),
     ]
     lines = [_Line(_colour(report, row["run"]), str(row["run"]), row) for row in measured.widths]
     if not lines:
@@ -222,12 +205,10 @@ def _evaluation(
     return columns, [*lines, *_published(table)]
 
 
-def _final(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+def _final(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     splits = list(dict.fromkeys(str(row["split"]) for row in [*measured.scores, *table.rows]))
     columns = [
-        _Column("\n".join([*split.split(" "), "WER %"]), split, _percent) for split in splits
+        _column("\n".join([*split.split(" "), "WER %"]), split, fixed(2, 100)) for split in splits
     ]
     lines: list[_Line] = []
     for rows, name_of, own in (
@@ -244,13 +225,17 @@ def _final(
     return columns, lines
 
 
-def _times(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+def _times(report: Report, table: PublishedTable, measured: Measured) -> _Made:
     targets = list(dict.fromkeys((row["metric"], row["target"]) for row in table.rows))
-    names = {target: f"{target[0]}_{target[1]:g}_s" for target in targets}
+    names = {target: f"{target_name(target)}_s" for target in targets}
     columns = [
-        _Column(f"{target_label(*target)}\nmin", names[target], _minutes) for target in targets
+        Column(
+            f"{target_label(*target)}\nmin",
+            name,
+            lambda line, name=name: line.values.get(name),
+            shown=lambda line, name=name: line.texts.get(name, UNKNOWN),
+        )
+        for target, name in names.items()
     ]
     lines: list[_Line] = []
     first: dict[Target, float | None] = {}
@@ -279,31 +264,25 @@ def _times(
     return columns, lines
 
 
-def _steps(
-    report: Report, table: PublishedTable, measured: Measured
-) -> tuple[list[_Column], list[_Line]]:
+def _steps(report: Report, table: PublishedTable, measured: Measured) -> _Made:
+    def unknown(run: RunAnalysis) -> None:
+        return None
+
     columns = [
-        _Column("devices", "num_devices", str),
-        _Column("forward\nms", "forward_s", _milliseconds),
-        _Column("backward\nms", "backward_s", _milliseconds),
-        _Column("total\nms", "total_s", _milliseconds),
-        _Column("utterances/s", "utterances_per_s", _figure),
-        _Column("audio s/s", "audio_s_per_s", _figure),
-        _Column("epoch\ns", "epoch_s", _seconds),
+        Column("devices", "num_devices", fact("num_replicas")),
+        Column("forward\nms", "forward_s", unknown, _milliseconds),
+        Column("backward\nms", "backward_s", unknown, _milliseconds),
+        Column("total\nms", "total_s", unknown, _milliseconds),
+        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
+        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
+        Column("epoch\ns", "epoch_s", fact("epoch_s"), three_digits),
     ]
-    lines = []
-    for index, run in enumerate(report.runs):
-        speed = run.throughput
-        if speed.utterances_per_s is None:
-            continue
-        values: Row = {
-            "num_devices": run.facts.num_replicas,
-            "utterances_per_s": speed.utterances_per_s,
-            "audio_s_per_s": speed.audio_s_per_s,
-            "epoch_s": run.facts.epoch_s,
-        }
-        lines.append(_Line(index, run.name, values))
-    return columns, [*lines, *_published(table)]
+    lines = [
+        _Line(index, run.name, values_of(columns, run))
+        for index, run in enumerate(report.runs)
+        if run.throughput.utterances_per_s is not None
+    ]
+    return _lines(columns), [*lines, *_published(table)]
 
 
 _KINDS = {
@@ -319,7 +298,6 @@ _KINDS = {
 def _median_s(
     report: Report, runs: Sequence[RunAnalysis], target: Target
 ) -> tuple[float | None, bool]:
-    """Returns the median seconds to a target, None for never, and whether anything is known."""
     metric, value = target
     found = [
         first_sustained(run.curves[metric], value, metric=metric, window=report.window).seconds
@@ -344,48 +322,17 @@ def _printed(row: Row) -> str:
 
 
 def _pipeline(run: RunAnalysis) -> dict[str, Any]:
-    """Returns how a run's batches were read; {} where it does not say."""
-    try:
-        content = json.loads((run.path / EXPERIMENT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    pipeline = content.get("pipeline") if isinstance(content, dict) else None
+    pipeline = object_or_empty(run.path / EXPERIMENT_FILE).get("pipeline")
     return pipeline if isinstance(pipeline, dict) else {}
 
 
 def _colour(report: Report, name: object) -> int:
-    """Returns the run whose colour a row of that name has."""
     return next((i for i, run in enumerate(report.runs) if name in (run.name, run.group)), 0)
 
 
-def _counted(names: Sequence[str]) -> str:
-    return ", ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
-
-
-def _dollars(value: float) -> str:
-    return f"{value:.2f}"
-
-
-def _whole(value: float) -> str:
-    return f"{value:g}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
-
-
 def _minutes(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes:.0f}" if minutes >= 100 else f"{minutes:.3g}"
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.2f}"
+    return three_digits(seconds / 60)
 
 
 def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3g}"
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,18 +1,28 @@
 """The table of cost and energy to each target, and the same for a program."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tfasr.analysis.charges import RunCharges, TargetCharge
+from tfasr.analysis.charges import TargetCharge
 from tfasr.analysis.findings import of_single_runs
 from tfasr.analysis.names import target_label
+from tfasr.analysis.report import Report
 from tfasr.display.intervals_look import INTERVAL_LABELS
-from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Table
-from tfasr.reports.tables.runs import minutes_text
+from tfasr.display.table import (
+    NEVER,
+    REFUSED,
+    UNKNOWN,
+    Column,
+    Table,
+    for_readers,
+    table_of,
+    values_of,
+)
+from tfasr.reports.tables.runs import RunAtTarget, minutes_of
 from tfasr.tta.costs.cost import relative_cost
+from tfasr.tta.costs.energy import EnergyUse
+from tfasr.tta.costs.hardware import HardwareConfig
 from tfasr.tta.intervals import INTERVALS
-
-if TYPE_CHECKING:
-    from tfasr.analysis.report import Report
 
 _NAMED = 3
 _RULE = (
@@ -23,122 +33,148 @@ _RULE = (
 )
 
 
-def cost_tables(report: "Report") -> list[Table]:
+def cost_tables(report: Report) -> list[Table]:
     """Returns for each target a table of cost and energy; none where nothing of it is known."""
     if not _known(report):
         return []
     return [_table(report, index) for index in range(len(report.targets))]
 
 
-def charges_json(report: "Report", index: int, target: int) -> dict[str, Any]:
-    """Returns a run's cost and energy to a target; {} where the report knows of none.
+def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
+    """Returns what finds a run's cost and energy to a target; {} where the report knows of none.
 
     What is not known, and everything of a target never reached, is null.
     """
-    if not _known(report):
-        return {}
-    charges = report.runs[index].charges
-    charge = charges.targets[target]
-    cost, energy = (None, None) if charge is None else (charge.cost, charge.energy)
-    return {
-        "hardware": None if charges.hardware is None else charges.hardware.name,
-        "charged_s": cost and cost.charged_s,
-        "price_usd_per_hour": charges.hardware and charges.hardware.hourly_usd,
-        "machine_usd": cost and cost.machine_usd,
-        "electricity_usd": cost and cost.electricity_usd,
-        "cost_usd": cost and cost.usd,
-        "cost_relative": _relative(report, index, target),
-        "energy_kwh": cost and cost.kwh,
-        "energy_is": cost and cost.kwh_is,
-        "energy_joules": energy and energy.total_joules,
-        "energy_by_interval_joules": energy and energy.joules,
-        "energy_unknown_s": energy and energy.total_unknown_s,
-        "energy_counters": charges.counters,
-    }
+    columns = cost_columns(report) if _known(report) else []
+    return lambda at: values_of(columns, at)
 
 
-def _known(report: "Report") -> bool:
+def cost_columns(
+    report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
+) -> list[Column[RunAtTarget]]:
+    """Returns the columns of a run's cost and energy to a target.
+
+    Args:
+        report: the runs.
+        priced_apart: whether readers see what the machine and electricity cost apart.
+        intervals: those whose energy readers see.
+    """
+
+    def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
+        return Column(
+            heading,
+            name,
+            lambda at: (charge := _charge(at)) and getattr(charge.cost, attribute),
+            text,
+            _absent,
+            shown,
+        )
+
+    def energy(name: str, attribute: str) -> Column:
+        return Column("", name, lambda at: (used := _energy(at)) and getattr(used, attribute))
+
+    def hardware(at: RunAtTarget) -> HardwareConfig | None:
+        return at.run.charges and at.run.charges.hardware
+
+    return [
+        Column("", "hardware", lambda at: (of := hardware(at)) and of.name),
+        cost("charged\nmin", "charged_s", "charged_s", minutes_of(report)),
+        Column(
+            "USD/h",
+            "price_usd_per_hour",
+            lambda at: (of := hardware(at)) and of.hourly_usd,
+            _figure,
+        ),
+        cost("machine\nUSD" if priced_apart else "", "machine_usd", "machine_usd"),
+        cost("electricity\nUSD" if priced_apart else "", "electricity_usd", "electricity_usd"),
+        cost("USD", "cost_usd", "usd"),
+        Column(
+            "relative" if len(report.runs) > 1 else "",
+            "cost_relative",
+            _relative,
+            lambda ratio: f"{100 * ratio:.0f} %",
+            missing=lambda at: REFUSED if at.refused else _absent(at),
+        ),
+        cost("kWh", "energy_kwh", "kwh", shown=_kwh),
+        cost("", "energy_is", "kwh_is"),
+        energy("energy_joules", "total_joules"),
+        energy("energy_by_interval_joules", "joules"),
+        energy("energy_unknown_s", "total_unknown_s"),
+        Column("", "energy_counters", lambda at: at.run.charges and at.run.charges.counters),
+        *(
+            Column(f"{INTERVAL_LABELS[name]}\nJ", "", lambda at: None, shown=_joules_of(name))
+            for name in intervals
+        ),
+    ]
+
+
+def _known(report: Report) -> bool:
     return any(run.charges is not None and run.charges.known for run in report.runs)
 
 
-def _table(report: "Report", target: int) -> Table:
-    charged = [_charge(run.charges, target) for run in report.runs]
-    intervals = _measured_intervals(charged)
-    priced_beside = any(one and one.cost.electricity_usd is not None for one in charged)
-    columns = ["Run", "charged\nmin", "USD/h"]
-    columns += ["machine\nUSD", "electricity\nUSD"] if priced_beside else []
-    columns += ["USD", *(["relative"] if len(report.runs) > 1 else []), "kWh"]
-    columns += [f"{INTERVAL_LABELS[name]}\nJ" for name in intervals]
-    rows = []
-    for index, (run, charge) in enumerate(zip(report.runs, charged, strict=True)):
-        hardware = run.charges.hardware if run.charges else None
-        cells = _cells(report, charge, priced_beside, intervals)
-        if len(report.runs) > 1:
-            cells.insert(-1 - len(intervals), _relative_text(report, index, target, charge))
-        rows.append([run.name, cells[0], _figure(hardware and hardware.hourly_usd), *cells[1:]])
-    return Table(
+def _table(report: Report, target: int) -> Table:
+    rows = [RunAtTarget(report, index, target) for index in range(len(report.runs))]
+    charged = [charge for row in rows if (charge := _charge(row))]
+    used = [charge.energy.joules for charge in charged if charge.energy]
+    columns = cost_columns(
+        report,
+        priced_apart=any(charge.cost.electricity_usd is not None for charge in charged),
+        intervals=[name for name in INTERVALS if any(joules[name] != 0 for joules in used)],
+    )
+    single = of_single_runs([1] * len(report.runs))
+    return table_of(
         f"Cost and energy to {target_label(*report.targets[target])}",
-        columns,
+        # Its CSV has always held what readers see.
+        [Column("Run", "", lambda at: at.run.name), *for_readers(columns, lambda at: at)],
         rows,
-        [_RULE, *_single(report), *_notes(report)],
+        [
+            _RULE,
+            *([f"Relative costs go with times, of which {single}."] if single else []),
+            *_notes(report),
+        ],
     )
 
 
-def _single(report: "Report") -> list[str]:
-    said = of_single_runs([1] * len(report.runs))
-    return [f"Relative costs go with times, of which {said}."] if said else []
+def _charge(at: RunAtTarget) -> TargetCharge | None:
+    return at.run.charges and at.run.charges.targets[at.target]
 
 
-def _cells(
-    report: "Report", charge: TargetCharge | None, priced_beside: bool, intervals: list[str]
-) -> list[str]:
-    """Returns the cells after the name, without price and relative cost."""
-    if charge is None:
-        return [NEVER] * (3 + 2 * priced_beside + len(intervals))
-    cost = charge.cost
-    cells = [minutes_text(report, cost.charged_s)]
-    cells += [_figure(cost.machine_usd), _figure(cost.electricity_usd)] if priced_beside else []
-    cells += [_figure(cost.usd), _kwh(charge)]
-    for name in intervals:
-        joules = charge.energy.joules[name] if charge.energy else None
-        unknown = charge.energy is not None and charge.energy.unknown_s[name] > 0
-        cells.append(f"{'> ' if unknown and joules is not None else ''}{_figure(joules)}")
-    return cells
+def _energy(at: RunAtTarget) -> EnergyUse | None:
+    charge = _charge(at)
+    return charge and charge.energy
 
 
-def _kwh(charge: TargetCharge) -> str:
+def _absent(at: RunAtTarget) -> str:
+    return NEVER if _charge(at) is None else UNKNOWN
+
+
+def _joules_of(interval: str) -> Callable[[RunAtTarget], str]:
+    def shown(at: RunAtTarget) -> str:
+        used = _energy(at)
+        if used is None or used.joules[interval] is None:
+            return _absent(at)
+        unknown = used.unknown_s[interval] > 0
+        return f"{'> ' if unknown else ''}{_figure(used.joules[interval])}"
+
+    return shown
+
+
+def _kwh(at: RunAtTarget) -> str:
+    charge = _charge(at)
+    if charge is None or charge.cost.kwh is None:
+        return _absent(at)
     text = _figure(charge.cost.kwh)
     return {"at least": f"> {text}", "estimate": f"{text} (est.)"}.get(charge.cost.kwh_is, text)
 
 
-def _relative(report: "Report", index: int, target: int) -> float | None:
-    own = _charge(report.runs[index].charges, target)
-    first = _charge(report.runs[0].charges, target)
-    if own is None or first is None or report.refused(index):
+def _relative(at: RunAtTarget) -> float | None:
+    charge, first = _charge(at), _charge(RunAtTarget(at.report, 0, at.target))
+    if charge is None or first is None or at.refused:
         return None
-    return relative_cost(first.cost, own.cost)
+    return relative_cost(first.cost, charge.cost)
 
 
-def _relative_text(report: "Report", index: int, target: int, charge: TargetCharge | None) -> str:
-    if report.refused(index):
-        return REFUSED
-    ratio = _relative(report, index, target)
-    if ratio is None:
-        return NEVER if charge is None else UNKNOWN
-    return f"{100 * ratio:.0f} %"
-
-
-def _charge(charges: RunCharges | None, target: int) -> TargetCharge | None:
-    return None if charges is None else charges.targets[target]
-
-
-def _measured_intervals(charged: list[TargetCharge | None]) -> list[str]:
-    used = [charge.energy.joules for charge in charged if charge and charge.energy]
-    return [name for name in INTERVALS if any(joules[name] != 0 for joules in used)]
-
-
-def _notes(report: "Report") -> list[str]:
-    """Returns what has to be said of the runs, once for all of whom it is true."""
+def _notes(report: Report) -> list[str]:
     names: dict[str, list[str]] = {}
     for run in report.runs:
         machine = run.charges.hardware if run.charges else None
@@ -155,8 +191,5 @@ def _shortened(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def _figure(value: float | None) -> str:
-    """Four digits, more where there are more before the point."""
-    if value is None:
-        return UNKNOWN
+def _figure(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -6,31 +6,30 @@ from tfasr.analysis.findings import of_single_runs, spread_at_hand
 from tfasr.analysis.groups import GroupResult, group_members
 from tfasr.analysis.names import metric_label, target_label
 from tfasr.analysis.report import Report, RunAnalysis
-from tfasr.display.table import NEVER, REFUSED, UNKNOWN, Cell, Table, records_of
-from tfasr.reports.tables.runs import minutes_text
+from tfasr.display.table import (
+    NEVER,
+    REFUSED,
+    Cell,
+    Column,
+    Table,
+    gigabytes,
+    percent,
+    table_of,
+    three_digits,
+)
+from tfasr.reports.tables.runs import RUN, fact, minutes_of, speed, target_name
 from tfasr.tta.metrics import metric_named
-
-_GB = 1e9
-
-Column = tuple[str, str, Callable[[RunAnalysis], Cell], Callable[[Cell], str]]
-"""Heading of the table, heading of the records, what a run has there, how that is written."""
 
 
 def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
-    """Returns the tables that have something to say on the runs.
-
-    Args:
-        report: the runs.
-        results: what their groups say of each target.
-    """
-    found = [
+    tables = [
         systems_table(report),
         time_to_accuracy_table(report, results) if results else None,
         epochs_table(report),
         evaluation_table(report),
         utilisation_table(report),
     ]
-    return [table for table in found if table is not None]
+    return [table for table in tables if table is not None]
 
 
 def systems_table(report: Report) -> Table | None:
@@ -43,14 +42,14 @@ def systems_table(report: Report) -> Table | None:
         "systems",
         report,
         [
-            ("processor", "processor", _system("processor"), _text),
-            ("cores", "cores", _system("cores"), _text),
-            ("memory\nGB", "memory_bytes", _system("memory_bytes"), _giga),
-            ("GPUs", "gpus", _gpus, _text),
-            ("Python", "python", _system("python"), _text),
-            ("TensorFlow", "tensorflow", _package("tensorflow"), _text),
-            ("Keras", "keras", _package("keras"), _text),
-            ("PyTorch", "torch", _package("torch"), _text),
+            Column("processor", "processor", _system("processor")),
+            Column("cores", "cores", _system("cores")),
+            Column("memory\nGB", "memory_bytes", _system("memory_bytes"), gigabytes),
+            Column("GPUs", "gpus", gpus_of),
+            Column("Python", "python", _system("python")),
+            Column("TensorFlow", "tensorflow", _package("tensorflow")),
+            Column("Keras", "keras", _package("keras")),
+            Column("PyTorch", "torch", _package("torch")),
         ],
         ["Cores: those that the run was allowed to use."],
     )
@@ -61,18 +60,24 @@ def epochs_table(report: Report) -> Table | None:
 
     Source: the paper, Table 2 (batch size, devices) and section 5.3 (the batch size's effect).
     """
-    columns: list[Column] = [
-        ("batch", "global_batch_size", lambda run: run.facts.global_batch_size, _text),
-        ("devices", "num_replicas", lambda run: run.facts.num_replicas, _text),
-        ("utterances\nan epoch", "train_samples", lambda run: run.facts.train_samples, _text),
-        ("optimizer", "optimizer", lambda run: run.facts.optimizer, _text),
-        ("epoch s", "epoch_s", lambda run: run.facts.epoch_s, _seconds),
-        ("utterances/s", "utterances_per_s", lambda run: run.throughput.utterances_per_s, _figure),
-        ("audio s/s", "audio_s_per_s", lambda run: run.throughput.audio_s_per_s, _figure),
+    columns: list[Column[RunAnalysis]] = [
+        Column("batch", "global_batch_size", fact("global_batch_size")),
+        Column("devices", "num_replicas", fact("num_replicas")),
+        Column("utterances\nan epoch", "train_samples", fact("train_samples")),
+        Column("optimizer", "optimizer", fact("optimizer")),
+        Column("epoch s", "epoch_s", fact("epoch_s"), _digits),
+        Column("utterances/s", "utterances_per_s", speed("utterances_per_s"), three_digits),
+        Column("audio s/s", "audio_s_per_s", speed("audio_s_per_s"), three_digits),
     ]
-    for index, target in enumerate(report.targets):
-        heading = f"epochs to\n{target_label(*target)}"
-        columns.append((heading, f"epochs_to_{target[0]}_{target[1]:g}", _epoch_of(index), _never))
+    columns += [
+        Column(
+            f"epochs to\n{target_label(*target)}",
+            f"epochs_to_{target_name(target)}",
+            lambda run, index=index: run.results[index].tta.epoch,
+            missing=NEVER,
+        )
+        for index, target in enumerate(report.targets)
+    ]
     notes = [
         "Epoch: the median of whole epochs, without evaluation. Per second: steady training steps "
         f"and waiting for input. {NEVER}: never reached."
@@ -86,20 +91,22 @@ def evaluation_table(report: Report) -> Table | None:
     Source: the paper, Table 3 (evaluation time and error rates over beam widths); for one model
     under many widths see ``tfasr bench decoder``.
     """
-    columns: list[Column] = [
-        ("decoder", "decoder", lambda run: run.facts.decoder, _text),
-        ("beam\nwidth", "beam_width", lambda run: run.facts.beam_width, _text),
-        ("evaluations", "evaluations", lambda run: run.facts.evaluations, _text),
-        ("placement", "placement", lambda run: run.facts.placement, _text),
-        ("swap s\neach", "swap_s", lambda run: run.facts.swap_s, _seconds),
-        ("forward s\neach", "forward_s", lambda run: run.facts.forward_s, _seconds),
-        ("decode s\neach", "decode_s", lambda run: run.facts.decode_s, _seconds),
-        ("wait s\neach", "wait_s", lambda run: run.facts.wait_s, _seconds),
+    columns: list[Column[RunAnalysis]] = [
+        Column("decoder", "decoder", fact("decoder")),
+        Column("beam\nwidth", "beam_width", fact("beam_width")),
+        Column("evaluations", "evaluations", fact("evaluations")),
+        Column("placement", "placement", fact("placement")),
+        Column("swap s\neach", "swap_s", fact("swap_s"), _digits),
+        Column("forward s\neach", "forward_s", fact("forward_s"), _digits),
+        Column("decode s\neach", "decode_s", fact("decode_s"), _digits),
+        Column("wait s\neach", "wait_s", fact("wait_s"), _digits),
     ]
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
         rate = metric_named(metric).rate
         heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
-        columns.append((heading, f"best_{metric}", _best(metric), _percent if rate else _seconds))
+        columns.append(
+            Column(heading, f"best_{metric}", _best(metric), percent if rate else _digits)
+        )
     notes = [
         "Seconds: means of the run's evaluations. Decode: what training waited for it. Wait: "
         "likewise for an evaluation in another process; its own work is in the ledger."
@@ -117,11 +124,15 @@ def utilisation_table(report: Report) -> Table | None:
         "utilisation",
         report,
         [
-            ("CPU %", "cpu_share", _load("cpu_percent", 0.01), _percent),
-            ("CPU %\nof the run", "process_cpu_share", _load("process_percent", 0.01), _percent),
-            ("GPU %", "gpu_share", _load("gpu_percent", 0.01), _percent),
-            ("GPU memory\nGB, most", "gpu_memory_bytes", _load("gpu_memory_bytes"), _giga),
-            ("GPU power\nW", "gpu_power_w", _load("gpu_power_w"), _figure),
+            Column("CPU %", "cpu_share", _load("cpu_percent", 0.01), percent),
+            Column(
+                "CPU %\nof the run", "process_cpu_share", _load("process_percent", 0.01), percent
+            ),
+            Column("GPU %", "gpu_share", _load("gpu_percent", 0.01), percent),
+            Column(
+                "GPU memory\nGB, most", "gpu_memory_bytes", _load("gpu_memory_bytes"), gigabytes
+            ),
+            Column("GPU power\nW", "gpu_power_w", _load("gpu_power_w"), three_digits),
         ],
         ["Means over the whole run, over all cores and over all devices; power is a device's."],
     )
@@ -132,56 +143,75 @@ def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResul
 
     Source: the paper, Tables 4 to 6: minutes to each target, and relative to the first system.
     """
-    members = group_members(report.runs)
-    rows = [[group] for group in members]
-    records: list[dict[str, Cell]] = [{"group": group} for group in members]
+    members = list(group_members(report.runs).items())
+    minutes = minutes_of(report)
+    columns: list[Column[int]] = [Column("Run", "group", lambda row: members[row][0])]
+
+    def refused(result: GroupResult) -> bool:
+        return any(report.refused(run) for run in result.members)
+
+    def share(of_target: Sequence[GroupResult], row: int) -> float | None:
+        first, median = (of_target[index].statistics.median_s for index in (0, row))
+        known = median is not None and first and not refused(of_target[row])
+        return median / first if known else None
+
+    def text(of_target: Sequence[GroupResult], row: int) -> str:
+        median, ratio = of_target[row].statistics.median_s, share(of_target, row)
+        time = NEVER if median is None else minutes(median)
+        if refused(of_target[row]):
+            return f"{time} ({REFUSED})"
+        return time if ratio is None else f"{time} ({100 * ratio:.0f} %)"
+
     for of_target in results:
-        first = of_target[0].statistics.median_s
-        for row, record, result in zip(rows, records, of_target, strict=True):
-            median = result.statistics.median_s
-            refused = any(report.refused(run) for run in result.members)
-            known = median is not None and first and not refused
-            share = median / first if known else None
-            row.append(_share_text(minutes_text(report, median, NEVER), share, refused))
-            heading = f"{result.target[0]}_{result.target[1]:g}"
-            record |= {f"{heading}_median_s": median, f"{heading}_relative_to_first": share}
-    return Table(
+        target = of_target[0].target
+        columns += [
+            Column(
+                target_label(*target),
+                f"{target_name(target)}_median_s",
+                lambda row, of=of_target: of[row].statistics.median_s,
+                shown=lambda row, of=of_target: text(of, row),
+            ),
+            Column(
+                "",
+                f"{target_name(target)}_relative_to_first",
+                lambda row, of=of_target: share(of, row),
+            ),
+        ]
+    return table_of(
         "Time to accuracy, minutes (and share of the first row's)",
-        ["Run", *(target_label(*target) for target in report.targets)],
-        rows,
+        columns,
+        range(len(members)),
         [f"Medians of the runs of each row. {NEVER}: never reached.", *_single(results)],
-        colours=[own[0] for own in members.values()],
+        colours=[runs[0] for _, runs in members],
         name="time_to_accuracy_of_groups",
-        records=records_of(records),
     )
 
 
 def _single(results: Sequence[Sequence[GroupResult]]) -> list[str]:
-    """Returns a sentence where a share is of times of single runs."""
     sizes = [result.statistics.n for result in results[0]] if results else []
-    said = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
-    return [f"Of the times {said}."] if said else []
+    single = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
+    return [f"Of the times {single}."] if single else []
 
 
 def _table(
-    title: str, name: str, report: Report, columns: Sequence[Column], notes: list[str]
+    title: str,
+    name: str,
+    report: Report,
+    columns: Sequence[Column[RunAnalysis]],
+    notes: list[str],
 ) -> Table | None:
-    """Returns a row for each run; columns that no run has are left out, of the records too."""
-    values = [[of_run(run) for run in report.runs] for _, _, of_run, _ in columns]
-    kept = [
-        (column, cells)
-        for column, cells in zip(columns, values, strict=True)
-        if any(cell is not None for cell in cells)
-    ]
-    if not kept:
+    if all(column.value(run) is None for column in columns for run in report.runs):
         return None
-    rows, records = [], []
-    for index, run in enumerate(report.runs):
-        rows.append([run.name, *(column[3](cells[index]) for column, cells in kept)])
-        own = {column[1]: cells[index] for column, cells in kept}
-        records.append({"run": run.name, "group": run.group, **own})
-    headings = ["Run", *(column[0] for column, _ in kept)]
-    return Table(title, headings, rows, notes, name=name, records=records_of(records))
+    columns = [*RUN, *columns]
+    return table_of(title, columns, report.runs, notes, name=name, leave_out_empty=True)
+
+
+def gpus_of(run: RunAnalysis) -> str | None:
+    """Returns a run's GPUs, as "2 x A100"; None where it does not tell."""
+    names = run.facts.system.get("gpus")
+    if names is None:
+        return None
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
 
 
 def _system(key: str) -> Callable[[RunAnalysis], Cell]:
@@ -192,23 +222,9 @@ def _package(name: str) -> Callable[[RunAnalysis], Cell]:
     return lambda run: (run.facts.system.get("packages") or {}).get(name)
 
 
-def _gpus(run: RunAnalysis) -> Cell:
-    names = run.facts.system.get("gpus")
-    if names is None:
-        return None
-    counts = [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
-    return ", ".join(counts) or "none"
-
-
-def _epoch_of(target: int) -> Callable[[RunAnalysis], Cell]:
-    return lambda run: run.results[target].tta.epoch
-
-
 def _best(metric: str) -> Callable[[RunAnalysis], Cell]:
-    def best(run: RunAnalysis) -> Cell:
-        return metric_named(metric).best([point.value for point in run.curves.get(metric, [])])
-
-    return best
+    kind = metric_named(metric)
+    return lambda run: kind.best([point.value for point in run.curves.get(metric, [])])
 
 
 def _load(name: str, scale: float = 1.0) -> Callable[[RunAnalysis], Cell]:
@@ -219,33 +235,5 @@ def _load(name: str, scale: float = 1.0) -> Callable[[RunAnalysis], Cell]:
     return load
 
 
-def _share_text(minutes: str, share: float | None, refused: bool) -> str:
-    if refused:
-        return f"{minutes} ({REFUSED})"
-    return minutes if share is None else f"{minutes} ({100 * share:.0f} %)"
-
-
-def _text(cell: Cell) -> str:
-    return UNKNOWN if cell is None else str(cell)
-
-
-def _never(cell: Cell) -> str:
-    return NEVER if cell is None else str(cell)
-
-
-def _giga(cell: Cell) -> str:
-    return UNKNOWN if cell is None else f"{cell / _GB:.1f}"
-
-
-def _seconds(cell: Cell) -> str:
-    return UNKNOWN if cell is None else f"{cell:.3g}"
-
-
-def _percent(cell: Cell) -> str:
-    return UNKNOWN if cell is None else f"{100 * cell:.1f}"
-
-
-def _figure(cell: Cell) -> str:
-    if cell is None:
-        return UNKNOWN
-    return f"{cell:.0f}" if cell >= 100 else f"{cell:.3g}"
+def _digits(value: float) -> str:
+    return f"{value:.3g}"

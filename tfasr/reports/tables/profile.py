@@ -1,12 +1,12 @@
 """Table of the winner by target: the ratio of two groups' times at targets of a whole range."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfasr.analysis.names import metric_label, target_label
 from tfasr.analysis.profiles import GroupProfile, profile_finding, profiles_of_groups
 from tfasr.analysis.report import Report
-from tfasr.display.table import UNKNOWN, Cell, Table, records_of
-from tfasr.reports.tables.runs import minutes_text
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
+from tfasr.reports.tables.runs import minutes_of
 from tfasr.tta.target_profile import VERDICT_TARGETS
 
 _METHOD = (
@@ -18,6 +18,9 @@ _METHOD = (
     "evaluations."
 )
 
+Row = tuple[GroupProfile, int]
+"""A group, and the number of a target of its verdicts."""
+
 
 def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Table]:
     """Returns for each metric a row for each group and target."""
@@ -25,68 +28,81 @@ def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Tab
 
 
 def _table(report: Report, metric: str, profiles: Sequence[GroupProfile]) -> Table:
-    rows: list[list[str]] = []
-    records: list[dict[str, Cell]] = []
-    colours = []
+    rows = [
+        (profile, number)
+        for profile in profiles
+        if profile.found is not None
+        for number in range(len(profile.found.verdict_targets))
+    ]
     runs = {run.group: index for index, run in reversed(list(enumerate(report.runs)))}
-    for profile in profiles:
-        if profile.found is None:
-            continue
-        for number, target in enumerate(profile.found.verdict_targets):
-            record = _record(profile, number, float(target))
-            records.append(record)
-            rows.append(_cells(report, record))
-            colours.append(runs[profile.group])
-    return Table(
+    return table_of(
         f"Winner by target: {metric_label(metric)}, times of {profiles[0].first} = 1",
-        ["Runs", "target", "first\nmin", "times\nas long", "95 %\ninterval", "95 %\ntogether",
-         "p,\nadjusted", "faster"],
+        _columns(report),
         rows,
         [*(profile_finding(one) for one in profiles), _METHOD],
-        colours=colours,
+        colours=[runs[profile.group] for profile, _ in rows],
         name=f"profile_{metric}",
-        records=records_of(records),
-    )  # fmt: skip
+    )
 
 
-def _record(profile: GroupProfile, number: int, target: float) -> dict[str, Cell]:
-    found = profile.found
-    index = number * (len(found.targets) - 1) // (VERDICT_TARGETS - 1)
-    verdict = found.verdicts[number]
+def _columns(report: Report) -> list[Column[Row]]:
+    def target(row: Row) -> float:
+        return float(row[0].found.verdict_targets[row[1]])
 
-    def at(values, place: int) -> float | None:
-        return None if values is None else float(values[place])
+    def along(name: str) -> Callable[[Row], float | None]:
+        """Returns what finds a value at the row's target on the line through all targets."""
 
-    return {
-        "group": profile.group,
-        "first": profile.first,
-        "metric": profile.metric,
-        "target": target,
-        "first_s": float(found.first_s[index]),
-        "ratio": float(found.ratio[index]),
-        "ratio_95_low": at(found.low, index),
-        "ratio_95_high": at(found.high, index),
-        "together_95_low": at(found.together_low, number),
-        "together_95_high": at(found.together_high, number),
-        "adjusted_p": verdict.adjusted_p,
-        "comparisons": verdict.comparisons,
-        "faster": None if verdict.sooner is None else profile.name(verdict.sooner),
-    }
+        def value(row: Row) -> float | None:
+            values = getattr(row[0].found, name)
+            place = row[1] * (len(row[0].found.targets) - 1) // (VERDICT_TARGETS - 1)
+            return None if values is None else float(values[place])
 
+        return value
 
-def _cells(report: Report, record: dict[str, Cell]) -> list[str]:
-    def interval(name: str) -> str:
-        low, high = record[f"{name}_low"], record[f"{name}_high"]
-        return UNKNOWN if low is None else f"{low:.2f} to {high:.2f}"
+    def at(name: str) -> Callable[[Row], float | None]:
+        def value(row: Row) -> float | None:
+            values = getattr(row[0].found, name)
+            return None if values is None else float(values[row[1]])
 
-    p_value = record["adjusted_p"]
+        return value
+
+    def interval(low: Callable, high: Callable) -> Callable[[Row], str]:
+        return lambda row: UNKNOWN if low(row) is None else f"{low(row):.2f} to {high(row):.2f}"
+
+    def adjusted_p(row: Row) -> float | None:
+        return row[0].found.verdicts[row[1]].adjusted_p
+
+    def faster(row: Row) -> str | None:
+        sooner = row[0].found.verdicts[row[1]].sooner
+        return None if sooner is None else row[0].name(sooner)
+
     return [
-        record["group"],
-        target_label(record["metric"], record["target"]),
-        minutes_text(report, record["first_s"]),
-        f"{record['ratio']:.2f}",
-        interval("ratio_95"),
-        interval("together_95"),
-        UNKNOWN if p_value is None else f"{p_value:.2g}",
-        record["faster"] or ("no test" if p_value is None else "undecided"),
+        Column("Runs", "group", lambda row: row[0].group),
+        Column("", "first", lambda row: row[0].first),
+        Column("", "metric", lambda row: row[0].metric),
+        Column("target", "target", target, shown=lambda r: target_label(r[0].metric, target(r))),
+        Column("first\nmin", "first_s", along("first_s"), minutes_of(report)),
+        Column("times\nas long", "ratio", along("ratio"), fixed(2)),
+        Column(
+            "95 %\ninterval",
+            "ratio_95_low",
+            along("low"),
+            shown=interval(along("low"), along("high")),
+        ),
+        Column("", "ratio_95_high", along("high")),
+        Column(
+            "95 %\ntogether",
+            "together_95_low",
+            at("together_low"),
+            shown=interval(at("together_low"), at("together_high")),
+        ),
+        Column("", "together_95_high", at("together_high")),
+        Column("p,\nadjusted", "adjusted_p", adjusted_p, lambda p: f"{p:.2g}"),
+        Column("", "comparisons", lambda row: row[0].found.verdicts[row[1]].comparisons),
+        Column(
+            "faster",
+            "faster",
+            faster,
+            missing=lambda row: "no test" if adjusted_p(row) is None else "undecided",
+        ),
     ]

@@ -1,10 +1,10 @@
 """Error rates of best checkpoints on several splits, a row for each run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tfasr.display.table import UNKNOWN, Cell, Table, records_of
+from tfasr.display.table import UNKNOWN, Cell, Column, Table, fixed, records_of, table_of
 
 _RATES = {"wer": "WER %", "cer": "CER %"}
 
@@ -12,56 +12,53 @@ _RATES = {"wer": "WER %", "cer": "CER %"}
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """Returns a row for each run and two columns for each split.
 
-    Args:
-        rows: one for each run and split: ``run``, ``split``, ``decoder``, ``beam_width``, ``wer``
-            and ``cer`` as fractions, and whatever else the records are to hold.
+    ``rows`` has one for each run and split: ``run``, ``split``, ``decoder``, ``beam_width``,
+    ``wer`` and ``cer`` as fractions, and whatever else the records are to hold.
 
     Source: the paper, Table 5 (validation and test sets at one beam width).
     """
     splits = list(dict.fromkeys(str(row["split"]) for row in rows))
-    found = {(row["run"], row["split"]): row for row in rows}
-    lines = [
-        [
-            str(run),
-            *(_percent(found.get((run, split)), rate) for split in splits for rate in _RATES),
-        ]
-        for run in dict.fromkeys(row["run"] for row in rows)
-    ]
-    columns = [f"{split}\n{heading}" for split in splits for heading in _RATES.values()]
-    return Table(
+    runs = list(dict.fromkeys(row["run"] for row in rows))
+    scores = {(row["run"], row["split"]): row for row in rows}
+
+    def rate_of(split: str, rate: str) -> Callable[[Any], float | None]:
+        return lambda run: (row := scores.get((run, split))) and row[rate]
+
+    return table_of(
         "Error rates",
-        ["Run", *columns],
-        lines,
+        [
+            Column("Run", "", lambda run: run),
+            *(
+                Column(f"{split}\n{heading}", "", rate_of(split, rate), fixed(2, 100))
+                for split in splits
+                for rate, heading in _RATES.items()
+            ),
+        ],
+        runs,
         [f"{_decoders(rows)}. CER is over the longer of reference and hypothesis, as in the "
          "paper."],
-        colours=[None] * len(lines),
+        colours=[None] * len(runs),
         name="scores",
         records=records_of([_flat(row) for row in rows]),
     )  # fmt: skip
 
 
-def _percent(row: Mapping[str, Any] | None, rate: str) -> str:
-    return UNKNOWN if row is None else f"{100 * row[rate]:.2f}"
-
-
 def _decoders(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Returns "Decoder: word_beam, beam width 512", or how they differ."""
-    told = dict.fromkeys(_decoder(row) for row in rows)
-    if len(told) == 1:
-        return f"Decoder: {next(iter(told))}"
+    decoders = dict.fromkeys(_decoder(row) for row in rows)
+    if len(decoders) == 1:
+        return f"Decoder: {next(iter(decoders))}"
     runs = dict.fromkeys((row["run"], _decoder(row)) for row in rows)
     return "Decoders: " + "; ".join(f"{run}: {decoder}" for run, decoder in runs)
 
 
 def _decoder(row: Mapping[str, Any]) -> str:
     name, width = row.get("decoder", UNKNOWN), row.get("beam_width")
-    told = str(name) if width is None else f"{name}, beam width {width}"
+    text = str(name) if width is None else f"{name}, beam width {width}"
     model = row.get("language_model")
-    return told if model is None else f"{told}, language model {Path(model).name}"
+    return text if model is None else f"{text}, language model {Path(model).name}"
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Cell]:
-    """Returns a row whose pairs, such as intervals, are two cells."""
     flat: dict[str, Cell] = {}
     for key, value in row.items():
         if isinstance(value, list | tuple):

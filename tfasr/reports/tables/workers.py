@@ -1,10 +1,18 @@
 """The tables of a cluster's workers: who waited for whom, the exchange, their machines."""
 
-import dataclasses
 import math
+from typing import Any, NamedTuple
 
 from tfasr.analysis.report import Report, RunAnalysis
-from tfasr.display.table import UNKNOWN, Records, Table, records_of
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, percent, table_of
+
+
+class _Row(NamedTuple):
+    index: int
+    run: RunAnalysis
+    part: Any
+    """A `WorkerPart`, `Exchange` or `WorkerMachine` of the run."""
+
 
 _WAITED = [
     "Over the steps that all workers noted and none compiled in. waited: for the worker that was "
@@ -31,84 +39,25 @@ _USED = [
 
 def worker_tables(report: Report) -> list[Table]:
     """Returns the tables of all runs of clusters; none without such a run."""
-    return [*_waited(report), *_exchanged(report), *_machines(report)]
-
-
-def _exchanged(report: Report) -> list[Table]:
-    listed = [(index, run.name, run.exchange) for index, run in enumerate(report.runs)]
-    listed = [one for one in listed if one[2] is not None]
-    if not listed:
-        return []
-    rows, records = [], []
-    for _, name, found in listed:
-        latency_s = found.latency_s
-        rows.append(
-            [
-                name,
-                str(found.workers),
-                f"{found.gradient_bytes / 1e6:.4g}",
-                f"{1e3 * found.exchange_s / found.steps:.2f}",
-                f"{100 * found.share:.1f}",
-                f"{found.achieved_bytes_per_s / 1e6:.4g}",
-                _megabytes(found.measured_bytes_per_s),
-                UNKNOWN if latency_s is None else f"{1e3 * latency_s:.2f}",
-            ]
-        )
-        records.append({"run": name, **dataclasses.asdict(found)})
-    columns = ["Exchange", "workers", "MB\na step", "exchange\nms a step", "exchange\n% of steps"]
-    columns += ["achieved\nMB/s sent", "link\nMB/s sent", "latency\nms"]
+    runs = list(enumerate(report.runs))
+    parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
+    exchanges = [_Row(index, run, run.exchange) for index, run in runs if run.exchange is not None]
+    machines = [_Row(index, run, machine) for index, run in runs for machine in run.machines]
+    used = [*_USED, *(_summed(run) for run in report.runs if run.worker_joules)]
     return [
-        Table(
-            "Workers: exchange of gradients",
-            columns,
-            rows,
-            _EXCHANGED,
-            colours=[index for index, _, _ in listed],
-            name="exchange",
-            records=records_of(records),
+        table_of(title, columns, rows, notes, name=name, colours=[row.index for row in rows])
+        for title, name, columns, rows, notes in (
+            ("Workers: who waited for whom", "workers", _WAITS, parts, _WAITED),
+            ("Workers: exchange of gradients", "exchange", _EXCHANGES, exchanges, _EXCHANGED),
+            ("Workers: machines", "worker_machines", _MACHINES, machines, used),
         )
+        if rows
     ]
 
 
-def _machines(report: Report) -> list[Table]:
-    listed = [
-        (index, run, machine) for index, run in enumerate(report.runs) for machine in run.machines
-    ]
-    if not listed:
-        return []
-    rows, records = [], []
-    for _, run, machine in listed:
-        joules = run.worker_joules.get(machine.rank)
-        shared = machine.shares_with
-        energy = _watt_hours(joules) if shared is None else f"with {shared}"
-        uses = (machine.cpu_percent, machine.process_percent, machine.gpu_percent)
-        called = _called(run.name, machine.rank)
-        rows.append([called, machine.hostname, *map(_percent, uses), energy])
-        records.append(
-            {
-                "run": run.name,
-                "rank": machine.rank,
-                "host": machine.hostname,
-                "cpu_percent": machine.cpu_percent,
-                "process_percent": machine.process_percent,
-                "gpu_percent": machine.gpu_percent,
-                "energy_joules": joules,
-                "energy_with_rank": shared,
-            }
-        )
-    columns = ["Machines", "host", "host's cores\n% busy", "by the worker\n%"]
-    columns += ["GPUs\n% busy", "energy\nWh"]
-    return [
-        Table(
-            "Workers: machines",
-            columns,
-            rows,
-            [*_USED, *(_summed(run) for run in report.runs if run.worker_joules)],
-            colours=[index for index, _, _ in listed],
-            name="worker_machines",
-            records=records_of(records),
-        )
-    ]
+def _called(row: _Row) -> str:
+    rank = row.part.rank
+    return f"{row.run.name}, {rank}{' (chief)' if rank == 0 else ''}"
 
 
 def _summed(run: RunAnalysis) -> str:
@@ -118,79 +67,75 @@ def _summed(run: RunAnalysis) -> str:
     return f"{run.name}: no sum of energy, since not every host shows a counter."
 
 
-def _called(run: str, rank: int) -> str:
-    return f"{run}, {rank}{' (chief)' if rank == 0 else ''}"
+def _watt_hours(joules: float) -> str:
+    return f"{joules / 3600:.4g}"
 
 
-def _percent(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value:.1f}"
+def _megabytes(value: float) -> str:
+    return f"{value / 1e6:.4g}"
 
 
-def _watt_hours(joules: float | None) -> str:
-    return UNKNOWN if joules is None else f"{joules / 3600:.4g}"
+def _energy(row: _Row) -> str:
+    if row.part.shares_with is not None:
+        return f"with {row.part.shares_with}"
+    joules = row.run.worker_joules.get(row.part.rank)
+    return UNKNOWN if joules is None else _watt_hours(joules)
 
 
-def _megabytes(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value / 1e6:.4g}"
+_WAITS: list[Column[_Row]] = [
+    Column("Worker", "run", lambda row: row.run.name, shown=_called),
+    Column("", "rank", lambda row: row.part.rank),
+    Column("steps", "steps", lambda row: row.part.steps),
+    Column("utterances", "utterances", lambda row: row.part.utterances),
+    Column("input wait\ns", "input_wait_s", lambda row: row.part.input_wait_s, fixed(2)),
+    Column("steps\ns", "step_s", lambda row: row.part.step_s, fixed(1)),
+    Column("waited\ns", "waited_s", lambda row: row.part.waited_s, fixed(2)),
+    Column("waited\n% of steps", "", lambda row: row.part.waited_share, percent),
+    Column("held up\ns", "held_up_s", lambda row: row.part.held_up_s, fixed(2)),
+    Column("exchange\ns", "exchange_s", lambda row: row.part.exchange_s, fixed(2)),
+]
 
 
-def _waited(report: Report) -> list[Table]:
-    listed = [
-        (index, run.name, part) for index, run in enumerate(report.runs) for part in run.workers
-    ]
-    if not listed:
-        return []
-    columns = ["Worker", "steps", "utterances", "input wait\ns", "steps\ns"]
-    columns += ["waited\ns", "waited\n% of steps", "held up\ns", "exchange\ns"]
-    rows = [
-        [
-            _called(name, part.rank),
-            str(part.steps),
-            str(part.utterances),
-            f"{part.input_wait_s:.2f}",
-            f"{part.step_s:.1f}",
-            f"{part.waited_s:.2f}",
-            f"{100 * part.waited_share:.1f}",
-            f"{part.held_up_s:.2f}",
-            f"{part.exchange_s:.2f}",
-        ]
-        for _, name, part in listed
-    ]
-    records = Records(
-        [
-            "run",
-            "rank",
-            "steps",
-            "utterances",
-            "input_wait_s",
-            "step_s",
-            "waited_s",
-            "held_up_s",
-            "exchange_s",
-        ],
-        [
-            [
-                name,
-                part.rank,
-                part.steps,
-                part.utterances,
-                part.input_wait_s,
-                part.step_s,
-                part.waited_s,
-                part.held_up_s,
-                part.exchange_s,
-            ]
-            for _, name, part in listed
-        ],
-    )
-    return [
-        Table(
-            "Workers: who waited for whom",
-            columns,
-            rows,
-            _WAITED,
-            colours=[index for index, _, _ in listed],
-            name="workers",
-            records=records,
-        )
-    ]
+_EXCHANGES: list[Column[_Row]] = [
+    Column("Exchange", "run", lambda row: row.run.name),
+    Column("workers", "workers", lambda row: row.part.workers),
+    Column("MB\na step", "gradient_bytes", lambda row: row.part.gradient_bytes, _megabytes),
+    Column("", "steps", lambda row: row.part.steps),
+    Column(
+        "exchange\nms a step",
+        "exchange_s",
+        lambda row: row.part.exchange_s,
+        shown=lambda row: f"{1e3 * row.part.exchange_s / row.part.steps:.2f}",
+    ),
+    Column("exchange\n% of steps", "share", lambda row: row.part.share, percent),
+    Column(
+        "achieved\nMB/s sent",
+        "achieved_bytes_per_s",
+        lambda row: row.part.achieved_bytes_per_s,
+        _megabytes,
+    ),
+    Column(
+        "link\nMB/s sent",
+        "measured_bytes_per_s",
+        lambda row: row.part.measured_bytes_per_s,
+        _megabytes,
+    ),
+    Column("latency\nms", "latency_s", lambda row: row.part.latency_s, fixed(2, 1e3)),
+]
+
+
+_MACHINES: list[Column[_Row]] = [
+    Column("Machines", "run", lambda row: row.run.name, shown=_called),
+    Column("", "rank", lambda row: row.part.rank),
+    Column("host", "host", lambda row: row.part.hostname),
+    Column("host's cores\n% busy", "cpu_percent", lambda row: row.part.cpu_percent, fixed(1)),
+    Column("by the worker\n%", "process_percent", lambda row: row.part.process_percent, fixed(1)),
+    Column("GPUs\n% busy", "gpu_percent", lambda row: row.part.gpu_percent, fixed(1)),
+    Column(
+        "energy\nWh",
+        "energy_joules",
+        lambda row: row.run.worker_joules.get(row.part.rank),
+        shown=_energy,
+    ),
+    Column("", "energy_with_rank", lambda row: row.part.shares_with),
+]

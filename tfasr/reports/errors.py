@@ -1,0 +1,480 @@
+"""What runs and other systems got wrong: their hypotheses scored, compared and shown.
+
+A report on times alone does without this module, and so without jiwer and SciPy.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from tfasr.analysis.names import distinct_names
+from tfasr.analysis.report import RunAnalysis
+from tfasr.display.csv_text import table_to_csv
+from tfasr.display.table import REFUSED, UNKNOWN, Column, Table, fixed, percent, table_of
+from tfasr.display.text import to_markdown, to_text
+from tfasr.durable import write_whole
+from tfasr.errors import RunError, UsageError
+from tfasr.registry import Registry
+from tfasr.scoring.alignment import Scored, alignment_text, confusions, score, worst
+from tfasr.scoring.bootstrap import FEWEST_SPEAKERS, RESAMPLES, Interval
+from tfasr.scoring.paired import PairedComparison, compare_pairs, probability_text, verdict
+from tfasr.scoring.speakers import RATES, SpeakerRow, speaker_rows, summary_rows
+from tfasr.scoring.summary import RateSummary, summarise_scored
+from tfasr.scoring.transcripts import read_transcripts
+
+SUFFIXES = (".jsonl", ".json")
+HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
+
+
+@dataclass(frozen=True)
+class System:
+    """One system's hypotheses: a run's, or those in a file."""
+
+    name: str  # distinct within the report
+    path: Path  # the file they were read from
+    scored: list[Scored]  # the utterances in the file's order
+    summary: RateSummary  # error rates and intervals
+    notes: list[str]  # what a reader has to know about them
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """Systems, and how each stands to the first one."""
+
+    systems: list[System]  # in the order given
+    comparisons: list[PairedComparison | str]  # with the first, or why there is none
+    worst: int  # how many utterances to show of each
+    notes: list[str]  # what a reader has to know about the report as a whole
+
+
+def is_hypotheses(path: str | Path) -> bool:
+    """Whether a path is a file of hypotheses rather than a run or a log."""
+    path = Path(path)
+    return path.is_file() and path.suffix in SUFFIXES
+
+
+def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> ErrorReport:
+    """Scores the hypotheses of runs and files and compares each with the first.
+
+    A run without hypotheses is left out and said.
+
+    Raises:
+        UsageError: if nothing has hypotheses, or a file is broken.
+    """
+    files = [one for one in sources if isinstance(one, Path)]
+    of_files = dict(zip(files, distinct_names(files), strict=True))
+    systems, notes = [], []
+    for source in sources:
+        if isinstance(source, Path):
+            systems.append(_system(of_files[source], source, []))
+            continue
+        path = best_hypotheses(source)
+        if path is None:
+            notes.append(_absent(source))
+        else:
+            systems.append(_system(source.name, path, _notes(source, path)))
+    if not systems:
+        raise UsageError(" ".join(notes) or "Errors must be those of a run or a file.")
+    comparisons = [_paired(systems[0], other) for other in systems[1:]]
+    return ErrorReport(systems, comparisons, worst, notes)
+
+
+def best_hypotheses(run: RunAnalysis) -> Path | None:
+    """Returns the hypotheses of the epoch with the lowest CER; None where the run has none."""
+    found = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
+    points = [point for point in run.curves.get("cer", []) if point.epoch in found]
+    if points:
+        # The first of equals, as training keeps its best checkpoint; NaN is never the best.
+        return found[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
+    return found[max(found)] if found else None
+
+
+def _system(name: str, path: Path, notes: list[str]) -> System:
+    scored = score(read_transcripts(path))
+    return System(name, path, scored, summarise_scored(scored), notes)
+
+
+def _notes(run: RunAnalysis, path: Path) -> list[str]:
+    notes = [f"epoch {_epoch(path)}, the one with the lowest CER of those with hypotheses"]
+    expected = (run.comparability or {}).get("validation_utterances")
+    with path.open("rb") as file:
+        written = sum(1 for line in file if line.strip())
+    if isinstance(expected, int) and written != expected:
+        notes.append(f"{path.name} holds {written} of the split's {expected} utterances")
+    return notes
+
+
+def _absent(run: RunAnalysis) -> str:
+    return (
+        f"{run.name} has no hypotheses in {run.path / 'hypotheses'}. tfasr evaluate --run_dir "
+        f"{run.path} --split validation --hypotheses FILE.jsonl writes them; name FILE.jsonl in "
+        "its place."
+    )
+
+
+def _epoch(path: Path) -> int:
+    digits = path.stem.rpartition("-")[2]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _paired(first: System, other: System) -> PairedComparison | str:
+    try:
+        return compare_pairs(first.scored, other.scored)
+    except UsageError as error:
+        return str(error)
+
+
+MOST_IN_DETAIL = 6
+"""Systems whose speakers, confusions and alignments are shown; files have them all."""
+
+_MOST_CONFUSIONS = 10
+
+
+def _rate(rate: float) -> float | None:
+    return None if math.isnan(rate) else rate
+
+
+def _range(interval: Interval, sign: str = "") -> str:
+    return " to ".join(f"{100 * end:{sign}.1f}" for end in interval)
+
+
+def error_tables(report: ErrorReport) -> list[Table]:
+    """Returns all tables of a report: rates and comparisons of all systems, details of some."""
+    tables = [_rates_table(report)]
+    if len(report.systems) > 1:
+        tables.append(_comparison_table(report))
+    for system in report.systems[:MOST_IN_DETAIL]:
+        tables.append(speaker_table(system))
+        tables.append(_confusion_table(system))
+    return tables
+
+
+def _rates_table(report: ErrorReport) -> Table:
+    notes = [
+        f"95 %: from {RESAMPLES} bootstrap resamples of utterances, which allow for other "
+        "utterances of the same speakers, not for other seeds of training. By speaker: of "
+        f"speakers as a whole, from {FEWEST_SPEAKERS} on, which also allows for other speakers. "
+        "Both widened for few (expanded percentiles). CER: over the longer of reference and "
+        "hypothesis.",
+        *(f"{system.name}: {note}." for system in report.systems for note in system.notes),
+        *report.notes,
+    ]
+    if len(report.systems) > MOST_IN_DETAIL:
+        notes.append(f"Details below are of the first {MOST_IN_DETAIL} systems.")
+    return table_of("Errors", _RATES, report.systems, notes)
+
+
+_RATES: list[Column[System]] = [
+    Column("System", "", lambda system: system.name),
+    Column("utterances", "", lambda system: system.summary.counts.utterances),
+    Column("words", "", lambda system: system.summary.counts.words),
+    Column("WER %", "", lambda system: _rate(system.summary.counts.wer), fixed(2, 100)),
+    Column("95 %", "", lambda system: system.summary.wer_interval, _range),
+    Column("95 % by\nspeaker", "", lambda system: system.summary.wer_interval_by_speaker, _range),
+    Column("CER %", "", lambda system: _rate(system.summary.counts.cer), fixed(2, 100)),
+    Column("95 % ", "", lambda system: system.summary.cer_interval, _range),
+    Column("95 % by\nspeaker ", "", lambda system: system.summary.cer_interval_by_speaker, _range),
+]
+
+
+def _comparison_table(report: ErrorReport) -> Table:
+    first = report.systems[0].name
+    tests = sum(isinstance(comparison, PairedComparison) for comparison in report.comparisons)
+    rows = list(zip(report.systems[1:], report.comparisons, strict=True))
+    notes = []
+    for system, comparison in rows:
+        if isinstance(comparison, str):
+            notes.append(f"{system.name} is not compared with {first}. {comparison}")
+        else:
+            notes.append(f"{system.name}: {verdict(comparison, first, system.name, tests)}.")
+    notes.append(
+        "WER difference in points, below 0 is better than the first. Better: share of resamples in "
+        "which it is. z and p: matched-pairs test on errors per utterance, whole utterances as "
+        "segments. Permutation p: exchanging the two systems by speaker where "
+        f"{FEWEST_SPEAKERS} or more are known, else by utterance; the verdict goes by it. It "
+        "is about these hypotheses; other seeds of training would give others."
+    )
+    if tests > 1:
+        notes.append(
+            f"{tests} comparisons at once: each must reach p < 0.05 / {tests} (Bonferroni)."
+        )
+    return table_of(f"Word errors against {first}", _COMPARISON, rows, notes)
+
+
+def _compared(
+    heading: str, value: Callable[[PairedComparison], Any], text: Callable[[Any], str] = str
+) -> Column:
+    def of_row(row: tuple[System, PairedComparison | str]) -> Any:
+        return None if isinstance(row[1], str) else value(row[1])
+
+    def missing(row: tuple[System, PairedComparison | str]) -> str:
+        return REFUSED if isinstance(row[1], str) else UNKNOWN
+
+    return Column(heading, "", of_row, text, missing)
+
+
+def _signed_range(interval: Interval) -> str:
+    return _range(interval, sign="+")
+
+
+_COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
+    Column("System", "", lambda row: row[0].name),
+    _compared("WER\ndifference", lambda c: c.wer_difference, lambda rate: f"{100 * rate:+.2f}"),
+    _compared("95 %", lambda c: c.by_utterance and c.by_utterance.interval, _signed_range),
+    _compared("95 % by\nspeaker", lambda c: c.by_speaker and c.by_speaker.interval, _signed_range),
+    _compared(
+        "better\n%",
+        lambda c: c.by_utterance and c.by_utterance.probability_of_improvement,
+        percent,
+    ),
+    _compared("fewer / more\nerrors in", lambda c: f"{c.fewer_errors} / {c.more_errors}"),
+    _compared("z", lambda c: c.matched_pairs_z, "{:+.2f}".format),
+    _compared("p", lambda c: c.matched_pairs_p, probability_text),
+    _compared("permutation\np", lambda c: c.permutation_p, probability_text),
+]
+
+
+def speaker_table(system: System) -> Table:
+    """Returns the table by speaker, as NIST's sclite has it; without speakers its last row."""
+    by_speaker = speaker_rows(system.scored)
+    rows = [_speaker_cells(row, "d") for row in by_speaker]
+    sum_row, *others = summary_rows(system.scored, by_speaker)
+    rows.append(_speaker_cells(sum_row, "d"))
+    rows += [_speaker_cells(row, ".1f") for row in others]
+    return Table(
+        f"{system.name}: errors by speaker, % of words",
+        ["Speaker", "# Snt", "# Wrd", "Corr", "Sub", "Del", "Ins", "Err", "S.Err"],
+        rows,
+        [] if by_speaker else ["The hypotheses do not say who speaks."],
+    )
+
+
+def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
+    rates = [UNKNOWN if math.isnan(rate) else percent(rate) for rate in map(row.rates.get, RATES)]
+    return [row.name, format(row.utterances, figure), format(row.words, figure), *rates]
+
+
+def _confusion_table(system: System) -> Table:
+    counts = confusions(system.scored)
+    columns = [
+        [(f"{said} → {heard}", times) for (said, heard), times in counts.substitutions],
+        counts.deletions,
+        counts.insertions,
+    ]
+    shown = [column[:_MOST_CONFUSIONS] for column in columns]
+    rows = []
+    for index in range(max(map(len, shown))):
+        cells = [column[index] if index < len(column) else ("", "") for column in shown]
+        rows.append([str(index + 1), *(str(part) for cell in cells for part in cell)])
+    kinds = [f"{len(column)} different {name}" for column, name in zip(
+        columns, ("substitutions", "deletions", "insertions"), strict=True)]  # fmt: skip
+    return Table(
+        f"{system.name}: most frequent errors",
+        ["#", "said → heard", "times", "left out", "times ", "added", "times  "],
+        rows,
+        [f"{', '.join(kinds)}."],
+    )
+
+
+_UTTERANCES: list[Column[tuple[System, Scored]]] = [
+    Column("", "system", lambda row: row[0].name),
+    Column("", "id", lambda row: row[1].transcript.id),
+    Column("", "speaker", lambda row: row[1].transcript.speaker),
+    Column("", "words", lambda row: row[1].counts.words),
+    Column("", "correct", lambda row: row[1].counts.correct_words),
+    Column("", "substitutions", lambda row: row[1].counts.substitutions),
+    Column("", "deletions", lambda row: row[1].counts.deletions),
+    Column("", "insertions", lambda row: row[1].counts.insertions),
+    Column("", "characters", lambda row: row[1].counts.characters),
+    Column("", "character_edits", lambda row: row[1].counts.character_edits),
+    Column("", "reference", lambda row: row[1].transcript.reference),
+    Column("", "hypothesis", lambda row: row[1].transcript.hypothesis),
+]
+
+
+def errors_to_text(report: ErrorReport) -> str:
+    parts = [to_text(error_tables(report))]
+    for title, text in _alignments(report).items():
+        parts.append(f"{title}\n\n{text}")
+    return "\n".join(parts)
+
+
+def errors_to_markdown(report: ErrorReport) -> str:
+    parts = [to_markdown(error_tables(report))]
+    for title, text in _alignments(report).items():
+        fence = "```" if "```" not in text else "~~~~~~"
+        parts.append(f"## {title}\n\n{fence}\n{text}{fence}\n")
+    return "\n".join(parts)
+
+
+def errors_to_json(report: ErrorReport) -> str:
+    """Returns one object: ``systems``, ``comparisons`` with the first of them, ``notes``.
+
+    Rates and intervals are fractions; what the data do not allow is null. A comparison that is
+    refused has ``refused``, the reason, and nothing else.
+    """
+    first = report.systems[0].name
+    comparisons = []
+    for system, found in zip(report.systems[1:], report.comparisons, strict=True):
+        about = {"first": first, "second": system.name}
+        if isinstance(found, PairedComparison):
+            comparisons.append({**about, **dataclasses.asdict(found), "refused": None})
+        else:
+            comparisons.append({**about, "refused": found})
+    whole = {
+        "systems": [_system_json(system, report.worst) for system in report.systems],
+        "comparisons": comparisons,
+        "notes": report.notes,
+    }
+    return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def errors_to_csv(report: ErrorReport) -> str:
+    """Returns a row for each system and utterance, with the counts that all rates are made of."""
+    rows = [(system, scored) for system in report.systems for scored in system.scored]
+    return table_to_csv(table_of("Utterances", _UTTERANCES, rows))
+
+
+def errors_to_html(report: ErrorReport) -> str:
+    """Returns the sections of a page: tables and alignments, everything escaped."""
+    sections = [_html_table(table) for table in error_tables(report)]
+    for title, text in _alignments(report).items():
+        sections.append(
+            f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>\n"
+        )
+    return "".join(sections)
+
+
+def write_errors(report: ErrorReport, folder: Path) -> None:
+    """Writes ``errors.txt``, ``errors.md``, ``errors.json`` and ``errors.csv`` into a folder."""
+    write_whole(folder / "errors.txt", errors_to_text(report))
+    write_whole(folder / "errors.md", errors_to_markdown(report))
+    write_whole(folder / "errors.json", errors_to_json(report))
+    write_whole(folder / "errors.csv", errors_to_csv(report))
+
+
+def _alignments(report: ErrorReport) -> dict[str, str]:
+    alignments = {}
+    for system in report.systems[:MOST_IN_DETAIL]:
+        wrong = worst(system.scored, report.worst)
+        if wrong:
+            title = f"{system.name}: the {len(wrong)} utterances with the most word errors"
+            alignments[title] = "\n".join(map(alignment_text, wrong))
+    return alignments
+
+
+def _system_json(system: System, count: int) -> dict[str, Any]:
+    found = confusions(system.scored)
+    return {
+        "system": system.name,
+        "path": str(system.path),
+        **system.summary.to_json(),
+        "speakers": [
+            {"speaker": row.name, "utterances": row.utterances, "words": row.words,
+             "wer": row.rates["errors"] if row.words else None}
+            for row in speaker_rows(system.scored)
+        ],
+        "substitutions_by_pair": [[*pair, times] for pair, times in found.substitutions],
+        "deletions_by_word": found.deletions,
+        "insertions_by_word": found.insertions,
+        "worst": [
+            {**dataclasses.asdict(one.transcript), "word_edits": one.counts.word_edits}
+            for one in worst(system.scored, count)
+        ],
+        "notes": system.notes,
+    }  # fmt: skip
+
+
+def _html_table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{escape(heading.strip())}</th>' for heading in table.columns)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in table.rows
+    )
+    notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
+    return (
+        f"<h2>{escape(table.title)}</h2>"
+        f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n"
+        + (f'<ul class="notes">{notes}</ul>\n' if notes else "")
+    )
+
+
+WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
+    "format of errors",
+    {
+        "table": f"{__name__}:errors_to_text",
+        "markdown": f"{__name__}:errors_to_markdown",
+        "json": f"{__name__}:errors_to_json",
+    },
+    plural="formats of errors",
+)
+"""The formats of ``tfasr report --errors`` by name."""
+
+
+def logs_among(paths: Sequence[str | Path]) -> list[str | Path]:
+    return [path for path in paths if not is_hypotheses(path)]
+
+
+def errors_text(
+    paths: Sequence[str | Path],
+    runs: Sequence[RunAnalysis],
+    worst: int,
+    output_format: str,
+    out: str | Path | None,
+) -> tuple[str, str]:
+    """Returns the error report as text, and as the HTML of a page's section.
+
+    Raises:
+        UsageError: if nothing has hypotheses, or a file is broken.
+        RunError: if ``out`` cannot be written.
+    """
+    if output_format not in WRITERS:
+        raise UsageError(
+            f"--errors must be shown as one of {tuple(WRITERS)}. Received: {output_format!r}. "
+            "--out writes its tables as CSV beside them."
+        )
+    if worst < 0:
+        raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")
+    report = error_report(_in_order(paths, runs), worst=worst)
+    if out is not None:
+        try:
+            Path(out).mkdir(parents=True, exist_ok=True)
+            write_errors(report, Path(out))
+        except OSError as error:
+            raise RunError(
+                f"The report must be written to {out}, and could not be: {error}. "
+                "Choose another --out, or make room."
+            ) from error
+    return WRITERS[output_format](report), errors_to_html(report)
+
+
+def errors_alone(
+    paths: Sequence[str | Path], worst: int, output_format: str, out: str | Path | None
+) -> str:
+    """Returns the error report on files of hypotheses, without any run."""
+    text, section = errors_text(paths, [], worst, output_format, out)
+    if out is not None:
+        # Imported here: drawing is the slowest thing to load.
+        from tfasr.reports.page.parts import write_document
+
+        write_document(Path(out) / "report.html", "Errors", [section])
+    return text
+
+
+def _in_order(paths: Sequence[str | Path], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:
+    left = list(runs)
+    sources: dict[Path, RunAnalysis | Path] = {}
+    for path in map(Path, paths):
+        if is_hypotheses(path):
+            sources.setdefault(path.resolve(), path)
+            continue
+        for run in left:
+            own = run.path.resolve()
+            if path.resolve() in (own, own.parent):
+                sources.setdefault(own, run)
+    return list(sources.values())
