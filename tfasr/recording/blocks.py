@@ -8,7 +8,7 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.metrics import ErrorCounts, count_errors
-from tfasr.recording.session import Session
+from tfasr.recording.session import RecordedSession
 from tfasr.tta.metrics import BUILT_IN
 
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
@@ -29,7 +29,9 @@ class Step:
         padded_frames: with the padding.
     """
 
-    def __init__(self, session: Session, input_wait_s, utterances, audio_s, frames, padded_frames):
+    def __init__(
+        self, session: RecordedSession, input_wait_s, utterances, audio_s, frames, padded_frames
+    ):
         self.loss: Any = None
         self.compiled = False
         self.utterances = utterances
@@ -74,7 +76,7 @@ class Evaluation:
         scores: all that was found, by metric; complete when the block has ended.
     """
 
-    def __init__(self, session: Session):
+    def __init__(self, session: RecordedSession):
         self.scores: dict[str, Any] = {}
         self._session = session
         self._order = session.order
@@ -176,7 +178,7 @@ class Evaluation:
 class Saving:
     """A checkpoint being saved, as a ``with`` block; it is booked when the block has ended."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: RecordedSession):
         self._session = session
         session.order.promise("saving")
 
@@ -215,7 +217,7 @@ class Epoch:
         number: counted from 1.
     """
 
-    def __init__(self, session: Session, number: int):
+    def __init__(self, session: RecordedSession, number: int):
         self.number = number
         self._session = session
 

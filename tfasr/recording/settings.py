@@ -45,22 +45,12 @@ class Settings:
         # A line a value, so that runs of one configuration are told apart by their seeds alone.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def check_same(self, run_dir: Path) -> None:
-        """Raises UsageError unless they are those that a run's folder was begun with."""
+    def then_and_now(self, run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the settings that a run's folder was begun with, and these, by name."""
         then = read_object(
             run_dir / RECORDER_FILE, "Without it a run cannot be continued: begin a new one."
         )
-        then, now = _flat(then), _flat(json.loads(json.dumps(asdict(self))))
-        differing = [
-            f"{name}: {then.get(name)!r} then, {now.get(name)!r} now"
-            for name in dict.fromkeys([*then, *now])
-            if then.get(name) != now.get(name)
-        ]
-        if differing:
-            raise UsageError(
-                f"A continued run must keep its settings. {run_dir} was begun with others: "
-                f"{'; '.join(differing)}. Give the same, or another folder."
-            )
+        return _flat(then), _flat(json.loads(json.dumps(asdict(self))))
 
 
 def settings_of(

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import keras
 
-from tfasr.training.ctc_model import CtcModel
-from tfasr.training.hooks.evaluation import EvaluateEpoch
-from tfasr.training.loop import Hook, RunProgress
+from tfasr.training.loop import Hook
+from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
 
 
@@ -23,63 +22,48 @@ class KerasCallbacks(Hook):
 
     Args:
         callbacks: at least one.
-        model: given to them.
-        progress: tells epoch, batch and accuracies.
-        evaluation: of the epochs.
-        epochs: the last one's number.
+        run: built.
     """
 
-    def __init__(
-        self,
-        callbacks: Sequence[keras.callbacks.Callback],
-        model: CtcModel,
-        progress: RunProgress,
-        evaluation: EvaluateEpoch,
-        epochs: int,
-    ):
-        model.stop_training = False
-        self._model = model
-        self._progress = progress
-        self._evaluation = evaluation
+    needs_scores = True
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback], run: TrainingRun):
+        run.model.stop_training = False
         self._callbacks = keras.callbacks.CallbackList(
-            list(callbacks), model=model, epochs=epochs, steps=None, verbose=0
+            list(callbacks), model=run.model, epochs=run.training.epochs, steps=None, verbose=0
         )
         self._loss_sum, self._utterances = 0.0, 0
 
-    def on_train_begin(self) -> None:
+    def on_train_begin(self, run: TrainingRun) -> None:
         """Begins training."""
         self._callbacks.on_train_begin()
 
-    def on_epoch_begin(self, epoch: int) -> None:
+    def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
         """Begins an epoch."""
         self._loss_sum, self._utterances = 0.0, 0
         self._callbacks.on_epoch_begin(epoch - 1)
 
-    def on_step_begin(self) -> None:
+    def on_step_begin(self, run: TrainingRun) -> None:
         """Begins a batch."""
-        self._callbacks.on_train_batch_begin(self._progress.state.step_in_epoch)
+        self._callbacks.on_train_batch_begin(run.state.step_in_epoch)
 
-    def on_step(self, step: StepResult) -> None:
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
         """Ends a batch."""
         self._loss_sum += step.loss * step.utterances
         self._utterances += step.utterances
-        batch = self._progress.state.step_in_epoch - 1
-        self._callbacks.on_train_batch_end(batch, {"loss": step.loss})
-        self._heed()
+        self._callbacks.on_train_batch_end(run.state.step_in_epoch - 1, {"loss": step.loss})
+        if run.model.stop_training:
+            run.request_stop()
 
-    def on_epoch_end(self, epoch: int) -> None:
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         """Ends an epoch."""
-        self._evaluation.finish()
-        logs = {f"val_{name}": value for name, value in self._progress.state.history[-1].items()}
+        logs = {f"val_{name}": value for name, value in run.state.history[-1].items()}
         if self._utterances:  # none where a crash came between the epoch and its evaluation
             logs = {"loss": self._loss_sum / self._utterances, **logs}
         self._callbacks.on_epoch_end(epoch - 1, logs)
-        self._heed()
+        if run.model.stop_training:
+            run.request_stop()
 
-    def on_train_end(self) -> None:
+    def on_train_end(self, run: TrainingRun) -> None:
         """Ends training."""
         self._callbacks.on_train_end()
-
-    def _heed(self) -> None:
-        if self._model.stop_training:
-            self._progress.stop_requested = True
