@@ -194,7 +194,6 @@ class RecordedSession(Session):
 
 
 def _system() -> dict[str, Any]:
-    """Returns facts about the machine, and the versions of what this process has imported."""
     system = describe_system()
     used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
     others = {name: told for name, told in system["packages"].items() if name not in _FRAMEWORKS}
@@ -203,7 +202,6 @@ def _system() -> dict[str, Any]:
 
 
 def _numbers(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Returns what evaluations found as numbers; what diverged is none."""
     return [
         {name: float("nan") if value is None else value for name, value in scores.items()}
         for scores in history

@@ -133,7 +133,6 @@ _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed"
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values by name, those of the facts and the config by their own."""
     found = {name: value for name, value in settings.items() if name not in ("facts", "config")}
     for group in ("facts", "config"):
         values = settings.get(group)

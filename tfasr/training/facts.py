@@ -56,7 +56,6 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 def _second_decoder_facts(name: str) -> dict[str, Any]:
-    """Returns the declaration of the error rates that a second decoder adds; {} without one."""
     if not name:
         return {}
     label = name.replace("_", " ")

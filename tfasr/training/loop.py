@@ -138,12 +138,11 @@ class Loop:
         self._stop_if_interrupted()
 
     def _save_epoch(self, epoch: int) -> None:
-        """Saves before the evaluation, so that a crash in it costs no training."""
         run = self._run
         for hook in self._hooks:
             hook.on_epoch_trained(run, epoch)
         average_statistics(run.team.workers, run.model)
-        if not run.state.epoch_trained:
+        if not run.state.epoch_trained:  # before the evaluation: a crash in it costs no training
             run.advance(epoch_trained=True)
             self._save()
 
@@ -158,7 +157,6 @@ class Loop:
         self._evaluations.evaluate(self._run, epoch, newest, wait=wait)
 
     def _stop_if_interrupted(self) -> None:
-        """Saves a checkpoint and ends the run if a signal has asked for the end."""
         run, received = self._run, self._run.interruption.received
         if received is None:
             return

@@ -121,7 +121,6 @@ def own_run_folder(
 
 
 def _remove_partial(run_dir: Path) -> None:
-    """Removes files that a killed process had not finished writing."""
     for folder, patterns in _PARTIAL:
         for pattern in patterns:
             for partial in (run_dir / folder).glob(pattern):
@@ -180,7 +179,6 @@ def _refuse_parts(run_dir: Path) -> None:
 
 
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
-    """Refuses other shards than those that the run's ledger records."""
     recorded = last_value(run_dir, "shards")
     if not isinstance(recorded, dict):
         log.warning(

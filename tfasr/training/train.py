@@ -123,6 +123,7 @@ def train(
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
             return claim.history
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
+        # Only now, because the ledger is what marks a folder as a run's.
         _write_settings(run, Path(shard_dir), gin_texts or {}, begins=not claim.session)
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
@@ -161,7 +162,6 @@ def train(
 def _write_settings(
     run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], *, begins: bool
 ) -> None:
-    """Writes configuration and sources; only now, because the ledger marks a folder as a run's."""
     if begins:
         run.experiment.save(run.run_dir, run.alphabet)
     for name, text in gin_texts.items():
@@ -174,7 +174,6 @@ def _write_settings(
 def _begin(
     run: TrainingRun, session: Session, hashes: dict[str, str], *, own_process: bool
 ) -> Path | None:
-    """Writes a session's first events; returns the checkpoint to resume from, if there is one."""
     resumes, ledger = bool(session.ledger.session), session.ledger
     checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
     step = read_state(checkpoint).step if checkpoint else None
@@ -222,7 +221,6 @@ def _placement(run: TrainingRun) -> Placement:
 def _hooks(
     run: TrainingRun, callbacks: Sequence[keras.callbacks.Callback], log_to: Sequence[str]
 ) -> list[Hook]:
-    """Returns the chief's hooks, in the order in which the loop calls them."""
     targets = WatchTargets()
     hooks: list[Hook] = [RecordSteps()]  # first: nothing else works with a loss that is not finite
     if run.team.share is not None:

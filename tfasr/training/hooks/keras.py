@@ -35,20 +35,16 @@ class KerasCallbacks(Hook):
         self._loss_sum, self._utterances = 0.0, 0
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        """Begins training."""
         self._callbacks.on_train_begin()
 
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
-        """Begins an epoch."""
         self._loss_sum, self._utterances = 0.0, 0
         self._callbacks.on_epoch_begin(epoch - 1)
 
     def on_step_begin(self, run: TrainingRun) -> None:
-        """Begins a batch."""
         self._callbacks.on_train_batch_begin(run.state.step_in_epoch)
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Ends a batch."""
         self._loss_sum += step.loss * step.utterances
         self._utterances += step.utterances
         self._callbacks.on_train_batch_end(run.state.step_in_epoch - 1, {"loss": step.loss})
@@ -56,7 +52,6 @@ class KerasCallbacks(Hook):
             run.request_stop()
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        """Ends an epoch."""
         logs = {f"val_{name}": value for name, value in run.state.history[-1].items()}
         if self._utterances:  # none where a crash came between the epoch and its evaluation
             logs = {"loss": self._loss_sum / self._utterances, **logs}
@@ -65,5 +60,4 @@ class KerasCallbacks(Hook):
             run.request_stop()
 
     def on_train_end(self, run: TrainingRun) -> None:
-        """Ends training."""
         self._callbacks.on_train_end()

@@ -80,7 +80,6 @@ class PrintSentences(Hook):
         self._every_steps = run.training.sentences_every_steps if run.training.num_sentences else 0
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Prints when it is time."""
         state = run.state
         if not self._every_steps or state.step % self._every_steps:
             return

@@ -52,18 +52,15 @@ class ShowProgress(Hook):
         self._recent, self._recent_s = 0.0, 0.0
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        """Opens the line, where there is a terminal to have it."""
         self._due_s = time.monotonic() + (LIVE_EVERY_S if on_terminal() else LOG_EVERY_S)
         if on_terminal():
             self._open()
 
     def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
-        """Counts anew, from where a resumed epoch goes on."""
         done = run.state.step_in_epoch * run.experiment.pipeline.batch_size(epoch)
         self._in_epoch = min(done, _utterances(run))
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Shows it when it is time."""
         self._in_epoch = min(self._in_epoch + step.utterances, _utterances(run))
         now_s = time.monotonic()
         if self._began_s is None:  # the first step compiles: the pace is that of the others
@@ -85,12 +82,10 @@ class ShowProgress(Hook):
             self._due_s = now_s + LIVE_EVERY_S
 
     def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
-        """Says what training is waiting for."""
         if self._live is not None:
             self._show(f"epoch {epoch}/{run.training.epochs}  saving and evaluating")
 
     def close(self) -> None:
-        """Takes the line away."""
         if self._live is None:
             return
         self._live.stop()
@@ -178,26 +173,21 @@ class WriteProgress(Hook):
         self._due_s = -math.inf
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        """Writes where the run begins."""
         self._write(run)
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        """Writes when it is time."""
         self._loss = step.loss
         if time.monotonic() >= self._due_s:
             self._write(run)
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        """Writes the evaluation."""
         self._write(run)
 
     def on_train_end(self, run: TrainingRun) -> None:
-        """Writes that the run is at its end."""
         self._status = "finished"
         self._write(run)
 
     def close(self) -> None:
-        """Writes that the process ends, where the run is not at its end."""
         if self._status == "training":
             self._status = "stopped"
             self._write(self._run)

@@ -55,7 +55,6 @@ class WatchTargets(Hook):
         self._late_before = False
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        """Reads from the ledger what earlier sessions evaluated and met."""
         training, self._seen = run.training, len(run.state.history)
         self._points = {metric: [] for metric, _ in training.targets}
         if self._seen and training.targets:
@@ -69,11 +68,9 @@ class WatchTargets(Hook):
         self._stop_if_wanted(run)
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        """Looks at what an overlapped evaluation has found."""
         self._look(run)
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        """Looks at the evaluation, and ends a run that has met its targets or will be too late."""
         news = self._look(run)
         self._stop_if_wanted(run)
         budget_s = 3600 * run.training.give_up_after_hours
@@ -81,11 +78,9 @@ class WatchTargets(Hook):
             self._give_up_if_late(run, epoch, budget_s, news=news)
 
     def on_train_end(self, run: TrainingRun) -> None:
-        """Looks at the last evaluation."""
         self._look(run)
 
     def _look(self, run: TrainingRun) -> bool:
-        """Takes up new scores, and says whether there were any."""
         history, window = run.state.history, run.training.target_window
         if len(history) == self._seen:
             return False

@@ -29,11 +29,9 @@ class ScalarLog(Hook):
         self._last_steps: dict[int, int] = {}
 
     def on_train_begin(self, run: TrainingRun) -> None:
-        """Leaves out what earlier sessions have written."""
         self._written = len(run.state.history)
 
     def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        """Writes the step, and an overlapped evaluation that is known by now."""
         if not self._logs:
             return
         seconds = step.input_wait_s + step.compile_s + step.train_s
@@ -48,12 +46,10 @@ class ScalarLog(Hook):
         self._write_evaluations(run)
 
     def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        """Writes the evaluation, where it is known at the epoch's end."""
         self._last_steps[epoch] = run.state.step
         self._write_evaluations(run)
 
     def on_train_end(self, run: TrainingRun) -> None:
-        """Writes the last evaluation."""
         self._write_evaluations(run)
 
     def _write_evaluations(self, run: TrainingRun) -> None:
@@ -69,7 +65,6 @@ class ScalarLog(Hook):
                 log.flush()
 
     def close(self) -> None:
-        """Ends the logs."""
         for log in self._logs:
             log.close()
 

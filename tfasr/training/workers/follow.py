@@ -147,5 +147,4 @@ class WorkerSteps(Hook):
         self._notes.ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
-        """Closes the file."""
         self._notes.close()
