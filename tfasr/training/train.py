@@ -19,7 +19,6 @@ from tfasr.recording.session import Session
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_parts
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.utilisation import UtilisationSampler
-from tfasr.training.averaging.averages import averaging_rule
 from tfasr.training.averaging.weights_for_use import weights_for_use
 from tfasr.training.build import build_model, check_model
 from tfasr.training.checkpoint import newest_checkpoint, read_state
@@ -139,11 +138,10 @@ def train(
                 check_host_memory(experiment, run.sources["train"], run.alphabet)
             build(run, ledger, interruption, checkpoint)
             run.clock = RunClock(read_events(run_dir))
-            placement = _placement(run)
-            hooks = _hooks(run, callbacks, log_to)
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
+            placement = _placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
-            loop = Loop(run, hooks, Evaluations(placement), checkpoints)
+            loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
             held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
                 _check_memory(run)
@@ -199,7 +197,7 @@ def _check_memory(run: TrainingRun) -> None:
     )
 
 
-def _placement(run: TrainingRun) -> Placement:
+def _placement(run: TrainingRun, *, averaged: bool) -> Placement:
     return make_placement(
         run.training,
         run_dir=run.run_dir,
@@ -214,7 +212,7 @@ def _placement(run: TrainingRun) -> Placement:
             run.team.workers if run.team.share else None,
         ),
         ledger=run.ledger,
-        averaged=averaging_rule(run.training) is not None,
+        averaged=averaged,
     )
 
 
