@@ -64,16 +64,10 @@ def settings_of(
 ) -> Settings:
     """Returns settings of what a user wrote.
 
-    Args:
-        targets: as ``("accuracy", 0.9)`` or "accuracy=0.9".
-        metrics: names to "lower", "higher" or a `Metric`.
-        target_window: at least 1.
-        facts: values that are None are left out.
-        comparability: JSON.
-        config: JSON.
+    The arguments are those of `tfasr.Recorder`; facts that are None are left out.
 
     Raises:
-        UsageError: for what is none of this.
+        UsageError: for a value of another kind.
     """
     declared = {
         name: asdict(one if isinstance(one, Metric) else Metric(one))

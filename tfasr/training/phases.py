@@ -80,9 +80,6 @@ class Evaluations:
     between two steps, in the epochs' order. Where they are under way in this process, it is before
     the next checkpoint at last; where another process has them, when too many are under way or
     training ends.
-
-    Args:
-        placement: where the evaluations are done.
     """
 
     def __init__(self, placement: Placement):

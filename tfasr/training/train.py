@@ -20,9 +20,8 @@ from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_par
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.averaging.weights_for_use import weights_for_use
-from tfasr.training.build import build_model, check_model
+from tfasr.training.build import check_model
 from tfasr.training.checkpoint import newest_checkpoint, read_state
-from tfasr.training.evaluation import make_evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.facts import run_facts
 from tfasr.training.hooks.keras import KerasCallbacks
@@ -37,11 +36,10 @@ from tfasr.training.memory.probe import check_host_memory, check_memory, on_gpu
 from tfasr.training.phases import Checkpoints, Evaluations
 from tfasr.training.placement.devices import leave_to_evaluation
 from tfasr.training.placement.make import make_placement
-from tfasr.training.placement.protocol import Placement
 from tfasr.training.run import RunClock, TrainingRun, build, open_run
 from tfasr.training.run_folder import log_resumption, own_run_folder, record_sources
 from tfasr.training.traces import book_traces
-from tfasr.training.workers.follow import WorkerSteps, follow, open_worker_notes
+from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.offer import check_offers, offered
 from tfasr.training.workers.team import Team, check_clustered
 from tfasr.tta.costs.hardware import HardwareConfig
@@ -139,7 +137,7 @@ def train(
             build(run, ledger, interruption, checkpoint)
             run.clock = RunClock(read_events(run_dir))
             for_use = weights_for_use(experiment, run.model, run.sources["train"])
-            placement = _placement(run, averaged=for_use is not None)
+            placement = make_placement(run, averaged=for_use is not None)
             checkpoints = Checkpoints(run, checkpoint, for_use)
             loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
             held.enter_context(contextlib.closing(loop))
@@ -197,33 +195,13 @@ def _check_memory(run: TrainingRun) -> None:
     )
 
 
-def _placement(run: TrainingRun, *, averaged: bool) -> Placement:
-    return make_placement(
-        run.training,
-        run_dir=run.run_dir,
-        model=run.model,
-        build=lambda: build_model(run.experiment, run.alphabet, compiled=False),
-        evaluator=lambda model: make_evaluator(
-            run.experiment,
-            model,
-            run.sources["validation"],
-            run.alphabet,
-            run.lexicon,
-            run.team.workers if run.team.share else None,
-        ),
-        ledger=run.ledger,
-        averaged=averaged,
-    )
-
-
 def _hooks(
     run: TrainingRun, callbacks: Sequence[keras.callbacks.Callback], log_to: Sequence[str]
 ) -> list[Hook]:
     targets = WatchTargets()
     hooks: list[Hook] = [RecordSteps()]  # first: nothing else works with a loss that is not finite
     if run.team.share is not None:
-        notes = open_worker_notes(run.run_dir, run.ledger.session, run.team)
-        hooks.append(WorkerSteps(notes))
+        hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
     hooks += [ShowProgress(), PrintSentences(run)]
     if callbacks:
         hooks.append(KerasCallbacks(callbacks, run))

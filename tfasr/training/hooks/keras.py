@@ -19,10 +19,6 @@ class KerasCallbacks(Hook):
     ``model.stop_training`` ends the epoch after the current batch, with its evaluation, and
     training with it. Checkpoints hold what a callback changed in the model and optimizer, not its
     own attributes: in a resumed run it starts from its initial state.
-
-    Args:
-        callbacks: at least one.
-        run: built.
     """
 
     needs_scores = True

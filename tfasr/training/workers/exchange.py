@@ -118,9 +118,6 @@ class Gate:
     """What all workers pass together before a run begins, or none.
 
     A worker that fails in the block before it passes tells the others, which then end too.
-
-    Args:
-        workers: all of them.
     """
 
     def __init__(self, workers: Workers):

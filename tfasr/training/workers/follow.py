@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 from tfasr.data.shards import content_hashes
@@ -12,11 +11,13 @@ from tfasr.errors import RunError
 from tfasr.ledger import Ledger
 from tfasr.run_files import worker_events_file
 from tfasr.telemetry.machine_notes import MachineNotes
-from tfasr.training.evaluation import Evaluator, make_evaluator
+from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.interruption import Interruption
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.phases import KEPT_SCORES, Evaluations
+from tfasr.training.placement.make import evaluator_of
+from tfasr.training.placement.protocol import Placement
 from tfasr.training.run import TrainingRun, build, open_run
 from tfasr.training.step import StepResult
 from tfasr.training.workers.offer import check_offers, offered
@@ -28,15 +29,8 @@ def follow(
 ) -> list[dict[str, float]]:
     """Trains and evaluates with the chief until it ends the run, and writes no run.
 
-    Args:
-        experiment: must be the chief's.
-        shard_dir: must hold the chief's splits.
-        run_dir: gets ``events-worker-<rank>.jsonl``; it may be the chief's folder.
-        team: all workers.
-        resume: whether the chief continues a run.
-
-    Returns:
-        Validation metrics of each epoch, as the chief has them.
+    Experiment and splits must be the chief's. ``run_dir`` gets ``events-worker-<rank>.jsonl``; it
+    may be the chief's folder. Returns the validation metrics of each epoch, as the chief has them.
 
     Raises:
         UsageError: if shards and configuration do not fit together, or are not the chief's.
@@ -54,14 +48,10 @@ def follow(
             return history
         make_folder(run_dir)
         interruption = held.enter_context(Interruption())
-        notes = held.enter_context(contextlib.closing(open_worker_notes(run_dir, session, team)))
-        with notes.ledger.interval("init"):
-            build(run, notes.ledger, interruption)
-            source = run.sources["validation"]
-            evaluator = make_evaluator(
-                experiment, run.model, source, run.alphabet, run.lexicon, workers
-            )
-            loop = Loop(run, [WorkerSteps(notes)], EvaluationShare(evaluator))
+        steps = held.enter_context(contextlib.closing(WorkerSteps(run_dir, session, team)))
+        with steps.ledger.interval("init"):
+            build(run, steps.ledger, interruption)
+            loop = Loop(run, [steps], EvaluationShare(evaluator_of(run, run.model)))
             held.enter_context(contextlib.closing(loop))
         loop.train()
         team.part()
@@ -76,14 +66,11 @@ class EvaluationShare(Evaluations):
     """
 
     def __init__(self, evaluator: Evaluator):
-        super().__init__(evaluator)
+        super().__init__(Placement())
         self._evaluator = evaluator
 
-    def begin(self, run: TrainingRun) -> None:
-        """Does nothing: a cluster's evaluations leave nothing for a later session."""
-
     def evaluate(self, run: TrainingRun, epoch: int, checkpoint: None, *, wait: bool) -> None:
-        """Evaluates, and books the seconds alone."""
+        """Evaluates; the worker's own ledger gets the seconds, and the chief's the scores."""
         with run.ledger.interval("eval_forward", epoch_num=epoch):
             pending = self._evaluator.start()
         with run.ledger.interval("decode", epoch_num=epoch):
@@ -96,43 +83,28 @@ class EvaluationShare(Evaluations):
         self._evaluator.close()
 
 
-@dataclass(frozen=True)
-class WorkerNotes:
-    """What a worker writes by itself.
-
-    Attributes:
-        ledger: its own events.
-        machine: notes there what its machine does.
-    """
-
-    ledger: Ledger
-    machine: MachineNotes
-
-    def close(self) -> None:
-        """Notes the machine a last time and closes the file; a second call does nothing."""
-        self.machine.stop()
-        self.ledger.close()
-
-
-def open_worker_notes(run_dir: Path, session: int, team: Team) -> WorkerNotes:
-    """Opens the file of a worker's own events, empty where the run begins."""
-    file = worker_events_file(team.workers.rank)
-    if not session:
-        (run_dir / file).unlink(missing_ok=True)
-    ledger = Ledger(run_dir, session, file=file)
-    ledger.event("worker_start", {"rank": team.workers.rank, "workers": team.workers.count})
-    return WorkerNotes(ledger, MachineNotes(ledger.event))
-
-
 class WorkerSteps(Hook):
     """Writes a worker's own part of every step into its file; all workers have it, the chief too.
 
+    The file begins empty where the run does, and also holds what the worker's machine does.
+
     Args:
-        notes: the worker's; closed at the end.
+        run_dir: gets ``events-worker-<rank>.jsonl``.
+        session: the run's.
+        team: all workers.
+
+    Attributes:
+        ledger: the file.
     """
 
-    def __init__(self, notes: WorkerNotes):
-        self._notes = notes
+    def __init__(self, run_dir: Path, session: int, team: Team):
+        rank, count = team.workers.rank, team.workers.count
+        file = worker_events_file(rank)
+        if not session:
+            (run_dir / file).unlink(missing_ok=True)
+        self.ledger = Ledger(run_dir, session, file=file)
+        self.ledger.event("worker_start", {"rank": rank, "workers": count})
+        self._machine = MachineNotes(self.ledger.event)
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         """Writes the step; raises RunError if its loss is not finite."""
@@ -144,7 +116,9 @@ class WorkerSteps(Hook):
             )
         times = dataclasses.asdict(run.take_step.times)
         values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}
-        self._notes.ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
+        self.ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
-        self._notes.close()
+        """Notes the machine a last time and closes the file; a second call does nothing."""
+        self._machine.stop()
+        self.ledger.close()

@@ -9,9 +9,6 @@ from tfasr.training.workers.exchange import Workers
 class AgreedInterruption:
     """A signal that any worker got, once all know of it.
 
-    Args:
-        own: this worker's.
-
     Attributes:
         received: the signal, or None.
     """

@@ -35,10 +35,6 @@ def average_statistics(workers: Workers, model: CtcModel) -> None:
 
     Each worker's batch normalisations see its share of the batches alone. Averages of moving
     averages move like the averages themselves, so that it does not matter when it is done.
-
-    Args:
-        workers: all of them call it.
-        model: has batch normalisations, or none.
     """
     if workers.count == 1:
         return
