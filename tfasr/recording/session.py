@@ -185,9 +185,9 @@ class RecordedSession(Session):
         self.last_at = time.perf_counter()
 
     def _comparability(self, references: Sequence[str]) -> dict[str, Any]:
-        text = "\n".join(sorted(" ".join(one.split()) for one in references))
+        lines = "\n".join(sorted(" ".join(text.split()) for text in references))
         return {
-            "validation_references": hashlib.sha256(text.encode()).hexdigest()[:16],
+            "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
             "validation_utterances": len(references),
             "target_rule": f"median of {self._settings.target_window} epochs",
         }
@@ -196,8 +196,8 @@ class RecordedSession(Session):
 def _system() -> dict[str, Any]:
     system = describe_system()
     used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
-    others = {name: told for name, told in system["packages"].items() if name not in _FRAMEWORKS}
-    system["packages"] = others | {name: told for name, told in used.items() if told}
+    others = {name: text for name, text in system["packages"].items() if name not in _FRAMEWORKS}
+    system["packages"] = others | {name: text for name, text in used.items() if text}
     return system
 
 

@@ -70,8 +70,8 @@ def settings_of(
         UsageError: for a value of another kind.
     """
     declared = {
-        name: asdict(one if isinstance(one, Metric) else Metric(one))
-        for name, one in metrics.items()
+        name: asdict(metric if isinstance(metric, Metric) else Metric(metric))
+        for name, metric in metrics.items()
     }
     declare(declared, "The recorder")
     pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
@@ -79,20 +79,20 @@ def settings_of(
         raise UsageError(
             f"target_window must be at least 1 evaluation. Received: {target_window!r}."
         )
-    told = {name: value for name, value in facts.items() if value is not None}
-    check_facts(told)
+    stated = {name: value for name, value in facts.items() if value is not None}
+    check_facts(stated)
     # What a plug-in has registered is told as well: not every reader of the run imports it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
-    found = Settings(
+    settings = Settings(
         [list(pair) for pair in pairs],
         target_window,
         declared,
-        told,
+        stated,
         None if comparability is None else dict(comparability),
         dict(config or {}),
     )
-    _check_json(asdict(found))
-    return found
+    _check_json(asdict(settings))
+    return settings
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
