@@ -145,7 +145,7 @@ class Evaluation:
             self.scores[name] = number(value, name)
 
     def takes(self, metric: str) -> bool:
-        """Whether a metric is built in, or the run's recorder was values of it."""
+        """Whether a metric is built in, or declared by the run."""
         return self._session.knows(metric)
 
     def _check_running(self, what: str) -> None:
