@@ -165,19 +165,18 @@ def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) ->
     from tfasr.training.checkpoint import TrainingState
     from tfasr.training.epoch_batches import EpochBatches
     from tfasr.training.interruption import Interruption
-    from tfasr.training.parts import build_parts
-    from tfasr.training.run_data import open_data
+    from tfasr.training.run import build, open_run
     from tfasr.training.workers.interruption import AgreedInterruption
     from tfasr.training.workers.step import SharedStep
 
-    data = open_data(experiment, request["shard_dir"])
-    parts = build_parts(experiment, data, team, Ledger(folder, 0), None, Interruption())
-    batches, step = parts.batches, parts.step
+    run = open_run(experiment, request["shard_dir"], folder, team)
+    build(run, Ledger(folder, 0), Interruption())
+    batches, step = run.batches, run.take_step
     if request["kind"] == "apart":
         share = Share(request["rank"], len(request["addresses"]))
-        source = data.sources["train"]
+        source = run.sources["train"]
         batches = EpochBatches(source, experiment.training, tf.distribute.get_strategy(), share)
-        step = SharedStep(parts.model, AgreedInterruption(Interruption()))
+        step = SharedStep(run.model, AgreedInterruption(Interruption()))
     epoch = 0
     while True:
         epoch += 1

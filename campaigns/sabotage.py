@@ -37,15 +37,15 @@ class Sabotage:
 SABOTAGES = (
     Sabotage(
         "the ledger is not synced before a checkpoint is published",
-        "tfasr/training/hooks/checkpoints.py",
-        "            self._ledger.sync()\n",
+        "tfasr/training/phases.py",
+        "            ledger.sync()\n",
         "",
     ),
     Sabotage(
         "a step is booked twice",
-        "tfasr/training/hooks/steps.py",
-        '        self._ledger.event("train_step", _facts(step), **where)\n',
-        '        self._ledger.event("train_step", _facts(step), **where)\n' * 2,
+        "tfasr/training/hooks/record.py",
+        '        run.ledger.event("train_step", _facts(step), **where)\n',
+        '        run.ledger.event("train_step", _facts(step), **where)\n' * 2,
     ),
     Sabotage(
         "a file's new name is not synced",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.ledger import Ledger, last_value, read_events
+from tfasr.ledger import LEDGER_FORMAT, Ledger, last_value, read_events
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
 # Writes steps without end; prints one number once a step is surely written.
@@ -168,3 +168,20 @@ def test_a_process_without_an_event_gives_no_sign_of_life(tmp_path):
     Ledger(tmp_path, session=1).close()
     with contextlib.closing(Ledger(tmp_path, session=1)) as ledger:
         assert ledger.alive_until_ms == (before - 10**9) // 10**6
+
+
+def test_a_ledger_of_a_newer_format_is_refused_and_one_without_a_format_is_read(tmp_path):
+    with contextlib.closing(Ledger(tmp_path)) as ledger:
+        ledger.begin_session(None)
+        ledger.event("seed", 3)
+    path = tmp_path / EVENTS_FILE
+    text = path.read_text()
+    written = f'"ledger_format": {LEDGER_FORMAT}'
+    assert written in text
+    for changed in (text, text.replace(f", {written}", "")):
+        path.write_text(changed)
+        assert last_value(tmp_path, "seed") == read_events(tmp_path)[-1]["value"] == 3
+    path.write_text(text.replace(written, f'"ledger_format": {LEDGER_FORMAT + 1}'))
+    for read in (read_events, lambda folder: last_value(folder, "seed")):
+        with pytest.raises(UsageError, match=rf"version {LEDGER_FORMAT + 1} .* Update it"):
+            read(tmp_path)

@@ -8,9 +8,9 @@ process's monotonic clock, which no clock adjustment moves).
 Written by a training run, in order:
 
 - ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms"
-  (wall clock at which the previous process was last known alive, or None)}``; metadata
-  ``process_age_s`` (seconds since the process was created, where it was started for this run
-  alone).
+  (wall clock at which the previous process was last known alive, or None), "ledger_format"
+  (`LEDGER_FORMAT`; missing before it was introduced)}``; metadata ``process_age_s`` (seconds since
+  the process was created, where it was started for this run alone).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and points with the run's facts: ``shards`` (each split's content
   hash), ``shared_with_training`` (of the validation split: ``utterances``, ``of_utterances``,
@@ -83,6 +83,10 @@ from tfasr.durable import name_in_error, named_in_errors, sync_folder, take_lock
 from tfasr.errors import UsageError
 from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
 
+LEDGER_FORMAT = 1
+"""The version of the format that is written. Raise it when an older tfasr would misread the events;
+ledgers of a newer version are refused, those of older ones and without a version are read."""
+
 HEARTBEAT_S = 1.0
 
 _LINES_AT_ONCE = 2000
@@ -99,7 +103,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: if there is no ledger.
-        UsageError: if a line other than the last is not an event.
+        UsageError: if a line other than the last is not an event, or a newer tfasr wrote them.
     """
     path = Path(path)
     path = path / EVENTS_FILE if path.is_dir() else path
@@ -108,12 +112,31 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
             "Name the folder that was given to tfasr train as --run_dir."
         )
-    lines = _until_zeros(path.read_bytes()).split(b"\n")
+    lines = _content(path).split(b"\n")
     events: list[dict[str, Any]] = []
     for first in range(0, len(lines), _LINES_AT_ONCE):
         block = lines[first : first + _LINES_AT_ONCE]
         events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
     return events
+
+
+def _content(path: Path) -> bytes:
+    """Returns a ledger's lines; raises UsageError if they are of a newer format."""
+    content = _until_zeros(path.read_bytes())
+    at = -1
+    while (at := content.find(b'"session_start"', at + 1)) >= 0:
+        end = content.find(b"\n", at)
+        line = content[content.rfind(b"\n", 0, at) + 1 : end if end >= 0 else None]
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            version = json.loads(line)["value"]["ledger_format"]
+            if version > LEDGER_FORMAT:
+                break
+    else:
+        return content
+    raise UsageError(
+        f"{path} is in version {version} of the ledger's format, and this tfasr reads versions up "
+        f"to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
+    )
 
 
 def _until_zeros(content: bytes) -> bytes:
@@ -143,7 +166,7 @@ def last_value(run_dir: str | Path, key: str) -> Any:
     None where there is no ledger or no such event. Lines that are not events are skipped.
     """
     path = Path(run_dir) / EVENTS_FILE
-    content = _until_zeros(path.read_bytes()) if path.is_file() else b""
+    content = _content(path) if path.is_file() else b""
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
     while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
         first = content.rfind(b"\n", 0, at) + 1
@@ -302,6 +325,16 @@ class Ledger:
                 raise
             if self._beat is None and self._beats:
                 self._begin_beating()
+
+    def begin_session(self, resumed_from_step: int | None, **metadata: Any) -> None:
+        """Writes ``session_start``, with which every process begins its part of the ledger."""
+        value = {
+            "session": self.session,
+            "resumed_from_step": resumed_from_step,
+            "alive_until_ms": self.alive_until_ms if self.session else None,
+            "ledger_format": LEDGER_FORMAT,
+        }
+        self.event("session_start", value, pid=os.getpid(), **metadata)
 
     def sync(self) -> None:
         """Waits until all events so far are on the disk and survive a power loss."""

@@ -23,8 +23,8 @@ from tfasr.decoding.lexicon import lexicon_from_transcripts
 from tfasr.errors import RunError, UsageError
 from tfasr.training.batch_statistics import moving_momentum
 from tfasr.training.build import check_splits
-from tfasr.training.comparability import comparability
 from tfasr.training.experiment import Experiment
+from tfasr.training.facts import comparability
 from tfasr.training.from_gin import load_config
 from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors, mixed_precision
 from twin.torch_model import TorchTwin

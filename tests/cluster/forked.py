@@ -17,9 +17,9 @@ from pathlib import Path
 from tests.tones import SHARDS, adam, tones_experiment
 from tfasr.cluster.description import Cluster
 from tfasr.errors import RunError, UsageError
-from tfasr.training.hooks.steps import BookSteps
+from tfasr.training.hooks.record import RecordSteps
 from tfasr.training.train import train
-from tfasr.training.workers.follow import CountSteps
+from tfasr.training.workers.follow import WorkerSteps
 from tfasr.training.workers.team import joined
 
 EXIT_USAGE = 2
@@ -46,7 +46,7 @@ def work(request: dict) -> int:
     if "addresses" in request:
         cluster = Cluster(tuple(request["addresses"]), request["rank"])
     if "die" in request:
-        _die_after(BookSteps if request["rank"] == 0 else CountSteps, *request["die"])
+        _die_after(RecordSteps if request["rank"] == 0 else WorkerSteps, *request["die"])
     try:
         with joined(cluster) as team:
             optimizer = functools.partial(adam, global_clipnorm=CLIPNORM)
@@ -73,11 +73,11 @@ def work(request: dict) -> int:
 
 
 def _die_after(hook: type, step: int, number: int) -> None:
-    counting = hook.on_step
+    recording = hook.on_step
 
-    def on_step(self, result):
-        counting(self, result)
-        if self._progress.state.step == step:  # noqa: SLF001
+    def on_step(self, run, result):
+        recording(self, run, result)
+        if run.state.step == step:
             os.kill(os.getpid(), number)
 
     hook.on_step = on_step

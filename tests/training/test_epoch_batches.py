@@ -36,11 +36,11 @@ def test_the_next_epoch_is_begun_at_the_end_of_one(batches, source):
         assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
         # A prefetched iterator is used once; the next call starts the epoch again.
         assert positions(batches.iterator(state)) == positions(source.training(7, epoch))
-        batches.on_epoch_trained(epoch)
+        batches.prefetch(epoch + 1)
 
 
 def test_an_epoch_that_is_not_the_one_begun_is_made(batches, source):
-    batches.on_epoch_trained(1)  # begins epoch 2
+    batches.prefetch(2)
     resumed = batches.iterator(TrainingState(epoch=2, step_in_epoch=1))
     assert positions(resumed) == positions(source.training(7, 2))[1:]
     third = batches.iterator(TrainingState(epoch=3))
@@ -69,12 +69,12 @@ def test_reading_begins_with_the_iterator_and_not_with_the_dataset():
     batches = EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1))
     assert batches.dataset(TrainingState()).element_spec == tf.TensorSpec([])
     assert not source.read.wait(timeout=0.5)
-    batches.on_epoch_trained(1)
+    batches.prefetch(2)
     assert source.read.wait(timeout=30)
     assert [x.numpy() for x in batches.iterator(TrainingState(epoch=2))] == [2.0]
 
 
 def test_nothing_is_begun_after_the_last_epoch():
     source = SlowSource()
-    EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1)).on_epoch_trained(3)
+    EpochBatches(source, TrainingConfig(epochs=3), make_strategy(1)).prefetch(4)
     assert not source.read.wait(timeout=0.5)

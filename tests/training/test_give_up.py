@@ -5,13 +5,12 @@ import json
 import pytest
 
 from tests.tones import SHARDS, tones_experiment
+from tests.training.bare_run import bare_run
 from tfasr.analysis.watching import Watch
 from tfasr.ledger import read_events
 from tfasr.reports.write import report
-from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.hooks.forecasts import ForecastTargets
-from tfasr.training.loop import RunProgress
+from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.train import train
 
 
@@ -28,29 +27,29 @@ class Events(list):
 
 
 def epochs(values, *, hours, pace_s=60.0, target=0.2):
-    """Epochs as a run's loop has them, until the hook ends it; returns progress and events."""
+    """Epochs as the loop has them, until the hook asks for the end; returns run and hook."""
     training = TrainingConfig(
         targets=(("wer", target),), target_window=1, give_up_after_hours=hours
     )
-    progress, clock, events = RunProgress(TrainingState()), Clock(), Events()
-    hook = ForecastTargets(training, progress, clock, events, None)
-    hook.on_train_begin()
+    run, hook = bare_run(training), WatchTargets()
+    run.clock, run.ledger = Clock(), Events()
+    hook.on_train_begin(run)
     for epoch, value in enumerate(values, start=1):
-        clock.now_s = epoch * pace_s
-        progress.advance(history=[*progress.state.history, {"wer": value}])
-        hook.on_epoch_end(epoch)
-        if progress.stop_requested:
+        run.clock.now_s = epoch * pace_s
+        run.advance(history=[*run.state.history, {"wer": value}])
+        hook.on_epoch_end(run, epoch)
+        if run.stop_requested:
             break
-    return progress, events, hook
+    return run, hook
 
 
 SLOW = [0.9 * 0.97**epoch for epoch in range(60)]
 
 
 def test_a_run_that_will_be_too_late_is_given_up_before_its_budget_is_spent():
-    progress, events, hook = epochs(SLOW, hours=0.25)
-    assert progress.stop_requested
-    ((key, value, metadata),) = events
+    run, hook = epochs(SLOW, hours=0.25)
+    assert run.stop_requested
+    ((key, value, metadata),) = run.ledger
     assert key == "given_up"
     assert value["budget_s"] == 900
     assert value["not_before_s"] > 900
@@ -60,17 +59,17 @@ def test_a_run_that_will_be_too_late_is_given_up_before_its_budget_is_spent():
 
 @pytest.mark.parametrize("hours", [0.0, 2.0])
 def test_a_run_without_a_budget_or_within_it_goes_on(hours):
-    progress, events, hook = epochs(SLOW, hours=hours)
-    assert not progress.stop_requested
-    assert events == []
+    run, hook = epochs(SLOW, hours=hours)
+    assert not run.stop_requested
+    assert run.ledger == []
     assert hook.forecasts[0].met_s == 51 * 60
 
 
 def test_a_spent_budget_ends_a_run_of_which_nothing_is_known():
-    progress, events, _ = epochs([0.9, 0.95, 0.97, 0.99, 1.0, 1.0], hours=0.05)
-    assert progress.stop_requested
-    assert events[0][2] == {"epoch_num": 3}
-    assert events[0][1]["not_before_s"] is None
+    run, _ = epochs([0.9, 0.95, 0.97, 0.99, 1.0, 1.0], hours=0.05)
+    assert run.stop_requested
+    assert run.ledger[0][2] == {"epoch_num": 3}
+    assert run.ledger[0][1]["not_before_s"] is None
 
 
 @pytest.mark.parametrize("wrong", [{"give_up_after_hours": -1.0}, {"give_up_after_hours": 1.0}])

@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from tfasr.training.checkpoint import TrainingState
-from tfasr.training.hooks import live_line
-from tfasr.training.hooks.live_line import ShowProgress, duration
-from tfasr.training.loop import RunProgress
+from tests.training.bare_run import bare_run
+from tfasr.training.experiment import TrainingConfig
+from tfasr.training.hooks import show
+from tfasr.training.hooks.show import ShowProgress, duration
 from tfasr.training.step import StepResult
 
 UTTERANCES, BATCH, STEP_S = 40, 10, 0.25
@@ -40,22 +40,22 @@ def step(number, compile_s=0.0):
 def clock(monkeypatch):
     """Seconds that pass only when a test says so."""
     now = [100.0]
-    monkeypatch.setattr(live_line.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(show.time, "monotonic", lambda: now[0])
     return now
 
 
 def run_epoch(clock, steps=4, **more):
     """Calls the hook as a training does: one epoch of five, its first step compiling for 3 s."""
-    progress = RunProgress(TrainingState(epoch=2))
-    sizes = {"utterances": UTTERANCES, "batch_size": {2: BATCH}.__getitem__}
-    hook = ShowProgress(epochs=5, progress=progress, **sizes, **more)
-    hook.on_train_begin()
-    hook.on_epoch_begin(2)
+    training = TrainingConfig(epochs=5, targets=(("cer", 0.1),), **more)
+    run = bare_run(training, train_utterances=UTTERANCES, batch_size=BATCH, epoch=2)
+    hook = ShowProgress()
+    hook.on_train_begin(run)
+    hook.on_epoch_begin(run, 2)
     for number in range(1, steps + 1):
         clock[0] += 3.0 if number == 1 else STEP_S
-        progress.advance(step=100 + number, step_in_epoch=number)
-        hook.on_step(step(number, compile_s=3.0 if number == 1 else 0.0))
-    return hook
+        run.advance(step=100 + number, step_in_epoch=number)
+        hook.on_step(run, step(number, compile_s=3.0 if number == 1 else 0.0))
+    return run, hook
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def terminal(monkeypatch):
 def test_a_terminal_shows_one_line_and_messages_above_it(terminal, clock, monkeypatch):
     read, file, handler = terminal
     monkeypatch.setattr(sys, "stderr", file)
-    hook = run_epoch(clock)
+    run, hook = run_epoch(clock)
     shown = read()
     # Half a second apart at least: of four steps the first and the third.
     assert [text in shown for text in ("step 101", "step 102", "step 103", "step 104")] == [
@@ -114,7 +114,7 @@ def test_a_terminal_shows_one_line_and_messages_above_it(terminal, clock, monkey
     assert "\n" not in shown.replace("\r\n", "\n").strip("\n")
     logging.getLogger("tfasr").info("epoch 1: validation loss 2.5")
     assert "epoch 1: validation loss 2.5" in read()
-    hook.on_epoch_trained(2)
+    hook.on_epoch_trained(run, 2)
     assert "epoch 2/5  saving and evaluating" in read()
     hook.close()
     ended = read()
@@ -128,7 +128,7 @@ def test_a_terminal_shows_one_line_and_messages_above_it(terminal, clock, monkey
 def test_the_cursor_is_there_whatever_becomes_of_the_process(terminal, clock, monkeypatch):
     read, file, _ = terminal
     monkeypatch.setattr(sys, "stderr", file)
-    hook = run_epoch(clock, steps=1)
+    _, hook = run_epoch(clock, steps=1)
     shown = read()
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l") >= 0
     hook.close()
@@ -141,10 +141,10 @@ def test_elsewhere_there_is_a_message_a_minute(clock, caplog, monkeypatch, term,
         monkeypatch.setenv("TERM", term)
     before = sys.stderr
     with caplog.at_level(logging.INFO, "tfasr"):
-        hook = run_epoch(clock, steps=4, stops_at_targets=True)
+        run, hook = run_epoch(clock, steps=4, stop_at_targets=True)
         assert not caplog.messages
         clock[0] += 60.0
-        hook.on_step(step(5))
+        hook.on_step(run, step(5))
     hook.close()
     assert sys.stderr is before
     (message,) = caplog.messages

@@ -26,9 +26,9 @@ from tfasr.decoding.choice import load_lexicon
 from tfasr.errors import RunError, UsageError
 from tfasr.ledger import Ledger, read_events
 from tfasr.training.build import build_model
-from tfasr.training.comparability import comparability
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import TrainingConfig
+from tfasr.training.facts import comparability
 from tfasr.training.placement import beside
 from tfasr.training.placement.beside import OtherProcess
 from tfasr.training.placement.devices import leave_to_evaluation, named_devices

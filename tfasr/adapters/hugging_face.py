@@ -46,23 +46,19 @@ class RecordTrainer(TrainerCallback):
         self._seen = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Refuses a training that goes on from another step than the recorder."""
         check_step(self._run, state.global_step)
 
     def on_epoch_begin(self, args, state, control, **kwargs):
-        """Begins an epoch, unless it is evaluations that end them."""
         self._seen = 0
         if not self._run.in_epoch or args.eval_strategy != IntervalStrategy.STEPS:
             self._run.epoch()
 
     def on_step_begin(self, args, state, control, **kwargs):
-        """Begins a step of all the batches that it accumulates."""
         if not self._run.in_epoch:
             self._run.epoch()
         self._step = self._run.step().__enter__()
 
     def on_step_end(self, args, state, control, **kwargs):
-        """Ends it, and begins the evaluation that comes next."""
         batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
         left = (self._run.train_samples or self._seen + batch) - self._seen
         self._step.utterances = min(batch, left) if left > 0 else batch
@@ -71,7 +67,6 @@ class RecordTrainer(TrainerCallback):
         self._evaluate_if_asked(control)
 
     def on_epoch_end(self, args, state, control, **kwargs):
-        """Begins the evaluation that comes next."""
         self._evaluate_if_asked(control)
 
     def _evaluate_if_asked(self, control):
@@ -79,7 +74,6 @@ class RecordTrainer(TrainerCallback):
             self._evaluation = self._run.evaluation().__enter__()
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
-        """Ends an evaluation; those outside of training belong to no epoch."""
         if self._evaluation is not None:
             note(self._evaluation, metrics or {}, "eval_", self._names, self._score)
             self._evaluation.__exit__(None, None, None)
@@ -87,5 +81,4 @@ class RecordTrainer(TrainerCallback):
             control.should_training_stop |= self._stop_at_targets and self._run.targets_met
 
     def on_save(self, args, state, control, **kwargs):
-        """Says that a checkpoint was saved."""
         self._run.checkpoint()

@@ -54,25 +54,20 @@ class RecordFit(keras.callbacks.Callback):
         self._seen = 0
 
     def on_train_begin(self, logs=None):
-        """Begins to listen."""
         self._fitting = True
 
     def on_train_end(self, logs=None):
-        """Ends listening: what is evaluated later belongs to no epoch."""
         self._fitting = False
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Begins an epoch."""
         self._run.epoch()
         self._seen = 0
 
     def on_train_batch_begin(self, batch, logs=None):
-        """Begins a step."""
         self._first = batch
         self._step = self._run.step().__enter__()
 
     def on_train_batch_end(self, batch, logs=None):
-        """Ends a step, or as many as Keras executes at once."""
         done = (batch - self._first + 1) * self._batch_size
         left = (self._run.train_samples or self._seen + done) - self._seen
         self._step.utterances = min(done, left) if left > 0 else done
@@ -81,18 +76,15 @@ class RecordFit(keras.callbacks.Callback):
         self._step.__exit__(None, None, None)
 
     def on_test_begin(self, logs=None):
-        """Begins an evaluation."""
         if self._fitting:
             self._evaluation = self._run.evaluation().__enter__()
 
     def on_test_end(self, logs=None):
-        """Ends an evaluation."""
         if self._fitting:
             note(self._evaluation, logs or {}, "val_", self._names, self._score)
             self._evaluation.__exit__(None, None, None)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Says that the epoch is saved, and stops where the targets are met."""
         if self._checkpoint:
             self._run.checkpoint()
         if self._stop_at_targets and self._run.targets_met:

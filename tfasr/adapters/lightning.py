@@ -43,15 +43,12 @@ class RecordFit(Callback):
         self._step = self._evaluation = self._saved = None
 
     def on_train_start(self, trainer, pl_module):
-        """Refuses a training that goes on from another step than the recorder."""
         check_step(self._run, trainer.global_step)
 
     def on_train_epoch_start(self, trainer, pl_module):
-        """Begins an epoch."""
         self._run.epoch()
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        """Begins a step, of all the batches that it accumulates."""
         self._book_saved()
         if not self._run.in_epoch:
             self._run.epoch()
@@ -59,20 +56,17 @@ class RecordFit(Callback):
             self._step = self._run.step(utterances=0).__enter__()
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        """Ends a step once the weights were updated."""
         self._step.utterances += self._utterances(batch)
         self._step.loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
         if trainer.global_step > self._run.steps_done:
             self._end_step()
 
     def on_validation_start(self, trainer, pl_module):
-        """Begins an evaluation."""
         if trainer.state.fn == "fit" and not trainer.sanity_checking:
             self._end_step()
             self._evaluation = self._run.evaluation().__enter__()
 
     def on_validation_end(self, trainer, pl_module):
-        """Ends an evaluation."""
         if self._evaluation is not None:
             note(self._evaluation, trainer.callback_metrics, **self._found)
             self._evaluation.__exit__(None, None, None)
@@ -80,11 +74,9 @@ class RecordFit(Callback):
             trainer.should_stop |= self._stop_at_targets and self._run.targets_met
 
     def on_save_checkpoint(self, trainer, pl_module, checkpoint):
-        """Notes that a checkpoint is being written; it is booked when that has been done."""
         self._saved = True
 
     def on_train_end(self, trainer, pl_module):
-        """Books what was saved last."""
         self._book_saved()
 
     def _end_step(self):

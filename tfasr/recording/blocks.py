@@ -8,7 +8,7 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.metrics import ErrorCounts, count_errors
-from tfasr.recording.session import Session
+from tfasr.recording.session import RecordedSession
 from tfasr.tta.metrics import BUILT_IN
 
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
@@ -29,7 +29,9 @@ class Step:
         padded_frames: with the padding.
     """
 
-    def __init__(self, session: Session, input_wait_s, utterances, audio_s, frames, padded_frames):
+    def __init__(
+        self, session: RecordedSession, input_wait_s, utterances, audio_s, frames, padded_frames
+    ):
         self.loss: Any = None
         self.compiled = False
         self.utterances = utterances
@@ -55,16 +57,16 @@ class Step:
         waited = self._input_wait_s
         if waited is None:
             waited = max(0.0, self._began - self._session.last_at)
-        told: dict[str, Any] = {"loss": loss}
+        values: dict[str, Any] = {"loss": loss}
         for name in AMOUNTS:
             value = getattr(self, name)
             if value is not None:
                 # A count, the usual case, costs nothing: this stands in every step.
-                told[name] = value if type(value) is int and value >= 0 else amount(name, value)
-        told["input_wait_s"] = round(waited, 6)
-        told["compile_s"] = round(took, 6) if self.compiled else 0.0
-        told["train_s"] = 0.0 if self.compiled else round(took, 6)
-        self._session.book_step(told)
+                values[name] = value if type(value) is int and value >= 0 else amount(name, value)
+        values["input_wait_s"] = round(waited, 6)
+        values["compile_s"] = round(took, 6) if self.compiled else 0.0
+        values["train_s"] = 0.0 if self.compiled else round(took, 6)
+        self._session.book_step(values)
 
 
 class Evaluation:
@@ -74,7 +76,7 @@ class Evaluation:
         scores: all that was found, by metric; complete when the block has ended.
     """
 
-    def __init__(self, session: Session):
+    def __init__(self, session: RecordedSession):
         self.scores: dict[str, Any] = {}
         self._session = session
         self._order = session.order
@@ -143,7 +145,7 @@ class Evaluation:
             self.scores[name] = number(value, name)
 
     def takes(self, metric: str) -> bool:
-        """Whether a metric is built in, or the run's recorder was told of it."""
+        """Whether a metric is built in, or declared by the run."""
         return self._session.knows(metric)
 
     def _check_running(self, what: str) -> None:
@@ -154,8 +156,8 @@ class Evaluation:
         self._ledger.stop("eval_forward", **self._where)
         self._running = False
         self._order.leave()
-        found = {} if self._counts is None else self._counts.to_json()
-        self.scores = found | self.scores
+        counts = {} if self._counts is None else self._counts.to_json()
+        self.scores = counts | self.scores
         missing = [name for name in self._session.wanted if name not in self.scores]
         usable = kind is None and self.scores and not missing
         if usable:
@@ -176,7 +178,7 @@ class Evaluation:
 class Saving:
     """A checkpoint being saved, as a ``with`` block; it is booked when the block has ended."""
 
-    def __init__(self, session: Session):
+    def __init__(self, session: RecordedSession):
         self._session = session
         session.order.promise("saving")
 
@@ -215,7 +217,7 @@ class Epoch:
         number: counted from 1.
     """
 
-    def __init__(self, session: Session, number: int):
+    def __init__(self, session: RecordedSession, number: int):
         self.number = number
         self._session = session
 
@@ -235,10 +237,10 @@ def amount(name: str, value: Any) -> float:
     Raises:
         UsageError: if it is no number of at least 0.
     """
-    found = number(value, name)
-    if found is None or found < 0:
+    result = number(value, name)
+    if result is None or result < 0:
         raise UsageError(f"{name} must be a number of at least 0. Received: {value!r}.")
-    return int(found) if found == int(found) else found
+    return int(result) if result == int(result) else result
 
 
 def number(value: Any, name: str = "loss") -> float | None:
@@ -251,7 +253,7 @@ def number(value: Any, name: str = "loss") -> float | None:
         return None
     try:
         # A tensor of PyTorch says so where float() would warn of its gradient.
-        found = float(value.item() if hasattr(value, "item") else value)
+        result = float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} must be a number. Received: {value!r}.") from error
-    return round(found, 9) if math.isfinite(found) else None
+    return round(result, 9) if math.isfinite(result) else None

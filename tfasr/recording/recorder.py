@@ -5,15 +5,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfasr.durable import locked, make_folder
 from tfasr.errors import UsageError
 from tfasr.ledger import Ledger
 from tfasr.recording.blocks import Epoch, Evaluation, Mark, Saving, Step
-from tfasr.recording.folder import position
+from tfasr.recording.folder import claimed, position
 from tfasr.recording.order import Order
-from tfasr.recording.session import Session
+from tfasr.recording.session import RecordedSession
 from tfasr.recording.settings import check_facts, settings_of
-from tfasr.run_files import LOCK_FILE
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.tta.metrics import Metric
 from tfasr.tta.targets import Target
@@ -106,7 +104,7 @@ class Recorder:
         self._utilisation = utilisation
         self._own_process = own_process
         self._order = Order()
-        self._session: Session | None = None
+        self._session: RecordedSession | None = None
         self._resumed_from: int | None = None
 
     @property
@@ -148,19 +146,14 @@ class Recorder:
         """Opens the run's folder and begins the initialisation."""
         if self._order.open:
             raise UsageError("A recorder must be opened once. Received: one that is open.")
-        make_folder(self.run_dir)
-        held = (
-            f"Only one process may write a run. {self.run_dir} is being written by another one: "
-            "wait for it, stop it, or choose another folder."
-        )
         with contextlib.ExitStack() as stack:
-            stack.enter_context(locked(self.run_dir / LOCK_FILE, held))
+            stack.enter_context(claimed(self.run_dir, "folder"))
             begin = position(self.run_dir, self._settings, self._wanted_step)
             self._settings.write(self.run_dir)
             ledger = Ledger(self.run_dir, begin.session)
             stack.callback(ledger.close)
             order = Order()
-            self._session = Session(
+            self._session = RecordedSession(
                 self.run_dir, ledger, self._settings, begin, order, own_process=self._own_process
             )
             if self._utilisation:
@@ -177,14 +170,13 @@ class Recorder:
             if kind is None:
                 self._order.check("The end of the recorder's block")
                 session.end_epoch()
-                session.begin_training()
-                session.finish("success")
+                session.end_init()
+                with contextlib.suppress(OSError):  # the training itself has succeeded
+                    session.finish()
             else:
-                by_hand = issubclass(kind, KeyboardInterrupt)
-                status = "interrupted" if by_hand else "aborted"
-                session.finish(status, reason=f"{kind.__name__}: {error}"[:500])
+                session.finish(error)
         except UsageError as wrong:
-            session.finish("aborted", reason=str(wrong)[:500])
+            session.finish(wrong)
             raise
         finally:
             self._order.open = False
@@ -261,7 +253,7 @@ class Recorder:
         self._order.check("run.evaluation()")
         if self._order.evaluated or not self._order.epoch:
             self._order.check_epoch("run.evaluation()")
-        self._session.begin_training()
+        self._session.end_init()
         return Evaluation(self._session)
 
     def checkpoint(self) -> Mark:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,53 @@ _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow"
 
 
 class Session:
-    """Writes a process's part of a run into its ledger.
+    """One process's part of a run: how its ledger begins and ends, whoever trains.
+
+    As a block, it ends the run with what the block raised.
+
+    Args:
+        ledger: the run's, open, without an event of this process yet.
+        interruptions: errors that say that somebody asked for the end.
+    """
+
+    def __init__(
+        self, ledger: Ledger, interruptions: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
+    ):
+        self.ledger = ledger
+        self._interruptions = interruptions
+
+    def start(self, resumed_from_step: int | None, *, own_process: bool) -> None:
+        """Writes ``session_start``, with the process's age if it was started for this run alone."""
+        age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
+        self.ledger.begin_session(resumed_from_step, **age)
+
+    def begin_training(self, facts: Mapping[str, Any]) -> None:
+        """Writes ``run_start``, from which on data may be read, and the facts that are known."""
+        self.ledger.event("run_start", event_type="INTERVAL_START")
+        for key, value in facts.items():
+            self.ledger.event(key, value)
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Writes how the run ended; a disk that is full hides no other error."""
+        if error is None:
+            self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
+            self.ledger.sync()
+            return
+        status = "interrupted" if isinstance(error, self._interruptions) else "aborted"
+        reason = f"{type(error).__name__}: {error}"[:500]
+        with contextlib.suppress(OSError):
+            self.ledger.event("run_stop", event_type="INTERVAL_END", status=status, reason=reason)
+            self.ledger.sync()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        self.finish(error)
+
+
+class RecordedSession(Session):
+    """What a `tfasr.Recorder`'s blocks write, and where the run stands.
 
     Args:
         run_dir: the run's folder.
@@ -52,17 +97,20 @@ class Session:
         *,
         own_process: bool,
     ):
-        self.ledger = ledger
+        super().__init__(ledger)
         self.order = order
         self.steps_done = position.step
         self.history = [position.history[epoch] for epoch in sorted(position.history)]
         self.last_at = time.perf_counter()
-        self._run_dir = run_dir
         self._settings = settings
         self._training = self._hashed = False
         order.epoch = position.epoch
         order.evaluated = position.epoch in position.history
-        self._start(position, own_process)
+        self.start(position.step if position.session else None, own_process=own_process)
+        # Looked at before the clock of the paper starts: it is no part of the training.
+        write_whole(run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
+        self.ledger.start("init")
+        self.ledger.event("model_creation")
 
     @property
     def targets_met(self) -> bool:
@@ -83,39 +131,16 @@ class Session:
         """Step and epoch, as metadata of events."""
         return {"step": self.steps_done, "epoch_num": self.order.epoch}
 
-    def _start(self, position: Position, own_process: bool) -> None:
-        resumed = position.session > 0
-        age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
-        self.ledger.event(
-            "session_start",
-            {
-                "session": position.session,
-                "resumed_from_step": position.step if resumed else None,
-                "alive_until_ms": self.ledger.alive_until_ms if resumed else None,
-            },
-            pid=os.getpid(),
-            **age,
-        )
-        # Looked at before the clock of the paper starts: it is no part of the training.
-        content = json.dumps({"system": _system()}, indent=1) + "\n"
-        write_whole(self._run_dir / RUN_FILE, content)
-        self.ledger.start("init")
-        self.ledger.event("model_creation")
-
-    def begin_training(self) -> None:
+    def end_init(self) -> None:
         """Ends the initialisation, when something is done for the first time."""
         if self._training:
             return
         self._training = True
         settings = self._settings
         self.ledger.stop("init")
-        self.ledger.event("run_start", event_type="INTERVAL_START")
-        for key, value in settings.facts.items():
-            self.ledger.event(key, value)
-        self.ledger.event("metrics", settings.metrics)
-        self.ledger.event("targets", settings.targets)
-        if settings.comparability is not None:
-            self.ledger.event("comparability", settings.comparability)
+        stated = {} if settings.comparability is None else {"comparability": settings.comparability}
+        targets = {"metrics": settings.metrics, "targets": settings.targets}
+        self.begin_training({**settings.facts, **targets, **stated})
         self.ledger.sync()
         self.touch()
 
@@ -127,7 +152,7 @@ class Session:
 
     def begin_epoch(self, number: int) -> None:
         """Begins an epoch after what is before it."""
-        self.begin_training()
+        self.end_init()
         self.order.epoch, self.order.in_epoch, self.order.evaluated = number, True, False
         self.ledger.start("epoch", epoch_num=number)
         self.touch()
@@ -159,32 +184,24 @@ class Session:
         """Notes that waiting for the next batch begins now."""
         self.last_at = time.perf_counter()
 
-    def finish(self, status: str, **metadata: str) -> None:
-        """Writes how the run ended."""
-        with contextlib.suppress(OSError):
-            self.ledger.event("run_stop", event_type="INTERVAL_END", status=status, **metadata)
-            self.ledger.sync()
-
     def _comparability(self, references: Sequence[str]) -> dict[str, Any]:
-        text = "\n".join(sorted(" ".join(one.split()) for one in references))
+        lines = "\n".join(sorted(" ".join(text.split()) for text in references))
         return {
-            "validation_references": hashlib.sha256(text.encode()).hexdigest()[:16],
+            "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
             "validation_utterances": len(references),
             "target_rule": f"median of {self._settings.target_window} epochs",
         }
 
 
 def _system() -> dict[str, Any]:
-    """Returns facts about the machine, and the versions of what this process has imported."""
     system = describe_system()
     used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
-    others = {name: told for name, told in system["packages"].items() if name not in _FRAMEWORKS}
-    system["packages"] = others | {name: told for name, told in used.items() if told}
+    others = {name: text for name, text in system["packages"].items() if name not in _FRAMEWORKS}
+    system["packages"] = others | {name: text for name, text in used.items() if text}
     return system
 
 
 def _numbers(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Returns what evaluations found as numbers; what diverged is none."""
     return [
         {name: float("nan") if value is None else value for name, value in scores.items()}
         for scores in history

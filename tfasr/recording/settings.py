@@ -45,22 +45,12 @@ class Settings:
         # A line a value, so that runs of one configuration are told apart by their seeds alone.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def check_same(self, run_dir: Path) -> None:
-        """Raises UsageError unless they are those that a run's folder was begun with."""
+    def then_and_now(self, run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the settings that a run's folder was begun with, and these, by name."""
         then = read_object(
             run_dir / RECORDER_FILE, "Without it a run cannot be continued: begin a new one."
         )
-        then, now = _flat(then), _flat(json.loads(json.dumps(asdict(self))))
-        differing = [
-            f"{name}: {then.get(name)!r} then, {now.get(name)!r} now"
-            for name in dict.fromkeys([*then, *now])
-            if then.get(name) != now.get(name)
-        ]
-        if differing:
-            raise UsageError(
-                f"A continued run must keep its settings. {run_dir} was begun with others: "
-                f"{'; '.join(differing)}. Give the same, or another folder."
-            )
+        return _flat(then), _flat(json.loads(json.dumps(asdict(self))))
 
 
 def settings_of(
@@ -74,20 +64,14 @@ def settings_of(
 ) -> Settings:
     """Returns settings of what a user wrote.
 
-    Args:
-        targets: as ``("accuracy", 0.9)`` or "accuracy=0.9".
-        metrics: names to "lower", "higher" or a `Metric`.
-        target_window: at least 1.
-        facts: values that are None are left out.
-        comparability: JSON.
-        config: JSON.
+    The arguments are those of `tfasr.Recorder`; facts that are None are left out.
 
     Raises:
-        UsageError: for what is none of this.
+        UsageError: for a value of another kind.
     """
     declared = {
-        name: asdict(one if isinstance(one, Metric) else Metric(one))
-        for name, one in metrics.items()
+        name: asdict(metric if isinstance(metric, Metric) else Metric(metric))
+        for name, metric in metrics.items()
     }
     declare(declared, "The recorder")
     pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
@@ -95,20 +79,20 @@ def settings_of(
         raise UsageError(
             f"target_window must be at least 1 evaluation. Received: {target_window!r}."
         )
-    told = {name: value for name, value in facts.items() if value is not None}
-    check_facts(told)
+    stated = {name: value for name, value in facts.items() if value is not None}
+    check_facts(stated)
     # What a plug-in has registered is told as well: not every reader of the run imports it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
-    found = Settings(
+    settings = Settings(
         [list(pair) for pair in pairs],
         target_window,
         declared,
-        told,
+        stated,
         None if comparability is None else dict(comparability),
         dict(config or {}),
     )
-    _check_json(asdict(found))
-    return found
+    _check_json(asdict(settings))
+    return settings
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
@@ -143,7 +127,6 @@ _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed"
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values by name, those of the facts and the config by their own."""
     found = {name: value for name, value in settings.items() if name not in ("facts", "config")}
     for group in ("facts", "config"):
         values = settings.get(group)

@@ -77,9 +77,6 @@ def synchronise(model: keras.Model) -> None:
 
     Call it before the model's training step is traced.
 
-    Args:
-        model: built.
-
     Raises:
         UsageError: if one of them is not `tfasr.layers.batch_normalization.BatchNormalization`:
             Keras's own, given a mask, would silently take its replica's statistics.

@@ -9,11 +9,10 @@ from tfasr.data.pipeline import Batch, BatchSource
 from tfasr.data.shares import Share
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.loop import Hook
 
 
-class EpochBatches(Hook):
-    """Creates each epoch's iterator; as a hook, it starts the next epoch's before an evaluation.
+class EpochBatches:
+    """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
     An epoch's first batch is there only when the shuffle buffer is full (0.24 s with AN4). Started
     before an evaluation, the buffer fills meanwhile.
@@ -38,10 +37,10 @@ class EpochBatches(Hook):
         self._share = share
         self._prefetched: tuple[tuple[int, int], Iterator[Batch]] | None = None
 
-    def on_epoch_trained(self, epoch: int) -> None:
-        """Starts to read the next epoch's batches."""
-        if epoch < self._training.epochs:
-            following = TrainingState(epoch=epoch + 1)
+    def prefetch(self, epoch: int) -> None:
+        """Starts to read an epoch's batches, unless the run ends before it."""
+        if epoch <= self._training.epochs:
+            following = TrainingState(epoch=epoch)
             self._prefetched = _position(following), iter(self.dataset(following))
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:

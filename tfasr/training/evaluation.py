@@ -259,7 +259,6 @@ class Evaluator:
 def _brought_together(
     workers: Workers, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
 ) -> tuple[list[tuple[list[int], _Decoded]], np.ndarray]:
-    """Returns all workers' batches and losses, in the order of their ranks."""
     own = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
     answers = workers.gather({"batches": own, "losses": losses.tolist()})
 

@@ -3,9 +3,10 @@
 import logging
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 
 from tfasr.errors import RunError
+from tfasr.training.workers.exchange import Workers
 
 log = logging.getLogger("tfasr")
 
@@ -44,13 +45,11 @@ class Interruption:
             self._before = {number: signal.signal(number, self._note) for number in handled}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
+
+    def agree_between(self, workers: Workers) -> None:
+        """Does nothing: one process agrees with itself."""
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)

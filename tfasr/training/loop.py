@@ -1,108 +1,170 @@
-"""The training loop: epochs of timed steps, with hooks called at fixed points between them."""
+"""The training loop: epochs of timed steps, checkpoints, evaluations, and hooks between them."""
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Sequence
 
-from tfasr.data.pipeline import Batch
-from tfasr.ledger import Ledger
-from tfasr.training.checkpoint import TrainingState
+from tfasr.training.interruption import RunInterruptedError
+from tfasr.training.phases import Checkpoints, Evaluations
+from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
-
-
-class RunProgress:
-    """The state of a run, shared by its hooks and saved with every checkpoint.
-
-    Attributes:
-        state: where the run stands.
-        stop_requested: a hook sets it to end training: no further step is taken, the epoch is
-            still evaluated, and no further epoch begins.
-    """
-
-    def __init__(self, state: TrainingState):
-        self.state = state
-        self.stop_requested = False
-
-    def advance(self, **changes: Any) -> None:
-        """Replaces fields of the state."""
-        self.state = dataclasses.replace(self.state, **changes)
+from tfasr.training.workers.state import average_statistics
 
 
 class Hook:
-    """What a run does between its training steps. Every method does nothing by default.
+    """What a run does beside training. Every method does nothing by default.
 
-    At each point all hooks of the run are called in the order of their list. An exception that a
-    hook raises ends the run.
+    At each point all hooks of the run are called in the order of their list. A hook changes nothing
+    of where the run stands; it may call `TrainingRun.request_stop`, and an exception that it raises
+    ends the run.
+
+    Attributes:
+        needs_scores: whether an epoch's scores must be known at `on_epoch_end`: an overlapped
+            evaluation is then waited for.
     """
 
-    def on_train_begin(self) -> None:
+    needs_scores = False
+
+    def on_train_begin(self, run: TrainingRun) -> None:
         """Called once in each session, before its first epoch."""
 
-    def on_epoch_begin(self, epoch: int) -> None:
+    def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
         """Called before an epoch's first step, or its remaining steps where a run is resumed."""
 
-    def on_step_begin(self) -> None:
+    def on_step_begin(self, run: TrainingRun) -> None:
         """Called before each attempt to fetch a batch, also the last one, which finds none."""
 
-    def on_step(self, step: StepResult) -> None:
-        """Called after each step."""
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
+        """Called after each step, before the checkpoint that holds what it changes in a model."""
 
-    def on_epoch_trained(self, epoch: int) -> None:
-        """Called after an epoch's last step; checkpoint and evaluation happen here."""
+    def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
+        """Called after each step's checkpoint, when evaluations that are done have been booked."""
 
-    def on_epoch_end(self, epoch: int) -> None:
+    def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
+        """Called after an epoch's last step, before its checkpoint and its evaluation."""
+
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
         """Called when the evaluation is done, or has yet to decode where decoding overlaps."""
 
-    def on_train_end(self) -> None:
+    def on_train_end(self, run: TrainingRun) -> None:
         """Called once, after the last epoch; not where an error or a signal ended the run."""
 
     def close(self) -> None:
         """Called last, however the run ended."""
 
 
-def train_epochs(
-    take_step: Callable[[Iterator[Batch]], StepResult | None],
-    remaining_batches: Callable[[TrainingState], Iterator[Batch]],
-    progress: RunProgress,
-    hooks: Sequence[Hook],
-    ledger: Ledger,
-    epochs: int,
-) -> None:
-    """Trains from where a run stands to its last epoch.
-
-    The loop itself changes no state: the hook `BookSteps` counts the steps, and `EvaluateEpoch`
-    moves on to the next epoch. Closing the hooks is left to the caller.
+class Loop:
+    """Trains a run from where it stands to its last epoch; all workers run the same loop.
 
     Args:
-        take_step: trains on an iterator's next batch; returns None where there is none.
-        remaining_batches: returns the batches of the state's epoch that are still to be trained on.
-        progress: the run's state, which the hooks keep current.
+        run: built.
         hooks: called in this order.
-        ledger: gets the beginning and end of each epoch.
-        epochs: the number of the last epoch.
+        evaluations: after every epoch.
+        checkpoints: every ``checkpoint_every_steps`` steps and at the end of every epoch; None for
+            a worker that is not the chief.
     """
-    for hook in hooks:
-        hook.on_train_begin()
-    while progress.state.epoch <= epochs and not progress.stop_requested:
-        epoch = progress.state.epoch
-        ledger.start("epoch", epoch_num=epoch)
-        for hook in hooks:
-            hook.on_epoch_begin(epoch)
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        hooks: Sequence[Hook],
+        evaluations: Evaluations,
+        checkpoints: Checkpoints | None = None,
+    ):
+        self._run = run
+        self._hooks = hooks
+        self._evaluations = evaluations
+        self._checkpoints = checkpoints
+
+    def train(self) -> None:
+        """Trains.
+
+        Raises:
+            RunInterruptedError: if a signal ended the run; a checkpoint was saved.
+        """
+        run = self._run
+        self._evaluations.begin(run)
+        for hook in self._hooks:
+            hook.on_train_begin(run)
+        while run.goes_on():
+            epoch = run.state.epoch
+            run.ledger.start("epoch", epoch_num=epoch)
+            self._train_epoch(epoch)
+            self._save_epoch(epoch)
+            run.batches.prefetch(epoch + 1)  # which are read during the evaluation
+            self._evaluate(epoch)
+            run.advance(epoch=epoch + 1, step_in_epoch=0, epoch_trained=False)
+            for hook in self._hooks:
+                hook.on_epoch_end(run, epoch)
+            run.ledger.stop("epoch", epoch_num=epoch)
+        self._evaluations.finish(run)
+        for hook in self._hooks:
+            hook.on_train_end(run)
+
+    def close(self) -> None:
+        """Closes the evaluations and the hooks, however the run ended."""
+        with contextlib.ExitStack() as opened:
+            for part in (self._evaluations, *self._hooks):
+                opened.callback(part.close)
+
+    def _train_epoch(self, epoch: int) -> None:
+        run = self._run
+        for hook in self._hooks:
+            hook.on_epoch_begin(run, epoch)
+        run.interruption.agree_between(run.team.workers)  # of a signal during the evaluation
+        self._stop_if_interrupted()
         # A resumed epoch may lack its evaluation alone: the session before was killed during it.
-        if not progress.state.epoch_trained:
-            batches = remaining_batches(progress.state)
-            while not progress.stop_requested:
-                for hook in hooks:
-                    hook.on_step_begin()
-                step = take_step(batches)
-                if step is None:
-                    break
-                for hook in hooks:
-                    hook.on_step(step)
-        for hook in hooks:
-            hook.on_epoch_trained(epoch)
-        for hook in hooks:
-            hook.on_epoch_end(epoch)
-        ledger.stop("epoch", epoch_num=epoch)
-    for hook in hooks:
-        hook.on_train_end()
+        batches = None if run.state.epoch_trained else run.batches.iterator(run.state)
+        while batches is not None and not run.stop_requested:
+            for hook in self._hooks:
+                hook.on_step_begin(run)
+            step = run.take_step(batches)
+            if step is None:
+                break
+            run.advance(step=run.state.step + 1, step_in_epoch=run.state.step_in_epoch + 1)
+            self._after_step(step)
+
+    def _after_step(self, step: StepResult) -> None:
+        run = self._run
+        for hook in self._hooks:
+            hook.on_step(run, step)
+        due = run.state.step % run.training.checkpoint_every_steps == 0
+        if due or run.interruption.received is not None:
+            average_statistics(run.team.workers, run.model)
+        if due:
+            self._save()
+        self._evaluations.collect(run)
+        for hook in self._hooks:
+            hook.on_step_end(run, step)
+        self._stop_if_interrupted()
+
+    def _save_epoch(self, epoch: int) -> None:
+        run = self._run
+        for hook in self._hooks:
+            hook.on_epoch_trained(run, epoch)
+        average_statistics(run.team.workers, run.model)
+        if not run.state.epoch_trained:  # before the evaluation: a crash in it costs no training
+            run.advance(epoch_trained=True)
+            self._save()
+
+    def _save(self) -> None:
+        if self._checkpoints is not None:
+            self._evaluations.settle(self._run)
+            self._checkpoints.save(self._run)
+
+    def _evaluate(self, epoch: int) -> None:
+        newest = self._checkpoints.newest if self._checkpoints is not None else None
+        wait = any(hook.needs_scores for hook in self._hooks)
+        self._evaluations.evaluate(self._run, epoch, newest, wait=wait)
+
+    def _stop_if_interrupted(self) -> None:
+        run, received = self._run, self._run.interruption.received
+        if received is None:
+            return
+        step = run.state.step
+        if step:
+            self._save()
+        run.team.workers.gather("saved")  # nobody leaves before the chief has saved
+        where = f"after step {step}, whose checkpoint is saved" if step else "before its first step"
+        raise RunInterruptedError(
+            f"{received.name} ended the run {where}. Continue it with --resume.", received
+        )

@@ -11,24 +11,31 @@ from typing import Any
 import numpy as np
 
 from tfasr.checked_files import read_object
-from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, write_whole
+from tfasr.durable import PARTIAL_SUFFIX, write_whole
 from tfasr.errors import UsageError
-from tfasr.ledger import Ledger, last_value, read_events
+from tfasr.ledger import last_value, read_events
+from tfasr.recording.folder import (
+    WRITTEN_AT_START,
+    claimed,
+    differences,
+    events_so_far,
+    has_begun,
+    is_finished,
+    metadata,
+    next_session,
+    remove_start,
+)
 from tfasr.run_files import (
     ALPHABET_FILE,
     BEST_CHECKPOINT,
     CHECKPOINTS_FOLDER,
-    CPU_FILE,
     ENERGY_FILE,
     EVENTS_FILE,
     EXPERIMENT_FILE,
     GIN_GIVEN_FILE,
     GIN_OPERATIVE_FILE,
-    GPU_FILE,
-    HEARTBEAT_FILE,
     HYPOTHESES_FOLDER,
     LEXICON_FILE,
-    LOCK_FILE,
     PLUGINS_FILE,
     PROGRESS_FILE,
     RUN_FILE,
@@ -36,14 +43,13 @@ from tfasr.run_files import (
 from tfasr.telemetry.revision import revision
 from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
-from tfasr.training.interruption import RunInterruptedError
 
-# What is written before the first step; a run that fails before it removes these again.
-_WRITTEN_AT_START = (
-    *(HEARTBEAT_FILE, EXPERIMENT_FILE, RUN_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE),
-    PLUGINS_FILE,
-    *(GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, CPU_FILE, GPU_FILE, ENERGY_FILE),
+# What tfasr train writes before the first step, beside what every run has; the ledger goes last.
+_START = (
+    *(EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
+    *(GIN_OPERATIVE_FILE, ENERGY_FILE),
 )
+_WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
 # Files that a killed process had not finished writing, by folder.
 _PARTIAL = (
     (".", tuple(name + PARTIAL_SUFFIX for name in _WRITTEN_AT_START)),
@@ -89,18 +95,15 @@ def own_run_folder(
             or the run to resume had another configuration or other shards.
     """
     missing = not run_dir.exists()
-    make_folder(run_dir)
-    held = (
-        f"Only one process may write a run. {run_dir} is being written by another one: wait for "
-        "it, stop it, or choose another --run_dir."
-    )
     try:
-        with locked(run_dir / LOCK_FILE, held):
-            if (run_dir / EVENTS_FILE).exists() and not _has_begun(run_dir):
+        with claimed(run_dir, "--run_dir"):
+            events = events_so_far(run_dir)
+            if (run_dir / EVENTS_FILE).exists() and not has_begun(events):
                 log.info("%s holds a run that ended before training; it starts over.", run_dir)
-                _remove_start(run_dir)
+                remove_start(run_dir, *_START, EVENTS_FILE)
+                events = []
             session = claim_run_folder(run_dir, experiment, resume)
-            history = finished_history(run_dir) if session else None
+            history = finished_history(events) if session else None
             if session:
                 _check_shards(run_dir, shards)
             if history is None:
@@ -108,8 +111,8 @@ def own_run_folder(
             try:
                 yield Claim(session, history)
             except BaseException:
-                if not session and not _has_begun(run_dir):
-                    _remove_start(run_dir)
+                if not session and not has_begun(events_so_far(run_dir)):
+                    remove_start(run_dir, *_START, EVENTS_FILE)
                 raise
     finally:
         if missing:
@@ -117,25 +120,7 @@ def own_run_folder(
                 run_dir.rmdir()
 
 
-def _has_begun(run_dir: Path) -> bool:
-    """Whether a run got as far as training; one that did not can be removed without a loss."""
-    if not (run_dir / EVENTS_FILE).exists():
-        return False
-    events = read_events(run_dir)
-    # A ledger with another first event was not written by `begin_session`: it is kept.
-    foreign = bool(events) and events[0]["key"] != "session_start"
-    return foreign or any(event["key"] == "run_start" for event in events)
-
-
-def _remove_start(run_dir: Path) -> None:
-    """Removes what is written before training, and nothing else; the ledger goes last."""
-    for name in (*_WRITTEN_AT_START, EVENTS_FILE):
-        (run_dir / name).unlink(missing_ok=True)
-        (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
-
-
 def _remove_partial(run_dir: Path) -> None:
-    """Removes files that a killed process had not finished writing."""
     for folder, patterns in _PARTIAL:
         for pattern in patterns:
             for partial in (run_dir / folder).glob(pattern):
@@ -165,19 +150,20 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
         content["training"]["optimizer"].pop("name", None)
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
-    differing = [
-        f"{group}.{name}: {then[group].get(name)!r} then, {now[group].get(name)!r} now"
-        for group in now
-        for name in now[group]
-        if then[group].get(name) != now[group].get(name)
-    ]
+    # A setting that this tfasr no longer has is not compared.
+    known = {f"{group}.{name}" for group in now for name in now[group]}
+    before = {name: value for name, value in _flat(then).items() if name in known}
+    differing = differences(before, _flat(now))
     if differing:
         raise UsageError(
-            f"A resumed run must keep its configuration. {run_dir} differs in: "
-            f"{'; '.join(differing)}. Use the same --gin_file and bindings, or another --run_dir."
+            f"A resumed run must keep its configuration. {run_dir} differs in: {differing}. Use "
+            "the same --gin_file and bindings, or another --run_dir."
         )
-    sessions = [_metadata(event).get("session", 0) for event in read_events(run_dir)]
-    return max((number for number in sessions if isinstance(number, int)), default=-1) + 1
+    return next_session(read_events(run_dir))
+
+
+def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return {f"{group}.{name}": value for group in groups for name, value in groups[group].items()}
 
 
 def _refuse_parts(run_dir: Path) -> None:
@@ -192,13 +178,7 @@ def _refuse_parts(run_dir: Path) -> None:
         )
 
 
-def _metadata(event: dict[str, Any]) -> dict[str, Any]:
-    metadata = event.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}
-
-
 def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
-    """Refuses other shards than those that the run's ledger records."""
     recorded = last_value(run_dir, "shards")
     if not isinstance(recorded, dict):
         log.warning(
@@ -207,27 +187,20 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
             run_dir,
         )
         return
-    differing = [
-        f"{split}: {recorded.get(split)} then, {shards[split]} now"
-        for split in shards
-        if recorded.get(split) != shards[split]
-    ]
+    differing = differences({split: recorded.get(split) for split in shards}, shards)
     if differing:
         raise UsageError(
             f"A resumed run must keep its data. The shards' content differs from what {run_dir} "
-            f"was trained on: {'; '.join(differing)}. Name the same --shard_dir, or another "
-            "--run_dir."
+            f"was trained on: {differing}. Name the same --shard_dir, or another --run_dir."
         )
 
 
-def finished_history(run_dir: Path) -> list[dict[str, float]] | None:
+def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
     """Returns the metrics of each epoch of a finished run; None of any other."""
-    events = read_events(run_dir)
-    last = next((e for e in reversed(events) if e["key"] in ("run_stop", "session_start")), None)
-    if last is None or _metadata(last).get("status") != "success":
+    if not is_finished(events):
         return None
     by_epoch = {
-        _metadata(event).get("epoch_num"): event.get("value")
+        metadata(event).get("epoch_num"): event.get("value")
         for event in events
         if event["key"] == "tracked_stats" and isinstance(event.get("value"), dict)
     }
@@ -241,7 +214,7 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
         log.info("resuming from step %d", step)
         return
     steps = [
-        _metadata(event).get("step")
+        metadata(event).get("step")
         for event in read_events(run_dir)
         if event["key"] == "train_step"
     ]
@@ -252,20 +225,6 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
         run_dir,
         most,
     )
-
-
-@contextlib.contextmanager
-def record_run_stop(ledger: Ledger) -> Iterator[None]:
-    """Writes ``run_stop`` with its status after the block, unless the process is killed."""
-    try:
-        yield
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-        status = "interrupted" if isinstance(error, RunInterruptedError) else "aborted"
-        with contextlib.suppress(OSError):
-            ledger.event("run_stop", event_type="INTERVAL_END", status=status, reason=reason[:500])
-        raise
-    ledger.event("run_stop", event_type="INTERVAL_END", status="success")
 
 
 def record_sources(

@@ -43,9 +43,6 @@ class StepResult:
 class TimedStep:
     """Fetches a batch, updates a model's weights on it and times both.
 
-    Args:
-        model: compiled; it is trained.
-
     Attributes:
         traces: counts what was traced and compiled.
     """

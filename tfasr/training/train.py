@@ -3,58 +3,48 @@
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import keras
 
 from tfasr.config import to_json
+from tfasr.data.overlap import overlap, warn_of_overlap
 from tfasr.data.shard_index import check_shards
 from tfasr.data.shards import content_hashes
-from tfasr.decoding.choice import DecoderConfig, make_decoder, save_lexicon
+from tfasr.decoding.choice import save_lexicon
 from tfasr.durable import write_whole
 from tfasr.ledger import Ledger, read_events
 from tfasr.plugins import record_plugins, require_plugins
+from tfasr.recording.session import Session
+from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_parts
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.telemetry.utilisation import UtilisationSampler
 from tfasr.training.averaging.weights_for_use import weights_for_use
-from tfasr.training.build import build_model, check_model
-from tfasr.training.evaluation import make_evaluator
+from tfasr.training.build import check_model
+from tfasr.training.checkpoint import newest_checkpoint, read_state
 from tfasr.training.experiment import Experiment
-from tfasr.training.hooks.checkpoints import SaveCheckpoints
-from tfasr.training.hooks.evaluation import EvaluateEpoch
-from tfasr.training.hooks.forecasts import ForecastTargets
-from tfasr.training.hooks.keras_callbacks import KerasCallbacks
-from tfasr.training.hooks.live_line import ShowProgress
-from tfasr.training.hooks.progress_file import WriteProgress
-from tfasr.training.hooks.sentences import PrintSentences
-from tfasr.training.hooks.steps import BookSteps
-from tfasr.training.hooks.stop_on_signal import StopOnSignal
-from tfasr.training.hooks.targets import AnnounceTargets
-from tfasr.training.hooks.traces import BookTraces
-from tfasr.training.interruption import Interruption
+from tfasr.training.facts import run_facts
+from tfasr.training.hooks.keras import KerasCallbacks
+from tfasr.training.hooks.record import PrintSentences, RecordSteps
+from tfasr.training.hooks.show import ShowProgress, WriteProgress
+from tfasr.training.hooks.targets import WatchTargets
+from tfasr.training.interruption import Interruption, RunInterruptedError
 from tfasr.training.logs.registry import check_logs, open_logs
 from tfasr.training.logs.scalar import ScalarLog
-from tfasr.training.loop import Hook, RunProgress, train_epochs
+from tfasr.training.loop import Hook, Loop
 from tfasr.training.memory.probe import check_host_memory, check_memory, on_gpu
-from tfasr.training.parts import Parts, build_parts
+from tfasr.training.phases import Checkpoints, Evaluations
 from tfasr.training.placement.devices import leave_to_evaluation
 from tfasr.training.placement.make import make_placement
-from tfasr.training.run_clock import RunClock
-from tfasr.training.run_data import RunData, open_data
-from tfasr.training.run_folder import own_run_folder, record_run_stop, record_sources
-from tfasr.training.session import begin_session, book_facts
-from tfasr.training.workers.follow import follow
-from tfasr.training.workers.meetings import meetings_of, open_worker_notes
+from tfasr.training.run import RunClock, TrainingRun, build, open_run
+from tfasr.training.run_folder import log_resumption, own_run_folder, record_sources
+from tfasr.training.traces import book_traces
+from tfasr.training.workers.follow import WorkerSteps, follow
 from tfasr.training.workers.offer import check_offers, offered
 from tfasr.training.workers.team import Team, check_clustered
 from tfasr.tta.costs.hardware import HardwareConfig
 
 log = logging.getLogger("tfasr")
-
-# The paper, Figure 6: sentences are generated with a beam width of one.
-_SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
 
 
 def train(
@@ -91,7 +81,7 @@ def train(
         log_to: names in `tfasr.training.logs.registry.LOGS`, such as "tensorboard", of logs that
             get the scalars too while the run trains.
         callbacks: ordinary Keras callbacks, called as `fit` calls them. See
-            `tfasr.training.hooks.keras_callbacks.KerasCallbacks` for the ``logs`` they are given
+            `tfasr.training.hooks.keras.KerasCallbacks` for the ``logs`` they are given
             and for what a resumed run restores.
         own_process: whether this process was started for this training alone, as the command line
             does. Its age, which includes the imports, is then written into the ledger.
@@ -109,222 +99,111 @@ def train(
             is full, or another worker fails; checkpoints are kept.
         RunInterruptedError: a RunError; a signal ended the run and a checkpoint was saved.
     """
-    given = _Given(
-        Path(shard_dir),
-        Path(run_dir),
-        resume,
-        gin_texts or {},
-        {} if hardware is None else {"hardware": to_json(hardware)},
-        memory_probe,
-        log_to,
-        callbacks,
-        own_process,
-    )
-    team = team or Team()
+    team, run_dir = team or Team(), Path(run_dir)
     if team.share is not None:
         check_clustered(experiment, callbacks)
     if team.workers.rank:
-        return follow(experiment, given.shard_dir, given.run_dir, team, resume=resume)
-    return _lead(experiment, given, team)
-
-
-@dataclass(frozen=True)
-class _Given:
-    """What `train` was given beside the experiment and the cluster."""
-
-    shard_dir: Path
-    run_dir: Path
-    resume: bool
-    gin_texts: dict[str, str]
-    facts: dict[str, Any]
-    memory_probe: bool
-    log_to: Sequence[str]
-    callbacks: Sequence[keras.callbacks.Callback]
-    own_process: bool
-
-
-def _lead(experiment: Experiment, given: _Given, team: Team) -> list[dict[str, float]]:
-    """Trains as the chief, or as the one process that there is; see `train`."""
-    run_dir = given.run_dir
+        return follow(experiment, Path(shard_dir), run_dir, team, resume=resume)
     with contextlib.ExitStack() as held:
-        if given.resume:
+        if resume:
             require_plugins(run_dir)
             experiment = experiment.continued(run_dir)
-        check_logs(given.log_to)
+        check_logs(log_to)
         leave_to_evaluation(experiment.training.evaluation_devices)
-        data = open_data(experiment, given.shard_dir)
+        run = open_run(experiment, shard_dir, run_dir, team)
         if team.share is None:  # in a cluster nothing may be built before the workers have met
-            check_model(experiment, data.alphabet)
-        hashes = content_hashes(data.splits)
-        claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=given.resume))
-        offer = offered(experiment, hashes, claim)
-        check_offers(team.workers, team.gate.passed(offer))
+            check_model(experiment, run.alphabet)
+        hashes = content_hashes(run.splits)
+        claim = held.enter_context(own_run_folder(run_dir, experiment, hashes, resume=resume))
+        check_offers(team.workers, team.gate.passed(offered(experiment, hashes, claim)))
         if claim.history is not None:
             log.info("%s is finished: there is nothing to resume, and nothing is written.", run_dir)
             return claim.history
         ledger = held.enter_context(contextlib.closing(Ledger(run_dir, claim.session)))
         # Only now, because the ledger is what marks a folder as a run's.
-        if not claim.session:
-            experiment.save(run_dir, data.alphabet)
-        for name, text in given.gin_texts.items():
-            write_whole(run_dir / name, text)
-        lexicon = data.lexicon()
-        save_lexicon(run_dir, lexicon)
-        record_plugins(run_dir)
-        record_sources(run_dir, given.shard_dir, data.splits["train"].feature_statistics())
+        _write_settings(run, Path(shard_dir), gin_texts or {}, begins=not claim.session)
         interruption = held.enter_context(Interruption())
         held.enter_context(UtilisationSampler(run_dir))
         held.enter_context(EnergySampler(run_dir, claim.session))
-        held.enter_context(record_run_stop(ledger))
-        checkpoint = begin_session(run_dir, ledger, data.splits, own_process=given.own_process)
-        run = _Run(experiment, given, ledger, data, lexicon, team, interruption)
-        return _train(run, checkpoint)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What a run is given before its model is built."""
-
-    experiment: Experiment
-    given: _Given
-    ledger: Ledger
-    data: RunData
-    lexicon: list[str]
-    team: Team
-    interruption: Interruption
-
-
-def _train(run: _Run, checkpoint: Path | None) -> list[dict[str, float]]:
-    ledger, experiment, data = run.ledger, run.experiment, run.data
-    with contextlib.ExitStack() as open_hooks:
+        session = held.enter_context(Session(ledger, interruptions=(RunInterruptedError,)))
+        checkpoint = _begin(run, session, hashes, own_process=own_process)
         with ledger.interval("init"):
             # A trial step would need all workers, and one that fails would leave them waiting.
-            probed = run.given.memory_probe and run.team.share is None
+            probed = memory_probe and team.share is None
             if probed and not on_gpu():
                 # Another process may take steps for it, which are no part of a time to accuracy:
                 # its clock starts when the model is created.
-                check_host_memory(experiment, data.sources["train"], data.alphabet)
-            parts = build_parts(experiment, data, run.team, ledger, checkpoint, run.interruption)
-            hooks = _hooks(run, parts, checkpoint)
-            for hook in hooks:
-                open_hooks.callback(hook.close)
+                check_host_memory(experiment, run.sources["train"], run.alphabet)
+            build(run, ledger, interruption, checkpoint)
+            run.clock = RunClock(read_events(run_dir))
+            for_use = weights_for_use(experiment, run.model, run.sources["train"])
+            placement = make_placement(run, averaged=for_use is not None)
+            checkpoints = Checkpoints(run, checkpoint, for_use)
+            loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
+            held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
-                _check_memory(run, parts)
+                _check_memory(run)
         # MLPerf's rules: no data may be read before run_start. So far only the indices were.
-        ledger.event("run_start", event_type="INTERVAL_START")
-        book_facts(
-            ledger,
-            experiment,
-            parts.model,
-            data.splits,
-            data.alphabet,
-            run.lexicon,
-            {
-                **run.given.facts,
-                **run.team.facts(parts.model, experiment.training.gradient_exchange, parts.link),
-            },
-            parts.own_momentum,
+        session.begin_training(
+            run_facts(run, {} if hardware is None else {"hardware": to_json(hardware)})
         )
-        validation = data.splits["validation"]
+        validation = run.splits["validation"]
         check_shards(validation.folder, validation.index, content=True)
-        epochs = experiment.training.epochs
-        train_epochs(parts.step, parts.batches.iterator, parts.progress, hooks, ledger, epochs)
-        run.team.part()
-    return parts.progress.state.history
+        loop.train()
+        book_traces(ledger, run.take_step.traces, placement.traces)
+        team.part()
+        return run.state.history
 
 
-def _check_memory(run: _Run, parts: Parts) -> None:
+def _write_settings(
+    run: TrainingRun, shard_dir: Path, gin_texts: dict[str, str], *, begins: bool
+) -> None:
+    if begins:
+        run.experiment.save(run.run_dir, run.alphabet)
+    for name, text in gin_texts.items():
+        write_whole(run.run_dir / name, text)
+    save_lexicon(run.run_dir, run.lexicon)
+    record_plugins(run.run_dir)
+    record_sources(run.run_dir, shard_dir, run.splits["train"].feature_statistics())
+
+
+def _begin(
+    run: TrainingRun, session: Session, hashes: dict[str, str], *, own_process: bool
+) -> Path | None:
+    resumes, ledger = bool(session.ledger.session), session.ledger
+    checkpoint = newest_checkpoint(run.run_dir, set_aside=True) if resumes else None
+    step = read_state(checkpoint).step if checkpoint else None
+    session.start(step, own_process=own_process)
+    ledger.event("shards", hashes)
+    shared = overlap(run.splits["train"].utterances, run.splits["validation"].utterances)
+    warn_of_overlap(shared, "validation")
+    ledger.event("shared_with_training", shared.to_json())
+    ledger.event("missing_compiled_parts", warn_of_missing_parts())
+    ledger.event("instruction_set", layers_instruction_set())
+    if resumes:
+        log_resumption(run.run_dir, step)
+    return checkpoint
+
+
+def _check_memory(run: TrainingRun) -> None:
     check_memory(
         run.experiment,
-        parts.model,
-        run.data.sources["train"],
-        run.data.alphabet,
-        lambda: parts.batches.dataset(parts.progress.state).element_spec,
+        run.model,
+        run.sources["train"],
+        run.alphabet,
+        lambda: run.batches.dataset(run.state).element_spec,
     )
 
 
-def _hooks(run: _Run, parts: Parts, checkpoint: Path | None) -> list[Hook]:
-    """Returns the run's hooks, in the order in which the loop calls them."""
-    training, ledger, run_dir = run.experiment.training, run.ledger, run.given.run_dir
-    model, progress, data = parts.model, parts.progress, run.data
-    events = read_events(run_dir)
-    clock = RunClock(events)
-    for_use = weights_for_use(run.experiment, model, data.sources["train"])
-    checkpoints = SaveCheckpoints(
-        model,
-        run_dir,
-        training.checkpoint_every_steps,
-        training.keep_checkpoints,
-        ledger,
-        progress,
-        checkpoint,
-        for_use,
-    )
-    placement = make_placement(
-        training,
-        run_dir=run_dir,
-        model=model,
-        build=lambda: build_model(run.experiment, data.alphabet, compiled=False),
-        evaluator=lambda model: make_evaluator(
-            run.experiment,
-            model,
-            data.sources["validation"],
-            data.alphabet,
-            run.lexicon,
-            run.team.workers if run.team.share else None,
-        ),
-        ledger=ledger,
-        averaged=for_use is not None,
-    )
-    evaluation = EvaluateEpoch(placement, run_dir, checkpoints, ledger, progress)
-    targets = AnnounceTargets(training, progress, clock, run_dir)
-    forecasts = ForecastTargets(training, progress, clock, ledger, run_dir)
-    keras_callbacks = KerasCallbacks(
-        run.given.callbacks, model, progress, evaluation, training.epochs
-    )
-    meetings = None
+def _hooks(
+    run: TrainingRun, callbacks: Sequence[keras.callbacks.Callback], log_to: Sequence[str]
+) -> list[Hook]:
+    targets = WatchTargets()
+    hooks: list[Hook] = [RecordSteps()]  # first: nothing else works with a loss that is not finite
     if run.team.share is not None:
-        own = open_worker_notes(run_dir, ledger.session, run.team)
-        meetings = meetings_of(run.team, parts, training, own)
-    return [
-        BookSteps(model, ledger, progress, data.splits["train"]),
-        *([meetings.steps, meetings.statistics] if meetings else []),
-        _shown(run, progress),
-        _sentences(run, parts),
-        # Before the checkpoint, so that it holds what they change of model and optimizer.
-        *([keras_callbacks] if run.given.callbacks else []),
-        checkpoints,
-        parts.batches,  # before the evaluation, so that the next epoch's are read during it
-        evaluation,
-        targets,
-        forecasts,
-        ScalarLog(open_logs(run.given.log_to, run_dir, events), model, ledger, progress, clock),
-        WriteProgress(run_dir, training.epochs, progress, targets, clock, forecasts),
-        *([meetings.agreement] if meetings else []),
-        StopOnSignal(parts.interruption, checkpoints, progress, run.team.workers),
-        BookTraces(ledger, parts.step, placement),
-    ]
-
-
-def _shown(run: _Run, progress: RunProgress) -> ShowProgress:
-    training = run.experiment.training
-    return ShowProgress(
-        epochs=training.epochs,
-        utterances=len(run.data.splits["train"].utterances),
-        batch_size=run.experiment.pipeline.batch_size,
-        progress=progress,
-        stops_at_targets=training.stop_at_targets,
-    )
-
-
-def _sentences(run: _Run, parts: Parts) -> PrintSentences:
-    training = run.experiment.training
-    return PrintSentences(
-        parts.model,
-        run.data.sources["train"],
-        make_decoder(_SENTENCE_DECODER, run.data.alphabet),
-        count=training.num_sentences,
-        every_steps=training.sentences_every_steps,
-        ledger=run.ledger,
-        progress=parts.progress,
-    )
+        hooks.append(WorkerSteps(run.run_dir, run.ledger.session, run.team))
+    hooks += [ShowProgress(), PrintSentences(run)]
+    if callbacks:
+        hooks.append(KerasCallbacks(callbacks, run))
+    scalars = ScalarLog(open_logs(log_to, run.run_dir, read_events(run.run_dir)))
+    return [*hooks, targets, scalars, WriteProgress(run, targets)]

@@ -33,12 +33,7 @@ def averaging_rule(training: TrainingConfig) -> str | None:
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
-    """Raises UsageError where averaged weights cannot be evaluated.
-
-    Args:
-        training: names optimizer and replicas.
-        workers: processes that train together.
-    """
+    """Raises UsageError where averaged weights cannot be evaluated."""
     rule = averaging_rule(training)
     if rule is not None and (workers > 1 or training.num_replicas > 1):
         place = "In a cluster" if workers > 1 else "With several replicas"

@@ -75,7 +75,6 @@ class StatisticsEstimate:
 
 @contextlib.contextmanager
 def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[None]:
-    """Makes layers take what a batch's statistics are, and nothing of those before it."""
     layers = list(layers)
     momenta = [layer.momentum for layer in layers]
     for layer in layers:

@@ -35,11 +35,7 @@ class WeightsForUse:
         self._kept: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
-        """Returns the values of all variables that differ from training's, by their names.
-
-        Args:
-            state: where the run stands.
-        """
+        """Returns the values of all variables that differ from training's, by their names."""
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
@@ -83,10 +79,7 @@ class WeightsForUse:
 def weights_for_use(
     experiment: Experiment, model: CtcModel, source: BatchSource
 ) -> WeightsForUse | None:
-    """Returns what computes a run's weights for use; None where those in training are used.
-
-    Args: see `WeightsForUse`.
-    """
+    """Returns what computes a run's weights for use; None where those in training are used."""
     if averaging_rule(experiment.training) is None:
         return None
     return WeightsForUse(experiment, model, source)

@@ -1,15 +1,14 @@
-"""Announces targets when they are met, and ends a run that was to stop there."""
+"""Targets: announced when they are met, forecast before, and the end of a run that is too late."""
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
-from tfasr.training.experiment import TrainingConfig
-from tfasr.training.loop import Hook, RunProgress
-from tfasr.training.run_clock import RunClock
+from tfasr.training.loop import Hook
+from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
+from tfasr.tta.forecast import Forecast, forecast
 from tfasr.tta.load import load_run
-from tfasr.tta.time_to_accuracy import rule_met
+from tfasr.tta.time_to_accuracy import AccuracyPoint, rule_met
 
 log = logging.getLogger("tfasr")
 
@@ -31,87 +30,126 @@ class MetTarget:
     elapsed_s: float
 
 
-class AnnounceTargets(Hook):
-    """Logs each target when its rule is first met, and stops the run where that is wanted.
+class WatchTargets(Hook):
+    """Announces targets, forecasts them, and asks for the end where the run's settings do.
 
-    A report reads the time at the end of the epoch, which comes right after the announcement.
+    Each target is logged when its rule is first met. A report reads the time at the end of the
+    epoch, which comes right after the announcement. With ``stop_at_targets`` the run ends with the
+    last one.
 
-    Args:
-        training: names targets, their rule, and whether the run ends with them.
-        progress: holds the accuracies.
-        clock: the run's.
-        run_dir: the run's folder; its ledger tells when earlier sessions met a target.
+    Each target is forecast after each evaluation. A run is given up at the end of an epoch if its
+    budget is spent, or if two evaluations in a row say that some target will come after it with
+    95 %. The ledger then gets ``given_up``; the target was not met, and its time is censored: it
+    is longer than what was seen.
 
     Attributes:
         met: the targets met so far, in the order of the announcements.
+        forecasts: one for each target, as of the last evaluation.
     """
 
-    def __init__(
-        self,
-        training: TrainingConfig,
-        progress: RunProgress,
-        clock: RunClock,
-        run_dir: Path,
-    ):
+    def __init__(self):
         self.met: list[MetTarget] = []
-        self._run_dir = run_dir
-        self._training = training
-        self._progress = progress
-        self._clock = clock
+        self.forecasts: list[Forecast] = []
+        self._points: dict[str, list[AccuracyPoint]] = {}
         self._seen = 0
+        self._late_before = False
 
-    def on_train_begin(self) -> None:
-        """Finds what earlier sessions met."""
-        self._seen = len(self._progress.state.history)
-        if self._seen:
-            self._look_back()
-        self._stop_if_wanted()
+    def on_train_begin(self, run: TrainingRun) -> None:
+        training, self._seen = run.training, len(run.state.history)
+        self._points = {metric: [] for metric, _ in training.targets}
+        if self._seen and training.targets:
+            before = load_run(run.run_dir)
+            self._points = {metric: before.accuracy_curve(metric) for metric in self._points}
+            for metric, value in training.targets:
+                result = before.time_to_accuracy(**{metric: value}, window=training.target_window)
+                if result.reached:
+                    self.met.append(MetTarget(metric, value, result.epoch, result.seconds))
+        self._forecast(run)
+        self._stop_if_wanted(run)
 
-    def on_step(self, step: StepResult) -> None:
-        """Announces what an overlapped evaluation has met."""
-        if len(self._progress.state.history) != self._seen:
-            self._look()
+    def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
+        self._look(run)
 
-    def on_epoch_end(self, epoch: int) -> None:
-        """Announces what the evaluation has met."""
-        self._look()
-        self._stop_if_wanted()
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
+        news = self._look(run)
+        self._stop_if_wanted(run)
+        budget_s = 3600 * run.training.give_up_after_hours
+        if budget_s and not run.stop_requested:
+            self._give_up_if_late(run, epoch, budget_s, news=news)
 
-    def on_train_end(self) -> None:
-        """Announces what the last evaluation has met."""
-        self._look()
+    def on_train_end(self, run: TrainingRun) -> None:
+        self._look(run)
 
-    def _look_back(self) -> None:
-        run = load_run(self._run_dir)
-        for metric, value in self._training.targets:
-            window = self._training.target_window
-            found = run.time_to_accuracy(**{metric: value}, window=window)
-            if found.reached:
-                self.met.append(MetTarget(metric, value, found.epoch, found.seconds))
-
-    def _look(self) -> None:
-        history, window = self._progress.state.history, self._training.target_window
+    def _look(self, run: TrainingRun) -> bool:
+        history, window = run.state.history, run.training.target_window
+        if len(history) == self._seen:
+            return False
         for epoch in range(self._seen + 1, len(history) + 1):
+            elapsed_s = run.clock.elapsed_s()
             known = {(target.metric, target.value) for target in self.met}
-            for target in self._training.targets:
+            for target in run.training.targets:
                 if tuple(target) not in known and rule_met(history[:epoch], [target], window):
-                    self.met.append(MetTarget(*target, epoch, self._clock.elapsed_s()))
-                    self._announce(self.met[-1])
+                    self.met.append(MetTarget(*target, epoch, elapsed_s))
+                    _announce(self.met[-1], window)
+            for metric, points in self._points.items():
+                points.append(AccuracyPoint(epoch, elapsed_s, history[epoch - 1][metric]))
         self._seen = len(history)
+        self._forecast(run)
+        return True
 
-    def _announce(self, target: MetTarget) -> None:
-        window = self._training.target_window
-        log.info(
-            "target met: %s %g %%, %.1f s after the creation of the model, at epoch %d (%s)",
-            target.metric.upper().replace("_", " "),
-            100 * target.value,
-            target.elapsed_s,
-            target.epoch,
-            f"median of the last {window} epochs" if window > 1 else "first crossing",
-        )
+    def _forecast(self, run: TrainingRun) -> None:
+        window = run.training.target_window
+        self.forecasts = [
+            forecast(self._points[metric], value, metric=metric, window=window)
+            for metric, value in run.training.targets
+        ]
 
-    def _stop_if_wanted(self) -> None:
-        training, history = self._training, self._progress.state.history
-        if training.stop_at_targets:
-            met = rule_met(history, training.targets, training.target_window)
-            self._progress.stop_requested |= met
+    def _stop_if_wanted(self, run: TrainingRun) -> None:
+        training = run.training
+        if training.stop_at_targets and rule_met(
+            run.state.history, training.targets, training.target_window
+        ):
+            run.request_stop()
+
+    def _give_up_if_late(
+        self, run: TrainingRun, epoch: int, budget_s: float, *, news: bool
+    ) -> None:
+        missing = [target for target in self.forecasts if target.met_s is None]
+        late = [target for target in missing if target.known and target.not_before_s > budget_s]
+        spent = bool(missing) and run.clock.elapsed_s() >= budget_s
+        if spent or (late and news and self._late_before):
+            _give_up(run, epoch, budget_s, (late or missing)[0], spent=spent)
+        if news:
+            self._late_before = bool(late)
+
+
+def _announce(target: MetTarget, window: int) -> None:
+    log.info(
+        "target met: %s %g %%, %.1f s after the creation of the model, at epoch %d (%s)",
+        target.metric.upper().replace("_", " "),
+        100 * target.value,
+        target.elapsed_s,
+        target.epoch,
+        f"median of the last {window} epochs" if window > 1 else "first crossing",
+    )
+
+
+def _give_up(
+    run: TrainingRun, epoch: int, budget_s: float, target: Forecast, *, spent: bool
+) -> None:
+    value = {
+        "budget_s": budget_s,
+        "metric": target.metric,
+        "target": target.target,
+        "not_before_s": target.not_before_s,
+    }
+    run.ledger.event("given_up", value, epoch_num=epoch)
+    log.info(
+        "given up at the end of epoch %d: %s %g %% %s the budget of %g h",
+        epoch,
+        target.metric.upper().replace("_", " "),
+        100 * target.target,
+        "was not met within" if spent else "would come, with 95 %, only after",
+        budget_s / 3600,
+    )
+    run.request_stop()

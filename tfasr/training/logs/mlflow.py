@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfasr.durable import write_whole
-from tfasr.training.logs.registry import required
+from tfasr.training.logs.registry import Log, required
 from tfasr.tta.clock import Event
 
 ID_FILE = "mlflow_run_id"
 
 
-class MlflowLog:
+class MlflowLog(Log):
     """Logs metrics at optimizer steps, ``useful_seconds`` among them.
 
     A resumed run goes on in the MLflow run it began; steps that were lost stand there twice.
@@ -32,12 +32,7 @@ class MlflowLog:
             write_whole(known, run.info.run_id + "\n")
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Sends scalars and the useful seconds of their step."""
         self._mlflow.log_metrics({**scalars, "useful_seconds": useful_s}, step=step)
 
-    def flush(self) -> None:
-        """Does nothing: MLflow sends at once."""
-
     def close(self) -> None:
-        """Ends MLflow's run."""
         self._mlflow.end_run()

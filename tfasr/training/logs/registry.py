@@ -20,7 +20,7 @@ class Log(Protocol):
         """Takes values that belong to an optimizer step and to a time of the run."""
 
     def flush(self) -> None:
-        """Makes what was written safe from a crash."""
+        """Makes what was written safe from a crash; not needed where it is sent at once."""
 
     def close(self) -> None:
         """Ends the log."""

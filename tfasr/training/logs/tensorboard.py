@@ -41,7 +41,6 @@ class TensorBoardLog:
         self._values: dict[str, list[float]] = {}
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Writes scalars at their step, and at their second once that is over."""
         self._steps.write(scalars, step)
         if int(useful_s) != self._second:
             self._write_second()
@@ -50,12 +49,10 @@ class TensorBoardLog:
             self._values.setdefault(tag, []).append(value)
 
     def flush(self) -> None:
-        """Makes what was written safe from a crash, apart from the second under way."""
         self._steps.flush()
         self._seconds.flush()
 
     def close(self) -> None:
-        """Writes the last second and closes the files."""
         self._write_second()
         self._steps.close()
         self._seconds.close()
@@ -114,7 +111,6 @@ class _EventFile:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    """Yields a file's records; one that a crash has cut, and what follows it, is left out."""
     try:
         yield from tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     except tf.errors.DataLossError:

@@ -4,11 +4,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfasr.training.logs.registry import required
+from tfasr.training.logs.registry import Log, required
 from tfasr.tta.clock import Event
 
 
-class WandbLog:
+class WandbLog(Log):
     """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a chart's axis.
 
     A resumed run goes on in the W&B run it began; steps that were lost stand there twice.
@@ -31,12 +31,7 @@ class WandbLog:
         self._run.define_metric("*", step_metric="step")
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
-        """Sends scalars with both of their axes."""
         self._run.log({**scalars, "step": step, "useful_seconds": useful_s})
 
-    def flush(self) -> None:
-        """Does nothing: W&B sends in a process of its own."""
-
     def close(self) -> None:
-        """Ends W&B's run."""
         self._run.finish()

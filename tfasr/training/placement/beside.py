@@ -14,7 +14,7 @@ from tfasr.run_files import CHECKPOINTS_FOLDER, hypotheses_file
 from tfasr.training.checkpoint import give_second_name
 from tfasr.training.placement.devices import named_devices
 from tfasr.training.placement.evaluating import evaluate_checkpoints
-from tfasr.training.placement.protocol import PendingScores, Scores
+from tfasr.training.placement.protocol import PendingScores, Placement, Scores
 
 log = logging.getLogger("tfasr")
 
@@ -23,7 +23,7 @@ _MOST_DEATHS = 3
 _HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
 
 
-class OtherProcess:
+class OtherProcess(Placement):
     """Gives the checkpoints of epochs to another process, which evaluates them in order.
 
     An epoch's checkpoint keeps a second name until its scores are booked, so that newer ones do
@@ -66,7 +66,6 @@ class OtherProcess:
         return left
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
-        """Names the checkpoint to the process."""
         held = checkpoint.with_name(f"evaluating-epoch-{epoch:04d}.npz")
         give_second_name(checkpoint, held)
         self._asked[epoch] = held
@@ -90,7 +89,6 @@ class OtherProcess:
         return self._answers.pop(epoch)
 
     def close(self) -> None:
-        """Ends the process."""
         if self._process is not None:
             self._process.close()
 
@@ -128,7 +126,6 @@ class OtherProcess:
             self._send(epoch)
 
     def _take(self, timeout_s: float | None) -> bool:
-        """Takes an answer if there is one by then; says whether anything came."""
         try:
             answer = self._process.next_answer(timeout_s)
         except TimeoutError:
@@ -159,8 +156,8 @@ class OtherProcess:
         self._start()
 
 
-class RemoteScores:
-    """An evaluation in the other process; see `tfasr.training.placement.protocol`."""
+class RemoteScores(PendingScores):
+    """An evaluation in the other process, which writes the hypotheses too."""
 
     waiting = "eval_wait"
 
@@ -170,26 +167,19 @@ class RemoteScores:
         self._process = process
 
     def done(self) -> bool:
-        """Says whether the scores are here."""
         return self._process.answered(self.epoch)
 
     def scores(self) -> Scores:
-        """Waits for them."""
         answer = self._process.answer(self.epoch)
         return Scores(answer["values"], {"evaluation_work": answer["work"]})
 
-    def write_hypotheses(self, path: Path) -> None:
-        """The process has written them."""
-
     def booked(self) -> None:
-        """Gives the checkpoint's second name up."""
         self.checkpoint.unlink(missing_ok=True)
 
 
-class KnownScores:
-    """What an earlier session booked of an epoch, to be booked again."""
+class KnownScores(PendingScores):
+    """What an earlier session booked of an epoch, to be booked again; nothing else is left."""
 
-    checkpoint = None
     waiting = "eval_wait"
 
     def __init__(self, epoch: int, values: dict[str, float]):
@@ -197,15 +187,7 @@ class KnownScores:
         self._values = values
 
     def done(self) -> bool:
-        """They are here."""
         return True
 
     def scores(self) -> Scores:
-        """Returns them."""
         return Scores(self._values, {})
-
-    def write_hypotheses(self, path: Path) -> None:
-        """They were written then."""
-
-    def booked(self) -> None:
-        """Nothing was kept."""

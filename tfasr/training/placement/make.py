@@ -1,42 +1,40 @@
 """Which placement an experiment asks for."""
 
-from collections.abc import Callable
-from pathlib import Path
-
-from tfasr.ledger import Ledger
+from tfasr.training.build import build_model
 from tfasr.training.ctc_model import CtcModel
-from tfasr.training.evaluation import Evaluator
-from tfasr.training.experiment import TrainingConfig
+from tfasr.training.evaluation import Evaluator, make_evaluator
 from tfasr.training.placement.beside import OtherProcess
 from tfasr.training.placement.protocol import Placement
 from tfasr.training.placement.shared import SharedModel
 from tfasr.training.placement.swapped import SwappedModel
+from tfasr.training.run import TrainingRun
 
 
-def make_placement(
-    training: TrainingConfig,
-    *,
-    run_dir: Path,
-    model: CtcModel,
-    build: Callable[[], CtcModel],
-    evaluator: Callable[[CtcModel], Evaluator],
-    ledger: Ledger,
-    averaged: bool = False,
-) -> Placement:
+def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
+    """Returns what evaluates a model on a run's validation split, together with all workers."""
+    workers = run.team.workers if run.team.share else None
+    source = run.sources["validation"]
+    return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)
+
+
+def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
     """Returns where a run's epochs are evaluated.
 
     Args:
-        training: names the placement.
-        run_dir: the run's folder.
-        model: the one that is trained.
-        build: returns a model like it, without optimizer.
-        evaluator: makes an evaluator of the validation split for a model.
-        ledger: the run's.
+        run: built.
         averaged: whether checkpoints hold averaged weights, see `tfasr.training.averaging`.
     """
+    training, model, ledger = run.training, run.model, run.ledger
     overlap = training.overlap_evaluation
     if training.evaluation_placement == "beside":
-        return OtherProcess(run_dir, training.evaluation_devices, ledger)
+        return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
     if training.evaluation_placement == "swapped":
-        return SwappedModel(model, build, evaluator, ledger, overlap=overlap)
-    return SharedModel(model, evaluator(model), ledger, overlap=overlap, averaged=averaged)
+        return SwappedModel(
+            model,
+            lambda: build_model(run.experiment, run.alphabet, compiled=False),
+            lambda other: evaluator_of(run, other),
+            ledger,
+            overlap=overlap,
+        )
+    evaluator = evaluator_of(run, model)
+    return SharedModel(model, evaluator, ledger, overlap=overlap, averaged=averaged)

@@ -1,9 +1,8 @@
-"""Where an epoch is evaluated: what the hook that evaluates needs to know of it."""
+"""Where an epoch is evaluated: what the loop needs to know of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Scores:
     work: Mapping[str, object]
 
 
-class PendingScores(Protocol):
+class PendingScores:
     """An evaluation under way, or at its end.
 
     Attributes:
@@ -30,11 +29,12 @@ class PendingScores(Protocol):
     """
 
     epoch: int
-    checkpoint: Path | None
+    checkpoint: Path | None = None
     waiting: str
 
     def done(self) -> bool:
-        """Says whether `scores` would return at once."""
+        """Whether `scores` would return at once."""
+        raise NotImplementedError
 
     def scores(self) -> Scores:
         """Waits for the scores.
@@ -42,6 +42,7 @@ class PendingScores(Protocol):
         Raises:
             RunError: if there will be none.
         """
+        raise NotImplementedError
 
     def write_hypotheses(self, path: Path) -> None:
         """Writes the hypotheses behind the scores, unless they are there already."""
@@ -50,7 +51,7 @@ class PendingScores(Protocol):
         """Is called once the scores are on the disk: nothing of it has to be kept any longer."""
 
 
-class Placement(Protocol):
+class Placement:
     """Where epochs are evaluated.
 
     Attributes:
@@ -60,18 +61,16 @@ class Placement(Protocol):
         traces: how often the forward pass was traced; None where that is not known.
     """
 
-    most_pending: int
-    outlives_checkpoints: bool
-
-    @property
-    def traces(self) -> int | None:
-        """How often the forward pass was traced; None where that is not known."""
+    most_pending: int = 0
+    outlives_checkpoints: bool = False
+    traces: int | None = None
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
         """Begins to evaluate the weights that training has reached, and a checkpoint holds.
 
         What training waits for it is booked here; the event ``eval_start`` is written already.
         """
+        raise NotImplementedError
 
     def begin(self, unscored: range) -> list[PendingScores]:
         """Is called before the first step; returns evaluations that earlier sessions left.
@@ -79,6 +78,7 @@ class Placement(Protocol):
         Args:
             unscored: the epochs before the run's current one that have no scores.
         """
+        return []
 
     def close(self) -> None:
         """Ends whatever it holds; evaluations under way are given up."""

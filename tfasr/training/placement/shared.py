@@ -7,11 +7,11 @@ from tfasr.ledger import Ledger
 from tfasr.training.checkpoint import model_variables, restore_for_use, values_kept
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator, PendingEvaluation
-from tfasr.training.placement.protocol import Scores
+from tfasr.training.placement.protocol import PendingScores, Placement, Scores
 
 
-class DecodingScores:
-    """An evaluation whose forward passes are done; see `tfasr.training.placement.protocol`."""
+class DecodingScores(PendingScores):
+    """An evaluation whose forward passes are done."""
 
     waiting = "decode"
 
@@ -21,11 +21,9 @@ class DecodingScores:
         self._pending = pending
 
     def done(self) -> bool:
-        """Says whether the decoder is at its end."""
         return self._pending.done()
 
     def scores(self) -> Scores:
-        """Waits for the decoder."""
         result, worked_s = self._pending.result()
         work = {"decode_work": round(worked_s, 6)}
         if result.second is not None:
@@ -33,14 +31,10 @@ class DecodingScores:
         return Scores(result.scores(), work)
 
     def write_hypotheses(self, path: Path) -> None:
-        """Writes them."""
         self._pending.result()[0].write_hypotheses(path)
 
-    def booked(self) -> None:
-        """Nothing was kept."""
 
-
-class SharedModel:
+class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
     Where averaged weights are evaluated they are read from the epoch's checkpoint for as long as
@@ -54,8 +48,6 @@ class SharedModel:
         overlap: whether training goes on while the decoder works.
         averaged: whether checkpoints hold averaged weights.
     """
-
-    outlives_checkpoints = False
 
     def __init__(
         self,
@@ -74,11 +66,9 @@ class SharedModel:
 
     @property
     def traces(self) -> int:
-        """How often the forward pass was traced."""
         return self._evaluator.traces
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
-        """Runs the forward passes and leaves the decoder at its work."""
         with contextlib.ExitStack() as kept:
             if self._averaged:
                 with self._ledger.interval("swap", epoch_num=epoch):
@@ -91,10 +81,5 @@ class SharedModel:
                     kept.close()
         return DecodingScores(epoch, checkpoint, pending)
 
-    def begin(self, unscored: range) -> list[DecodingScores]:
-        """Nothing is left by earlier sessions: no checkpoint is saved before the scores."""
-        return []
-
     def close(self) -> None:
-        """Ends the decoder's thread."""
         self._evaluator.close()

@@ -12,10 +12,11 @@ from tfasr.ledger import Ledger
 from tfasr.training.checkpoint import restore_for_use, state_variables
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.evaluation import Evaluator
+from tfasr.training.placement.protocol import Placement
 from tfasr.training.placement.shared import DecodingScores
 
 
-class SwappedModel:
+class SwappedModel(Placement):
     """Swaps the training model for an evaluation model and back, at every evaluation.
 
     The values of the training model and its optimizer are copied to the host and their memory on
@@ -37,8 +38,6 @@ class SwappedModel:
     Source: the paper, section 4.4.2 and Figure 6.
     """
 
-    outlives_checkpoints = False
-
     def __init__(
         self,
         model: CtcModel,
@@ -57,11 +56,9 @@ class SwappedModel:
 
     @property
     def traces(self) -> int:
-        """How often the forward pass was traced."""
         return self._evaluating[1].traces if self._evaluating else 0
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
-        """Swaps, runs the forward passes, swaps back, and leaves the decoder at its work."""
         with contextlib.ExitStack() as away:
             with self._ledger.interval("swap", epoch_num=epoch):
                 away.enter_context(off_device(self._model))
@@ -73,12 +70,7 @@ class SwappedModel:
                 away.close()
         return DecodingScores(epoch, checkpoint, pending)
 
-    def begin(self, unscored: range) -> list[DecodingScores]:
-        """Nothing is left by earlier sessions: no checkpoint is saved before the scores."""
-        return []
-
     def close(self) -> None:
-        """Ends the decoder's thread."""
         if self._evaluating:
             self._evaluating[1].close()
 
@@ -124,13 +116,11 @@ def held_bytes(model: keras.Model) -> int:
 
 
 def _fill(model: keras.Model) -> None:
-    """Gives a model's variables their memory again, which `release` has taken."""
     for component in _components(model):
         _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
 
 
 def _components(model: keras.Model) -> list[tf.Variable]:
-    """Returns the TensorFlow variables of a model and its optimizer, of each replica its own."""
     strategy = model.distribute_strategy
     return [
         component

@@ -39,15 +39,12 @@ class Alone:
     rank, count = 0, 1
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns the value."""
         return [value]
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns the arrays."""
         return arrays
 
     def name(self, rank: int) -> str:
-        """Returns how messages call this process."""
         return "this process"
 
 
@@ -66,7 +63,6 @@ class Together:
         self._sums: dict[np.dtype, Callable[[tf.Tensor], tf.Tensor]] = {}
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns what all workers gave."""
         text = np.frombuffer(json.dumps(value).encode(), np.uint8)
         lengths = np.zeros(self.count, np.int64)
         lengths[self.rank] = len(text)
@@ -80,7 +76,6 @@ class Together:
         ]
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns the sums of arrays over all workers."""
         # What collectives can add up holds each of these types.
         kinds = [a.dtype if a.dtype in _ADDED else np.dtype(_wider(a.dtype)) for a in arrays]
         found: dict[int, np.ndarray] = {}
@@ -123,9 +118,6 @@ class Gate:
     """What all workers pass together before a run begins, or none.
 
     A worker that fails in the block before it passes tells the others, which then end too.
-
-    Args:
-        workers: all of them.
     """
 
     def __init__(self, workers: Workers):

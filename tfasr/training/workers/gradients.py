@@ -31,10 +31,5 @@ def summed_over_workers(
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
-    """Returns how many bytes of gradients each worker has and all sum up in a step.
-
-    Args:
-        variables: those that are trained.
-        exchange: the type of the sums.
-    """
+    """Returns how many bytes of gradients each worker has and all sum up in a step."""
     return sum(math.prod(variable.shape) for variable in variables) * tf.as_dtype(exchange).size

@@ -1,17 +1,13 @@
-"""Decisions to end that all workers take at the same step."""
+"""A signal to some worker, which all workers obey at the same step."""
 
 import signal
 
 from tfasr.training.interruption import Interruption
-from tfasr.training.loop import Hook, RunProgress
 from tfasr.training.workers.exchange import Workers
 
 
 class AgreedInterruption:
     """A signal that any worker got, once all know of it.
-
-    Args:
-        own: this worker's.
 
     Attributes:
         received: the signal, or None.
@@ -31,25 +27,6 @@ class AgreedInterruption:
         if asked:
             self.received = signal.Signals(asked)
 
-
-class Agree(Hook):
-    """Lets all workers begin an epoch, or end before it, together.
-
-    Args:
-        workers: all of them.
-        interruption: what a signal has asked.
-        progress: the chief's decision to stop becomes that of all.
-    """
-
-    def __init__(self, workers: Workers, interruption: AgreedInterruption, progress: RunProgress):
-        self._workers = workers
-        self._interruption = interruption
-        self._progress = progress
-
-    def on_epoch_begin(self, epoch: int) -> None:
-        """Tells the others of a signal that came during the evaluation."""
-        self._interruption.agree(max(self._workers.gather(self._interruption.asked)))
-
-    def on_epoch_end(self, epoch: int) -> None:
-        """Ends training where the chief does."""
-        self._progress.stop_requested = self._workers.gather(self._progress.stop_requested)[0]
+    def agree_between(self, workers: Workers) -> None:
+        """Tells all workers of a signal that came between two steps; all call it."""
+        self.agree(max(workers.gather(self.asked)))

@@ -39,12 +39,7 @@ def offered(experiment: Experiment, shards: dict[str, str], claim: Claim | None)
 
 
 def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
-    """Raises UsageError, on all workers, unless they have the same version, data and configuration.
-
-    Args:
-        workers: all of them.
-        offers: theirs.
-    """
+    """Raises UsageError, on all workers, if their versions, data or configurations differ."""
     for what in _SAME:
         for rank, offer in enumerate(offers):
             differing = _difference(offer[what], offers[0][what])

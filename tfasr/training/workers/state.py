@@ -7,10 +7,8 @@ import numpy as np
 
 from tfasr.training.batch_statistics import batch_normalisations
 from tfasr.training.checkpoint import TrainingState, plain_array, state_variables
-from tfasr.training.loop import Hook, RunProgress
-from tfasr.training.step import StepResult
+from tfasr.training.ctc_model import CtcModel
 from tfasr.training.workers.exchange import Workers
-from tfasr.training.workers.interruption import AgreedInterruption
 
 
 def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> TrainingState:
@@ -32,54 +30,22 @@ def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> Tr
     return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
 
 
-class AverageStatistics(Hook):
-    """Gives all workers the mean of their moving statistics, before a checkpoint and an evaluation.
+def average_statistics(workers: Workers, model: CtcModel) -> None:
+    """Gives all workers the mean of their moving statistics, before a checkpoint or an evaluation.
 
     Each worker's batch normalisations see its share of the batches alone. Averages of moving
-    averages move like the averages themselves, so that it does not matter when it is done. It must
-    be called before the hook that saves, on all workers.
-
-    Args:
-        workers: all of them.
-        model: has batch normalisations, or none.
-        every_steps: steps between checkpoints.
-        progress: says which step it is.
-        interruption: after which a checkpoint is saved too.
+    averages move like the averages themselves, so that it does not matter when it is done.
     """
-
-    def __init__(
-        self,
-        workers: Workers,
-        model: keras.Model,
-        every_steps: int,
-        progress: RunProgress,
-        interruption: AgreedInterruption,
-    ):
-        self._workers = workers
-        self._every_steps = every_steps
-        self._progress = progress
-        self._interruption = interruption
-        self._statistics = [
-            variable
-            for layer in batch_normalisations(model)
-            if not layer.synchronized
-            for variable in layer.non_trainable_variables
-        ]
-
-    def on_step(self, step: StepResult) -> None:
-        """Averages where a checkpoint follows."""
-        due = self._progress.state.step % self._every_steps == 0
-        if due or self._interruption.received is not None:
-            self._average()
-
-    def on_epoch_trained(self, epoch: int) -> None:
-        """Averages."""
-        self._average()
-
-    def _average(self) -> None:
-        if not self._statistics:
-            return
-        own = [plain_array(variable) for variable in self._statistics]
-        totals = self._workers.sums(own)
-        for variable, total in zip(self._statistics, totals, strict=True):
-            variable.assign(total / self._workers.count)
+    if workers.count == 1:
+        return
+    statistics = [
+        variable
+        for layer in batch_normalisations(model.recogniser)
+        if not layer.synchronized
+        for variable in layer.non_trainable_variables
+    ]
+    if not statistics:
+        return
+    totals = workers.sums([plain_array(variable) for variable in statistics])
+    for variable, total in zip(statistics, totals, strict=True):
+        variable.assign(total / workers.count)

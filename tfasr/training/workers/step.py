@@ -120,7 +120,6 @@ class SharedStep:
         return self._model.distribute_strategy.run(self._share, args=(batch, asked))
 
     def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Returns the whole batch's losses, what signal was asked for, and when it was ready."""
         model = self._model
         own = {name: batch[name] for name in _OWN}
         of_own = tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
@@ -142,7 +141,6 @@ class SharedStep:
     def _told(
         self, batch: Batch, losses: tf.Tensor, asked: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the losses of the whole batch, and the largest signal that a worker got."""
         utterances = tf.shape(batch["all_positions"])[0]
         rows = batch["first_row"] + tf.range(tf.shape(losses)[0])
         placed = tf.scatter_nd(rows[:, None], losses * batch["counted"], utterances[None])

@@ -176,7 +176,6 @@ def accused(message: str, cluster: Cluster) -> list[int]:
 
 
 def _abort(names: str) -> None:
-    """Ends what waits for a lost worker, as the strategy's own health check does."""
     eager_context.context().abort_collective_ops(tf.errors.UNAVAILABLE, f"lost {names}")
 
 

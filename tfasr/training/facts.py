@@ -1,4 +1,4 @@
-"""What two results must share before one may be called better than the other."""
+"""The facts that describe a run, and those that two results must share to be compared."""
 
 import hashlib
 import json
@@ -8,9 +8,63 @@ from tfasr.alphabet import Alphabet
 from tfasr.config import to_json
 from tfasr.data.shards import ShardedSplit
 from tfasr.decoding.choice import needs_lexicon
+from tfasr.training.averaging.averages import averaging_rule
 from tfasr.training.batch_statistics import statistics_rule
+from tfasr.training.checkpoint import plain_array
 from tfasr.training.division import CLOSED, is_closed
 from tfasr.training.experiment import Experiment
+from tfasr.training.optimizer.make import inner_optimizer
+from tfasr.training.run import TrainingRun
+from tfasr.tta.metrics import LOWER
+
+
+def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
+    """Returns what describes a run and decides with which others it may be compared, by event key.
+
+    Args:
+        run: built.
+        hardware: what the machine costs, {} if that is not known.
+    """
+    experiment, training = run.experiment, run.training
+    averaged = averaging_rule(training)
+    facts = {
+        "global_batch_size": experiment.pipeline.global_batch_size,
+        "num_replicas": training.num_replicas,
+        "seed": training.seed,
+        "train_samples": len(run.splits["train"].utterances),
+        "eval_samples": len(run.splits["validation"].utterances),
+        "opt_name": inner_optimizer(run.model.optimizer).name,
+        "opt_base_learning_rate": float(plain_array(run.model.optimizer.learning_rate)),
+        "evaluation_placement": {
+            "name": training.evaluation_placement,
+            "devices": list(training.evaluation_devices),
+        },
+        **_second_decoder_facts(training.second_decoder),
+        **({"evaluated_weights": averaged} if averaged else {}),
+        "targets": [list(target) for target in training.targets],
+        "parameters": int(run.model.count_params()),
+        "comparability": comparability(
+            experiment,
+            run.splits["validation"],
+            run.alphabet,
+            run.lexicon,
+            run.own_momentum,
+            in_cluster=run.team.share is not None,
+        ),
+    }
+    return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
+
+
+def _second_decoder_facts(name: str) -> dict[str, Any]:
+    if not name:
+        return {}
+    label = name.replace("_", " ")
+    rates = {"wer": "WER", "cer": "CER"}
+    declared = {
+        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {short}"}
+        for rate, short in rates.items()
+    }
+    return {"second_decoder": name, "metrics": declared}
 
 
 def comparability(

@@ -1,0 +1,21 @@
+"""A run for hooks that are tested alone: its place and settings, without model and data."""
+
+from types import SimpleNamespace
+
+from tfasr.data.pipeline import PipelineConfig
+from tfasr.training.checkpoint import TrainingState
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.run import TrainingRun
+from tfasr.training.workers.team import Team
+
+
+def bare_run(
+    training: TrainingConfig, *, train_utterances: int = 0, batch_size: int = 4, epoch: int = 1
+) -> TrainingRun:
+    """Returns a run that stands at an epoch's begin."""
+    pipeline = PipelineConfig(global_batch_size=batch_size)
+    splits = {"train": SimpleNamespace(utterances=range(train_utterances))}
+    experiment = Experiment(training=training, pipeline=pipeline)
+    run = TrainingRun(experiment, None, splits, {}, None, Team())
+    run.state = TrainingState(epoch=epoch)
+    return run

@@ -1,0 +1,59 @@
+"""A user's Keras callbacks, called as Keras's `fit` calls them."""
+
+from collections.abc import Sequence
+
+import keras
+
+from tfasr.training.loop import Hook
+from tfasr.training.run import TrainingRun
+from tfasr.training.step import StepResult
+
+
+class KerasCallbacks(Hook):
+    """Calls ordinary Keras callbacks at the beginning and end of training, epochs and batches.
+
+    Epochs and batches are counted from 0, as Keras does; a resumed epoch's batches go on where
+    they were. ``logs`` hold the step's ``loss`` after a batch. After an epoch they hold ``loss``,
+    the mean over the utterances that this process trained on in it, and ``val_loss``,
+    ``val_cer``, ``val_cer_reference`` and ``val_wer``; an overlapped evaluation is waited for.
+    ``model.stop_training`` ends the epoch after the current batch, with its evaluation, and
+    training with it. Checkpoints hold what a callback changed in the model and optimizer, not its
+    own attributes: in a resumed run it starts from its initial state.
+    """
+
+    needs_scores = True
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback], run: TrainingRun):
+        run.model.stop_training = False
+        self._callbacks = keras.callbacks.CallbackList(
+            list(callbacks), model=run.model, epochs=run.training.epochs, steps=None, verbose=0
+        )
+        self._loss_sum, self._utterances = 0.0, 0
+
+    def on_train_begin(self, run: TrainingRun) -> None:
+        self._callbacks.on_train_begin()
+
+    def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
+        self._loss_sum, self._utterances = 0.0, 0
+        self._callbacks.on_epoch_begin(epoch - 1)
+
+    def on_step_begin(self, run: TrainingRun) -> None:
+        self._callbacks.on_train_batch_begin(run.state.step_in_epoch)
+
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
+        self._loss_sum += step.loss * step.utterances
+        self._utterances += step.utterances
+        self._callbacks.on_train_batch_end(run.state.step_in_epoch - 1, {"loss": step.loss})
+        if run.model.stop_training:
+            run.request_stop()
+
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
+        logs = {f"val_{name}": value for name, value in run.state.history[-1].items()}
+        if self._utterances:  # none where a crash came between the epoch and its evaluation
+            logs = {"loss": self._loss_sum / self._utterances, **logs}
+        self._callbacks.on_epoch_end(epoch - 1, logs)
+        if run.model.stop_training:
+            run.request_stop()
+
+    def on_train_end(self, run: TrainingRun) -> None:
+        self._callbacks.on_train_end()

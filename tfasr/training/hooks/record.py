@@ -1,0 +1,106 @@
+"""What a step leaves behind: its event in the ledger, and now and then decoded sentences."""
+
+import functools
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.data.pipeline import Batch
+from tfasr.decoding.choice import DecoderConfig, make_decoder
+from tfasr.errors import RunError
+from tfasr.models.recogniser import kernels
+from tfasr.training.loop import Hook
+from tfasr.training.run import TrainingRun
+from tfasr.training.step import StepResult
+
+log = logging.getLogger("tfasr")
+
+_FACTS = (
+    "loss",
+    "utterances",
+    "audio_s",
+    "frames",
+    "padded_frames",
+    "input_wait_s",
+    "compile_s",
+    "train_s",
+)
+# The paper, Figure 6: sentences are generated with a beam width of one.
+_SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
+
+
+class RecordSteps(Hook):
+    """Writes every step into the ledger and ends the run at a loss that is not finite."""
+
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
+        """Writes the step; raises RunError if its loss is not finite."""
+        where = {"epoch_num": run.state.epoch, "step": run.state.step}
+        if not math.isfinite(step.loss):
+            run.ledger.event("train_step", {**_facts(step), "loss": None}, **where)
+            raise RunError(_describe(run, step))
+        run.ledger.event("train_step", _facts(step), **where)
+        if run.state.step == 1:
+            used = sorted(kernels(run.model.recogniser))
+            run.ledger.event("lstm_kernel", used)
+            if used:
+                log.info("recurrent layers computed by: %s", ", ".join(used))
+
+
+def _facts(step: StepResult) -> dict[str, Any]:
+    return {name: round(getattr(step, name), 6) for name in _FACTS}
+
+
+def _describe(run: TrainingRun, step: StepResult) -> str:
+    bad = set(step.positions[~np.isfinite(step.utterance_loss)].tolist())
+    ids = [u.id for u in run.splits["train"].utterances if u.position in bad]
+    return (
+        f"The loss must be finite. Step {run.state.step} (epoch {run.state.epoch}) got "
+        f"{step.loss} from the utterances {', '.join(ids[:20])}"
+        f"{' and more' if len(ids) > 20 else ''}. The last good checkpoint is kept. Lower the "
+        "learning rate or clip gradients (clipnorm), look at those utterances, then start a "
+        "new run or continue with --resume."
+    )
+
+
+class PrintSentences(Hook):
+    """Logs what the model makes of the first training utterances, next to their transcripts.
+
+    The utterances are read from the shards when they are first needed, apart from the batches of
+    training, and without augmentation; the model works as in an evaluation.
+
+    Source: the paper, Figure 6: sentences of the training set, beam width 1.
+    """
+
+    def __init__(self, run: TrainingRun):
+        self._run = run
+        self._decoder = make_decoder(_SENTENCE_DECODER, run.alphabet)
+        self._every_steps = run.training.sentences_every_steps if run.training.num_sentences else 0
+
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
+        state = run.state
+        if not self._every_steps or state.step % self._every_steps:
+            return
+        with run.ledger.interval("sentences", step=state.step):
+            log.info("step %d, epoch %d, loss %.3f", state.step, state.epoch, step.loss)
+            for reference, hypothesis in self._sentences():
+                log.info("  said:  %s\n  heard: %s", reference, hypothesis)
+
+    def _sentences(self) -> list[tuple[str, str]]:
+        positions = self._batch["positions"].numpy().tolist()
+        utterances = self._run.sources["train"].split.at(positions)
+        log_probs, lengths = (tensor.numpy() for tensor in self._forward())
+        hypotheses = self._decoder.decode(log_probs, lengths)
+        return [(u.text, h.text) for u, h in zip(utterances, hypotheses, strict=True)]
+
+    @functools.cached_property
+    def _batch(self) -> Batch:
+        return self._run.sources["train"].first(self._run.training.num_sentences)
+
+    @tf.function
+    def _forward(self) -> tuple[tf.Tensor, tf.Tensor]:
+        model = self._run.model
+        lengths = model.output_lengths(self._batch["feature_lengths"])
+        return tf.nn.log_softmax(model(self._batch, training=False)), lengths

@@ -1,0 +1,221 @@
+"""Where a run stands: a live line or log lines for people, ``progress.json`` for programs."""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from tfasr.durable import PARTIAL_SUFFIX
+from tfasr.run_files import PROGRESS_FILE
+from tfasr.training.hooks.targets import WatchTargets
+from tfasr.training.loop import Hook
+from tfasr.training.run import TrainingRun
+from tfasr.training.step import StepResult
+
+log = logging.getLogger("tfasr")
+
+LIVE_EVERY_S = 0.5
+LOG_EVERY_S = 60.0
+WRITE_EVERY_S = 2.0
+# A step weighs so much less than the one after it in the throughput that is shown.
+_FADING = 0.9
+
+
+class ShowProgress(Hook):
+    """Shows epoch, step, loss, throughput and time left while a run trains.
+
+    On a terminal that is one line at the bottom, renewed twice a second at most, which goes away
+    with the run; log messages appear above it. Anywhere else it is a log message a minute. It
+    shows what the steps have told anyway, and asks nothing of a device.
+
+    The throughput is that of the last ten steps or so; the time left is what all remaining epochs
+    take at the pace of this session since its first step, evaluations included.
+    """
+
+    def __init__(self):
+        self._live: Live | None = None
+        self._redirected: list[tuple[logging.StreamHandler, object]] = []
+        self._due_s = 0.0
+        self._began_s: float | None = None
+        self._since = 0
+        self._in_epoch = 0
+        self._recent, self._recent_s = 0.0, 0.0
+
+    def on_train_begin(self, run: TrainingRun) -> None:
+        self._due_s = time.monotonic() + (LIVE_EVERY_S if on_terminal() else LOG_EVERY_S)
+        if on_terminal():
+            self._open()
+
+    def on_epoch_begin(self, run: TrainingRun, epoch: int) -> None:
+        done = run.state.step_in_epoch * run.experiment.pipeline.batch_size(epoch)
+        self._in_epoch = min(done, _utterances(run))
+
+    def on_step(self, run: TrainingRun, step: StepResult) -> None:
+        self._in_epoch = min(self._in_epoch + step.utterances, _utterances(run))
+        now_s = time.monotonic()
+        if self._began_s is None:  # the first step compiles: the pace is that of the others
+            self._began_s = now_s
+        else:
+            self._since += step.utterances
+        if not step.compile_s:
+            seconds = step.input_wait_s + step.train_s
+            self._recent = _FADING * self._recent + step.utterances
+            self._recent_s = _FADING * self._recent_s + seconds
+        if now_s < self._due_s:
+            return
+        text = self._text(run, step.loss, now_s)
+        if self._live is None:
+            log.info(text)
+            self._due_s = now_s + LOG_EVERY_S
+        else:
+            self._show(text)
+            self._due_s = now_s + LIVE_EVERY_S
+
+    def on_epoch_trained(self, run: TrainingRun, epoch: int) -> None:
+        if self._live is not None:
+            self._show(f"epoch {epoch}/{run.training.epochs}  saving and evaluating")
+
+    def close(self) -> None:
+        if self._live is None:
+            return
+        self._live.stop()
+        self._live = None
+        for handler, stream in self._redirected:
+            handler.setStream(stream)
+
+    def _open(self) -> None:
+        # Without a thread of its own: it is drawn where training calls.
+        console = Console(stderr=True)
+        self._live = Live(
+            console=console, auto_refresh=False, transient=True, redirect_stdout=False
+        )
+        before = sys.stderr
+        self._live.start()
+        console.show_cursor()  # a killed process could not bring it back
+        for handler in _stream_handlers():
+            if handler.stream is before:
+                self._redirected.append((handler, handler.setStream(sys.stderr)))
+
+    def _show(self, text: str) -> None:
+        line = Text(text, no_wrap=True, overflow="ellipsis", style="cyan")
+        self._live.update(line, refresh=True)
+
+    def _text(self, run: TrainingRun, loss: float, now_s: float) -> str:
+        state, epochs, utterances = run.state, run.training.epochs, _utterances(run)
+        parts = [
+            f"epoch {state.epoch}/{epochs} {self._in_epoch / max(utterances, 1):4.0%}",
+            f"step {state.step}",
+            f"loss {loss:.3f}",
+        ]
+        if self._recent_s > 0:
+            parts.append(f"{self._recent / self._recent_s:.0f} utterances/s")
+        if self._since:
+            ahead = (epochs - state.epoch + 1) * utterances - self._in_epoch
+            left_s = (now_s - self._began_s) / self._since * ahead
+            at_most = " at most" if run.training.stop_at_targets else ""
+            parts.append(f"{duration(left_s)} left{at_most}")
+        return "  ".join(parts)
+
+
+def _utterances(run: TrainingRun) -> int:
+    return len(run.splits["train"].utterances)
+
+
+def on_terminal() -> bool:
+    """Says whether standard error is a terminal that can renew a line."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def duration(seconds: float) -> str:
+    """Returns seconds as "0:42", "12:05" or "3:20:00"."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _stream_handlers() -> Iterator[logging.StreamHandler]:
+    for logger in (logging.getLogger(), log):
+        for handler in logger.handlers:
+            if isinstance(handler, logging.StreamHandler):
+                yield handler
+
+
+class WriteProgress(Hook):
+    """Keeps ``progress.json`` current: written at the ends of epochs, and at most every 2 s.
+
+    It holds ``status`` ("training", "finished", or "stopped" where an error or a signal ended the
+    process; one that is killed leaves "training" behind), ``updated_ms`` (wall clock), ``epoch``
+    and ``step`` (done so far), ``epochs`` (the last epoch), ``elapsed_s`` (since the creation of
+    the model), ``loss`` of the last step, ``evaluation`` (the last one's ``epoch`` and metrics, or
+    None), ``targets_met``, see `MetTarget`, and ``forecasts``, see `Forecast`. The ledger, not
+    this file, is the record of the run: a file that the disk does not take is passed over.
+
+    Args:
+        run: built.
+        targets: says which are met, and when others will be.
+    """
+
+    def __init__(self, run: TrainingRun, targets: WatchTargets):
+        self._run = run
+        self._targets = targets
+        self._loss: float | None = None
+        self._status = "training"
+        self._due_s = -math.inf
+
+    def on_train_begin(self, run: TrainingRun) -> None:
+        self._write(run)
+
+    def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
+        self._loss = step.loss
+        if time.monotonic() >= self._due_s:
+            self._write(run)
+
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
+        self._write(run)
+
+    def on_train_end(self, run: TrainingRun) -> None:
+        self._status = "finished"
+        self._write(run)
+
+    def close(self) -> None:
+        if self._status == "training":
+            self._status = "stopped"
+            self._write(self._run)
+
+    def _write(self, run: TrainingRun) -> None:
+        # Not synced to the disk: after a power loss nobody is watching.
+        path = run.run_dir / PROGRESS_FILE
+        partial = path.with_name(path.name + PARTIAL_SUFFIX)
+        with contextlib.suppress(OSError):
+            partial.write_text(json.dumps(self._content(run), indent=1) + "\n", encoding="utf-8")
+            partial.replace(path)
+        self._due_s = time.monotonic() + WRITE_EVERY_S
+
+    def _content(self, run: TrainingRun) -> dict[str, Any]:
+        state, epochs = run.state, run.training.epochs
+        evaluation = None
+        if state.history:
+            scores = {m: v if math.isfinite(v) else None for m, v in state.history[-1].items()}
+            evaluation = {"epoch": len(state.history), **scores}
+        return {
+            "status": self._status,
+            "updated_ms": int(time.time() * 1000),
+            "epoch": min(state.epoch, epochs),
+            "epochs": epochs,
+            "step": state.step,
+            "elapsed_s": round(run.clock.elapsed_s(), 3),
+            "loss": self._loss,
+            "evaluation": evaluation,
+            "targets_met": [dataclasses.asdict(target) for target in self._targets.met],
+            "forecasts": [dataclasses.asdict(target) for target in self._targets.forecasts],
+        }

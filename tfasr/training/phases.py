@@ -1,0 +1,169 @@
+"""The phases of the loop beside its steps: saving a checkpoint, and evaluating an epoch."""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from tfasr.errors import RunError
+from tfasr.run_files import hypotheses_file
+from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
+from tfasr.training.placement.protocol import PendingScores, Placement
+from tfasr.training.run import TrainingRun
+
+log = logging.getLogger("tfasr")
+
+KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")
+"""What a run's history keeps of an epoch's scores."""
+
+
+class Checkpoints:
+    """Saves a run's checkpoints.
+
+    Args:
+        run: built.
+        newest: the checkpoint that the run resumes from, which holds the run's state; or None.
+        for_use: returns what is saved for inference in place of the model's own weights, of
+            `tfasr.training.averaging`; None where that is nothing.
+
+    Attributes:
+        newest: the last one saved.
+    """
+
+    def __init__(
+        self,
+        run: TrainingRun,
+        newest: Path | None = None,
+        for_use: Callable[[TrainingState], Mapping[str, np.ndarray]] | None = None,
+    ):
+        self.newest = newest
+        self._saved = run.state if newest else None
+        self._for_use = for_use
+
+    def save(self, run: TrainingRun) -> None:
+        """Saves the current state, unless the newest checkpoint holds it already.
+
+        Raises:
+            RunError: if the disk does not take it.
+        """
+        state, ledger = run.state, run.ledger
+        if state == self._saved:
+            return
+        where = {"step": state.step, "epoch_num": state.epoch}
+        for_use = None
+        if self._for_use is not None:
+            with ledger.interval("averaging", **where):
+                for_use = self._for_use(state)
+        ledger.start("checkpoint", **where)
+        try:
+            # The ledger first: after a power loss, no checkpoint may be newer than its lines.
+            ledger.sync()
+            keep = run.training.keep_checkpoints
+            self.newest = save_checkpoint(run.run_dir, run.model, state, keep, for_use)
+        except OSError as error:
+            raise RunError(
+                f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not be "
+                f"written: {error}. The ones before are kept: free some space, then continue with "
+                "--resume."
+            ) from error
+        ledger.stop("checkpoint", **where)
+        self._saved = state
+
+
+class Evaluations:
+    """Evaluates every epoch on the validation split and keeps the best checkpoint.
+
+    Where evaluations go on in parallel with training, an accuracy is booked once it is known:
+    between two steps, in the epochs' order. Where they are under way in this process, it is before
+    the next checkpoint at last; where another process has them, when too many are under way or
+    training ends.
+    """
+
+    def __init__(self, placement: Placement):
+        self._placement = placement
+        self._pending: deque[PendingScores] = deque()
+
+    def begin(self, run: TrainingRun) -> None:
+        """Takes up the evaluations that earlier sessions left."""
+        unscored = range(len(run.state.history) + 1, run.state.epoch)
+        self._pending.extend(self._placement.begin(unscored))
+
+    def evaluate(self, run: TrainingRun, epoch: int, checkpoint: Path, *, wait: bool) -> None:
+        """Evaluates an epoch, or has it begun.
+
+        Args:
+            run: whose history gets the scores.
+            epoch: just trained.
+            checkpoint: of its weights.
+            wait: whether the scores must be known in the end.
+        """
+        most_pending = self._placement.most_pending
+        run.ledger.start("eval", epoch_num=epoch)
+        self._pending.append(self._placement.start(epoch, checkpoint))
+        if not most_pending:
+            self._book(run)
+        run.ledger.stop("eval", epoch_num=epoch)
+        while len(self._pending) > (0 if wait else most_pending):
+            self._book_first(run)
+
+    def collect(self, run: TrainingRun) -> None:
+        """Books the evaluations that are done."""
+        while self._pending and self._pending[0].done():
+            self._book_first(run)
+
+    def finish(self, run: TrainingRun) -> None:
+        """Waits for the evaluations under way and books them."""
+        while self._pending:
+            self._book_first(run)
+
+    def settle(self, run: TrainingRun) -> None:
+        """Books what a checkpoint must hold that is about to be saved."""
+        # Unless evaluations can be taken up again, its history must hold every epoch.
+        if self._placement.outlives_checkpoints:
+            self.collect(run)
+        else:
+            self.finish(run)
+
+    def close(self) -> None:
+        """Gives up what is still under way."""
+        self._placement.close()
+
+    def _book_first(self, run: TrainingRun) -> None:
+        epoch = self._pending[0].epoch
+        run.ledger.start("eval", epoch_num=epoch)
+        self._book(run)
+        run.ledger.stop("eval", epoch_num=epoch)
+
+    def _book(self, run: TrainingRun) -> None:
+        pending, ledger, history = self._pending.popleft(), run.ledger, run.state.history
+        epoch = pending.epoch
+        with ledger.interval(pending.waiting, epoch_num=epoch):
+            scores = pending.scores()
+        values = scores.values
+        for key, value in scores.work.items():
+            ledger.event(key, value, epoch_num=epoch)
+        ledger.event("eval_accuracy", values["wer"], epoch_num=epoch)
+        ledger.event("tracked_stats", values, epoch_num=epoch)
+        pending.write_hypotheses(hypotheses_file(run.run_dir, epoch))
+        best = min((past["cer"] for past in history), default=math.inf)
+        if values["cer"] < best and pending.checkpoint is not None:
+            keep_as_best(pending.checkpoint)
+        ledger.sync()
+        pending.booked()
+        run.advance(history=[*history, {metric: values[metric] for metric in KEPT_SCORES}])
+        others = [
+            f"; {name.removesuffix('_wer')}: WER {100 * value:.2f} %"
+            for name, value in values.items()
+            if name.endswith("_wer")
+        ]
+        log.info(
+            "epoch %d: validation loss %.3f, CER %.2f %%, WER %.2f %%%s",
+            epoch,
+            values["loss"],
+            100 * values["cer"],
+            100 * values["wer"],
+            "".join(others),
+        )

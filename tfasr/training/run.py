@@ -1,0 +1,185 @@
+"""A training run in this process: what it trains, on what, with whom, and where it stands."""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.pipeline import Batch, BatchSource
+from tfasr.data.shards import ShardedSplit, open_split
+from tfasr.decoding.lexicon import lexicon_from_transcripts
+from tfasr.ledger import Ledger
+from tfasr.training.averaging.averages import check_averaging
+from tfasr.training.batch_statistics import moving_momentum, set_moving_momentum, synchronise
+from tfasr.training.build import (
+    build_model,
+    check_batch_size,
+    check_decoder,
+    check_splits,
+    make_strategy,
+)
+from tfasr.training.checkpoint import TrainingState, restore
+from tfasr.training.ctc_model import CtcModel
+from tfasr.training.epoch_batches import EpochBatches
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.interruption import Interruption
+from tfasr.training.step import StepResult, TimedStep
+from tfasr.training.workers.interruption import AgreedInterruption
+from tfasr.training.workers.link import Link
+from tfasr.training.workers.state import from_chief
+from tfasr.training.workers.step import SharedStep
+from tfasr.training.workers.team import Team
+from tfasr.tta.clock import Event
+from tfasr.tta.timeline import Timeline
+
+
+class RunClock:
+    """Seconds since the creation of the model: everything counted but time between sessions.
+
+    Args:
+        events: of the run's ledger, to the beginning of this session.
+    """
+
+    def __init__(self, events: Sequence[Event]):
+        self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
+
+    def elapsed_s(self) -> float:
+        """Returns the seconds until now; lost work is counted."""
+        return time.monotonic() - self._zero_s
+
+
+@dataclass(eq=False)
+class TrainingRun:
+    """What the loop works on, and what hooks are called with.
+
+    `open_run` makes it with what can be known before the run's folder is claimed, and `build` adds
+    what trains. The loop alone changes where the run stands; a hook reads it, and may ask for the
+    end with `request_stop`.
+
+    Attributes:
+        splits: "train" and "validation".
+        sources: the batches of each.
+        alphabet: of the transcripts.
+        team: the workers that train together.
+        ledger: this worker's.
+        interruption: signals, of any worker.
+        model: compiled.
+        batches: of each epoch.
+        take_step: trains on an iterator's next batch, on this worker's part of it where there are
+            several; returns None at the end.
+        own_momentum: how many batch normalisations keep a momentum of their own.
+        link: what was measured between the workers; None for one process.
+        state: where the run stands.
+        clock: the run's own; the chief alone has it.
+        stop_requested: no further step is taken, the epoch is still evaluated, and no further
+            epoch begins.
+    """
+
+    experiment: Experiment
+    run_dir: Path
+    splits: dict[str, ShardedSplit]
+    sources: dict[str, BatchSource]
+    alphabet: Alphabet
+    team: Team
+    ledger: Ledger = field(init=False)
+    interruption: Interruption | AgreedInterruption = field(init=False)
+    model: CtcModel = field(init=False)
+    batches: EpochBatches = field(init=False)
+    take_step: Callable[[Iterator[Batch]], StepResult | None] = field(init=False)
+    own_momentum: int = field(init=False)
+    link: Link | None = field(init=False, default=None)
+    state: TrainingState = field(init=False)
+    clock: RunClock = field(init=False)
+    stop_requested: bool = field(init=False, default=False)
+
+    @property
+    def training(self) -> TrainingConfig:
+        """How the model is trained."""
+        return self.experiment.training
+
+    @functools.cached_property
+    def lexicon(self) -> list[str]:
+        """The words of the training transcripts."""
+        return lexicon_from_transcripts(self.splits["train"].transcripts())
+
+    def request_stop(self) -> None:
+        """Asks for the end of training after the current step."""
+        self.stop_requested = True
+
+    def goes_on(self) -> bool:
+        """Whether another epoch is to be trained; of several workers, the chief decides."""
+        if self.state.epoch > self.training.epochs:
+            return False
+        return not self.team.workers.gather(self.stop_requested)[0]
+
+    def advance(self, **changes: Any) -> None:
+        """Replaces fields of the state; for the loop and its phases alone."""
+        self.state = dataclasses.replace(self.state, **changes)
+
+
+def open_run(
+    experiment: Experiment, shard_dir: str | Path, run_dir: Path, team: Team
+) -> TrainingRun:
+    """Opens what an experiment is trained and evaluated on; writes nothing.
+
+    Raises:
+        UsageError: if shards and configuration do not fit together.
+    """
+    splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
+    alphabet = check_splits(splits, experiment)
+    check_batch_size(experiment)
+    check_averaging(experiment.training)
+    check_decoder(experiment, splits["validation"], alphabet)
+    statistics = splits["train"].feature_statistics()
+    sources = {
+        name: BatchSource(
+            split,
+            experiment.features,
+            experiment.pipeline,
+            experiment.augmentation,
+            statistics,
+            experiment.model.output_lengths,
+        )
+        for name, split in splits.items()
+    }
+    return TrainingRun(experiment, run_dir, splits, sources, alphabet, team)
+
+
+def build(
+    run: TrainingRun,
+    ledger: Ledger,
+    interruption: Interruption,
+    checkpoint: Path | None = None,
+) -> None:
+    """Builds what a run trains with; all workers call it.
+
+    Args:
+        run: opened.
+        ledger: gets ``model_creation`` and, of several workers, the interval ``link``.
+        interruption: this process's signals.
+        checkpoint: from which the run is resumed; None for a new run, and for all but the chief.
+    """
+    experiment, training, team = run.experiment, run.training, run.team
+    strategy = team.strategy or make_strategy(training.num_replicas)
+    run.ledger, run.interruption = ledger, interruption
+    with strategy.scope():
+        ledger.event("model_creation")
+        run.model = build_model(experiment, run.alphabet, compiled=True)
+        momentum = moving_momentum(experiment, len(run.splits["train"].utterances))
+        run.own_momentum = set_moving_momentum(run.model.recogniser, momentum, experiment.model)
+        if training.batch_norm_synchronised:
+            synchronise(run.model.recogniser)
+        state = restore(checkpoint, run.model) if checkpoint else TrainingState()
+        run.state = from_chief(team.workers, run.model, state)
+    run.batches = EpochBatches(run.sources["train"], training, strategy, team.share)
+    if team.share is None:
+        run.take_step = TimedStep(run.model)
+        return
+    run.interruption = AgreedInterruption(interruption)
+    run.take_step = SharedStep(run.model, run.interruption, training.gradient_exchange)
+    with ledger.interval("link"):
+        run.link = team.link(run.model, training.gradient_exchange)
