@@ -1,15 +1,18 @@
 """The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the registry."""
 
 import ast
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfasr.config import config_class, require
-from tfasr.display.table import Table
+from tfasr.display.table import Column, Table
 from tfasr.errors import UsageError
 from tfasr.registry import Registry
 
@@ -112,6 +115,37 @@ class Workload:
     flat: bool = False
 
 
+def json_of(row: Any, *derived: str) -> dict[str, Any]:
+    """Returns a dataclass's fields and some of its properties as JSON values."""
+    return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
+
+
+def columns_of_tuples(
+    headings: Sequence[str], text: Callable[[Any], str] = str, **texts: Callable[[Any], str]
+) -> list[Column]:
+    """Returns columns for a reader whose rows are tuples of values in the headings' order.
+
+    Args:
+        headings: above the columns.
+        text: formats numbers that are no integers; strings and integers stand as they are.
+        texts: formats the column of such a heading.
+    """
+
+    def shown(value: Any, form: Callable[[Any], str]) -> str:
+        return str(value) if isinstance(value, str | int) else form(value)
+
+    return [
+        Column(heading, "", itemgetter(place), partial(shown, form=texts.get(heading, text)))
+        for place, heading in enumerate(headings)
+    ]
+
+
+def require_tensorflow(what: str, context: Context) -> None:
+    """Raises UsageError unless the backend is TensorFlow; ``what`` is a sentence that says why."""
+    if context.backend != "tensorflow":
+        raise UsageError(f"{what} Received: --backend {context.backend}. Leave it out.")
+
+
 def _check(workload: Workload) -> None:
     if not isinstance(workload, Workload) or not callable(workload.run):
         raise TypeError(f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}")
@@ -124,14 +158,14 @@ WORKLOADS: Registry[Workload] = Registry(
     "workload",
     {
         "backends": "tfasr.bench.backends.workload:BACKENDS_WORKLOAD",
-        "keyword_spotting": "tfasr.bench.keywords.workload:KEYWORD_SPOTTING",
-        "ds2": "tfasr.bench.ds2.workload:DS2",
+        "keyword_spotting": "tfasr.bench.keywords:KEYWORD_SPOTTING",
+        "ds2": "tfasr.bench.ds2:DS2",
         "scaling": "tfasr.bench.scaling.workload:SCALING",
         "hardware_sweep": "tfasr.bench.sweep.workload:HARDWARE_SWEEP",
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
-        "decoder": "tfasr.bench.decoder.workload:DECODER",
-        "step": "tfasr.bench.step.workload:STEP",
-        "inference": "tfasr.bench.inference.workload:INFERENCE",
+        "decoder": "tfasr.bench.decoder:DECODER",
+        "step": "tfasr.bench.step:STEP",
+        "inference": "tfasr.bench.inference:INFERENCE",
     },
     check=_check,
 )

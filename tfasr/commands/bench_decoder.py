@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tfasr.bench.decoder.config import DecoderBenchConfig
+from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.commands.flags import numbers
 from tfasr.decoding.choice import DECODERS
 from tfasr.display.writers import formats

@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tfasr.bench.inference.config import InferenceConfig
+from tfasr.bench.inference import InferenceConfig
 from tfasr.commands.flags import numbers
 from tfasr.display.writers import formats
 from tfasr.errors import wrong_values_are_wrong_use

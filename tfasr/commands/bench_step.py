@@ -6,7 +6,7 @@ Every size and precision is measured in a process of its own, so that its peak m
 import argparse
 import sys
 
-from tfasr.bench.step.config import StepConfig
+from tfasr.bench.step import StepConfig
 from tfasr.commands.flags import numbers
 from tfasr.display.writers import formats
 from tfasr.errors import wrong_values_are_wrong_use

@@ -8,10 +8,8 @@ def native_probe():
     """Returns the scores after two updates: of Keras, then of PyTorch alone in both layouts."""
     import torch
 
-    from tfasr.bench.keywords.torch_spotter import TorchSpotterStepper
-    from tfasr.bench.keywords.training import word_losses
-    from tfasr.bench.probes.make_stepper import make_stepper
-    from tfasr.bench.probes.step import Batch
+    from tfasr.bench.keywords import TorchSpotterStepper, word_losses
+    from tfasr.bench.steppers import Batch, make_stepper
     from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
 
     config = KeywordSpotterConfig(num_frames=30, num_bins=26, filters=(2, 2, 3, 3), num_words=4)

@@ -5,11 +5,9 @@ import pytest
 
 from tests.bench.backends.native_probe import native_probe
 from tfasr.bench.backends import workload as backends
-from tfasr.bench.backends.config import BackendsConfig
-from tfasr.bench.backends.figure import backends_chart
-from tfasr.bench.backends.table import backends_table
-from tfasr.bench.backends.times import BackendTimes
-from tfasr.bench.probes.backend import check_backend, installed_backends
+from tfasr.bench.backends.measure import BackendsConfig, BackendTimes
+from tfasr.bench.backends.workload import backends_chart, backends_table
+from tfasr.bench.devices import check_backend, installed_backends
 from tfasr.bench.workload import Context
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig

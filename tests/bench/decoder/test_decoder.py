@@ -7,11 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from tfasr.bench.decoder.figure import decoder_chart
-from tfasr.bench.decoder.measure import measure
-from tfasr.bench.decoder.rows import DecoderMeasurement, DecoderRow, decoder_configs
-from tfasr.bench.decoder.table import DecoderComparison
-from tfasr.bench.decoder.workload import measure_apart
+from tfasr.bench.decoder import (
+    DecoderComparison,
+    DecoderMeasurement,
+    DecoderRow,
+    decoder_chart,
+    decoder_configs,
+    measure,
+    measure_apart,
+)
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.decoding.decoder import Hypothesis
 from tfasr.decoding.greedy import GreedyDecoder

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bench.conftest import ALPHABET, spoken
-from tfasr.bench.decoder.log_probs import LogProbs, log_softmax
+from tfasr.bench.decoder import LogProbs, log_softmax
 from tfasr.errors import UsageError
 
 

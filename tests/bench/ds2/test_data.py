@@ -7,12 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.ds2.data import (
-    LABEL_LENGTHS,
-    RandomBlock,
-    epoch_batches,
-    utterance_counts,
-)
+from tfasr.bench.ds2 import LABEL_LENGTHS, RandomBlock, epoch_batches, utterance_counts
 
 COUNTS = [3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1]
 

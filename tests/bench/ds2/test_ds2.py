@@ -6,11 +6,16 @@ import sys
 
 import pytest
 
-from tfasr.bench.ds2.config import DeepMarkConfig
-from tfasr.bench.ds2.figure import lengths_chart, search_chart
-from tfasr.bench.ds2.search import BatchTried, Search
-from tfasr.bench.ds2.tables import deepmark_tables
-from tfasr.bench.ds2.times import DeepMarkMeasurement, LengthMeasurement
+from tfasr.bench.ds2 import (
+    BatchTried,
+    DeepMarkConfig,
+    DeepMarkMeasurement,
+    LengthMeasurement,
+    Search,
+    deepmark_tables,
+    lengths_chart,
+    search_chart,
+)
 from tfasr.display.vega import picture_spec
 
 COUNTS = [3, 10, 11, 13, 14, 13, 9, 8, 5, 4, 3, 2, 2, 2, 1]

@@ -11,10 +11,14 @@ import pytest
 from tests.recognising.conftest import exported_tones
 from tests.recognising.spoken_tones import RUN, spoken, write_wav
 from tfasr import cli
-from tfasr.bench.inference.config import InferenceConfig
-from tfasr.bench.inference.measure import Latency, cold_start_s, measure_backend
-from tfasr.bench.inference.table import inference_tables
-from tfasr.bench.inference.workload import run
+from tfasr.bench.inference import (
+    InferenceConfig,
+    Latency,
+    cold_start_s,
+    inference_tables,
+    measure_backend,
+    run,
+)
 from tfasr.bench.workload import Context
 from tfasr.errors import RunError, UsageError
 from tfasr.recognising.exported import GRAPH_FILE
@@ -65,7 +69,7 @@ def test_a_backend_that_is_not_installed_says_so(recordings):
 def test_the_twin_in_pytorch_says_what_the_graph_says(kind, tmp_path):
     pytest.importorskip("torch", reason="a peer: pip install torch")
     from tests.exporting.test_onnx_graph import CONFIGS, FEATURES, graph_of, made
-    from tfasr.bench.inference.torch_twin import TorchTwin
+    from tfasr.bench.inference import TorchTwin
     from tfasr.recognising.onnx_acoustics import OnnxAcoustics
 
     config = CONFIGS[kind.lower()]

@@ -5,10 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfasr.bench.keywords.config import KeywordTrainingConfig
-from tfasr.bench.keywords.data import WORDS, synthetic_keywords
-from tfasr.bench.keywords.tables import confusion_table
-from tfasr.bench.keywords.workload import run
+from tfasr.bench.keywords import (
+    WORDS,
+    KeywordTrainingConfig,
+    confusion_table,
+    run,
+    synthetic_keywords,
+)
 from tfasr.bench.workload import Context
 from tfasr.errors import UsageError
 from tfasr.models.keyword_spotter import KeywordSpotterConfig

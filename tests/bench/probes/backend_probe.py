@@ -8,10 +8,8 @@ import numpy as np
 
 def probe():
     """Returns what every backend must agree on."""
-    from tfasr.bench.keywords.training import word_losses
-    from tfasr.bench.probes.ctc import ctc_losses
-    from tfasr.bench.probes.make_stepper import make_stepper
-    from tfasr.bench.probes.step import Batch
+    from tfasr.bench.keywords import word_losses
+    from tfasr.bench.steppers import Batch, ctc_losses, make_stepper
     from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config
     from tfasr.models.keyword_spotter import KeywordSpotter, KeywordSpotterConfig
 
@@ -57,8 +55,7 @@ def probe():
 
 def probe_devices():
     """Returns the losses of the same updates on one device and on two."""
-    from tfasr.bench.probes.make_stepper import make_stepper, make_strategy
-    from tfasr.bench.probes.step import Batch
+    from tfasr.bench.steppers import Batch, make_stepper, make_strategy
 
     both = make_strategy(2)
     random = np.random.default_rng(0)

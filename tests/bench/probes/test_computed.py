@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tfasr.bench.probes.computed import after
+from tfasr.bench.steppers import after
 
 
 def test_what_a_value_comes_after_is_computed():

@@ -5,13 +5,10 @@ import pytest
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.model_modules import modules_of, step_through
-from tfasr.bench.probes.module_timing import module_times
-from tfasr.bench.probes.noise import noise_batch, write_noise_split
-from tfasr.bench.probes.replicas import time_in_turns
-from tfasr.bench.probes.staged_step import StagedStep
-from tfasr.bench.scaling.replicas import replica_seconds
-from tfasr.bench.scaling.tables import straggling
+from tfasr.bench.modules import StagedStep, module_times, modules_of, step_through, time_in_turns
+from tfasr.bench.scaling.measure import replica_seconds
+from tfasr.bench.scaling.workload import straggling
+from tfasr.bench.synthetic import noise_batch, write_noise_split
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.models.acoustic_model import AcousticModelConfig

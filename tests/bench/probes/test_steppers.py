@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.bench.probes.backend_probe import probe, probe_devices
-from tfasr.bench.probes.backend import installed_backends
+from tfasr.bench.devices import installed_backends
 from tfasr.child import call
 
 

@@ -5,19 +5,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.probes.backend import installed_backends
-from tfasr.bench.probes.module_timing import ModuleSeconds
-from tfasr.bench.roofline.bandwidth import cache_bytes, cpu_bandwidth
-from tfasr.bench.roofline.config import RooflineConfig
-from tfasr.bench.roofline.figure import roofline_chart, roofline_charts
-from tfasr.bench.roofline.intensity import IntensityPoint, intensity_sweep
-from tfasr.bench.roofline.kernels import PROGRAM_NAME, Kernel, Kernels, kernels_of
-from tfasr.bench.roofline.labels import place_labels
-from tfasr.bench.roofline.measure import Ceilings, ModelMeasured, measure_model
-from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
-from tfasr.bench.roofline.specified import Specified, specified
-from tfasr.bench.roofline.spotter_kernels import spotter_kernels
-from tfasr.bench.roofline.tables import roofline_tables
+from tfasr.bench.backends.measure import spotter_kernels
+from tfasr.bench.devices import installed_backends
+from tfasr.bench.modules import ModuleSeconds
+from tfasr.bench.roofline.measure import (
+    Ceilings,
+    IntensityPoint,
+    ModelMeasured,
+    ModelPoints,
+    RooflineAnalysis,
+    RooflineConfig,
+    Specified,
+    cache_bytes,
+    cpu_bandwidth,
+    intensity_sweep,
+    measure_model,
+    specified,
+)
+from tfasr.bench.roofline.workload import (
+    place_labels,
+    roofline_chart,
+    roofline_charts,
+    roofline_tables,
+)
+from tfasr.bench.steppers import PROGRAM_NAME, Kernel, Kernels, kernels_of
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.display.pictures import write_chart

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tfasr.bench.scaling.prediction import (
+from tfasr.bench.scaling.fit import (
     Link,
     ScalingModel,
     SingleDeviceStep,

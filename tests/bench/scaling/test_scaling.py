@@ -6,17 +6,29 @@ import math
 import pytest
 import tensorflow as tf
 
-from tfasr.bench.from_gin import load_bench
-from tfasr.bench.probes.device_use import PROCESS, DeviceUse
-from tfasr.bench.probes.module_timing import ModuleSeconds, ModuleTimes
-from tfasr.bench.scaling.analysis import ScalingAnalysis
-from tfasr.bench.scaling.answer import LoadTimes, ScalingAnswer
-from tfasr.bench.scaling.config import FROM_SHARDS, SORTING, Load, ScalingConfig, ScalingTask
-from tfasr.bench.scaling.figure import scaling_chart, scaling_charts
-from tfasr.bench.scaling.measure import measure, sorted_by_length
-from tfasr.bench.scaling.replicas import AllReduce
-from tfasr.bench.scaling.tables import scaling_tables
-from tfasr.bench.scaling.workload import default_counts, task_of
+from tfasr.bench.devices import PROCESS, DeviceUse
+from tfasr.bench.modules import ModuleSeconds, ModuleTimes
+from tfasr.bench.perform import load_bench
+from tfasr.bench.scaling.measure import (
+    FROM_SHARDS,
+    SORTING,
+    AllReduce,
+    Load,
+    LoadTimes,
+    ScalingAnalysis,
+    ScalingAnswer,
+    ScalingConfig,
+    ScalingTask,
+    measure,
+    sorted_by_length,
+)
+from tfasr.bench.scaling.workload import (
+    default_counts,
+    scaling_chart,
+    scaling_charts,
+    scaling_tables,
+    task_of,
+)
 from tfasr.bench.workload import Context, find_workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig

@@ -11,18 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.bench.scaling.batch_curve import BatchCurve, TargetMet
-from tfasr.bench.scaling.local_exchange import local_exchanges
-from tfasr.bench.scaling.positive_fit import PositiveFit, Prior
-from tfasr.bench.scaling.prediction import Link, ring_all_reduce_s
-from tfasr.bench.scaling.worker_prediction import (
+from tfasr.bench.scaling.fit import (
+    BatchCurve,
     Interval,
+    Link,
     MeasuredExchange,
     MeasuredStep,
     Measurements,
+    PositiveFit,
+    Prior,
+    TargetMet,
     WorkerPrediction,
+    ring_all_reduce_s,
     without_limit,
 )
+from tfasr.bench.scaling.predict import local_exchanges
 from tfasr.cli import parse, run
 
 SERIES = json.loads((Path(__file__).parent / "mlperf_rnnt_h100.json").read_text())["series"]

@@ -7,11 +7,8 @@ import sys
 import pytest
 
 from tfasr.bench.perform import run_workload
-from tfasr.bench.probes.ceiling import matmul_ceiling
-from tfasr.bench.step.config import StepConfig
-from tfasr.bench.step.measure import measure_step
-from tfasr.bench.step.table import step_table
-from tfasr.bench.step.timing import StepTiming
+from tfasr.bench.step import StepConfig, StepTiming, measure_step, step_table
+from tfasr.bench.synthetic import matmul_ceiling
 from tfasr.bench.workload import Context
 from tfasr.cli import parse
 from tfasr.errors import UsageError

@@ -6,18 +6,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.backend import installed_backends
-from tfasr.bench.probes.memory_limit import expected_bytes
-from tfasr.bench.sweep.accuracy import measure_errors
-from tfasr.bench.sweep.axes import AxesTask, AxesTimes, measure_axes
-from tfasr.bench.sweep.axes_tables import Axes, AxesRow, axes_chart, axes_table
-from tfasr.bench.sweep.config import SweepConfig, SweepTask
-from tfasr.bench.sweep.figure import sweep_chart
-from tfasr.bench.sweep.litert import convert, runner
-from tfasr.bench.sweep.measure import measure_inference, measure_training
-from tfasr.bench.sweep.rows import BatchTimes, SweepRow, flag_cliffs, speedup
-from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
-from tfasr.bench.sweep.workload import smaller
+from tfasr.bench.backends.measure import AxesTask, AxesTimes, measure_axes
+from tfasr.bench.devices import expected_bytes, installed_backends
+from tfasr.bench.sweep.measure import (
+    BatchTimes,
+    SweepConfig,
+    SweepRow,
+    SweepTask,
+    convert,
+    flag_cliffs,
+    measure_errors,
+    measure_inference,
+    measure_training,
+    runner,
+    speedup,
+)
+from tfasr.bench.sweep.workload import (
+    Axes,
+    AxesRow,
+    SweepAnalysis,
+    axes_chart,
+    axes_table,
+    smaller,
+    sweep_chart,
+    sweep_tables,
+)
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Line
@@ -164,7 +177,7 @@ def test_every_kind_of_network_is_measured_at_every_length(runtime):
 
 
 def test_the_kinds_of_the_preset_have_small_versions():
-    from tfasr.bench.from_gin import load_bench
+    from tfasr.bench.perform import load_bench
 
     config = load_bench("bench/hardware_sweep_small.gin").configs[0]
     small = [smaller(name, config) for name in config.networks]

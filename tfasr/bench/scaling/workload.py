@@ -1,13 +1,373 @@
 """Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
 
-from tfasr.bench.scaling.analysis import ScalingAnalysis
-from tfasr.bench.scaling.config import FROM_SHARDS, SORTING, Load, ScalingConfig, ScalingTask
-from tfasr.bench.scaling.measure import measure
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from tfasr.bench.devices import PROCESS, DeviceUse
+from tfasr.bench.scaling.measure import (
+    FROM_SHARDS,
+    LOADERS,
+    SORTING,
+    Load,
+    ScalingAnalysis,
+    ScalingAnswer,
+    ScalingConfig,
+    ScalingRow,
+    ScalingTask,
+    measure,
+)
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rule
+from tfasr.display.style import INK, device_colour, run_colour
+from tfasr.display.table import UNKNOWN, Table, milliseconds, number
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import ModelConfig, RecogniserConfig
+
+
+def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
+    """Returns scaling, first steps, modules (where timed) and devices."""
+    modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
+    return [_scaling(analysis), _first_steps(analysis), *modules, _devices(analysis)]
+
+
+def straggling(seconds_of_replicas: list[list[float]]) -> float:
+    """Returns the slowest device's seconds over the median device's, the median over rounds.
+
+    Args:
+        seconds_of_replicas: ``(rounds, devices)``.
+    """
+    return statistics.median(
+        max(one) / statistics.median(one) if statistics.median(one) > 0 else 1.0
+        for one in seconds_of_replicas
+    )
+
+
+def label(row: ScalingRow) -> str:
+    """Returns what tables call a row's way of scaling."""
+    return f"{row.mode}, {row.loader}" if row.loader else row.mode
+
+
+def _scaling(analysis: ScalingAnalysis) -> Table:
+    columns = ["scaling", "devices", "batch per\ndevice", "steps", "step\nms", "mean step\nms"]
+    columns += ["input wait\nms", "use\n%", "utterances/s", "speed-up", "efficiency\n%"]
+    columns += ["predicted\nstep ms", "error\n%"]
+    return Table(
+        "Scaling of data parallelism",
+        columns,
+        [_cells(row) for row in analysis.rows],
+        _notes(analysis),
+    )
+
+
+def _cells(row: ScalingRow) -> list[str]:
+    error = row.prediction_error
+    return [
+        label(row),
+        str(row.devices),
+        str(row.per_device_batch),
+        str(row.steps),
+        milliseconds(row.step_s),
+        milliseconds(row.mean_step_s),
+        milliseconds(row.input_wait_s),
+        number(_use_of(row), ".0f"),
+        f"{row.utterances_per_s:.4g}",
+        f"{row.speedup:.2f}",
+        f"{100 * row.efficiency:.1f}",
+        milliseconds(row.predicted_s),
+        UNKNOWN if error is None else f"{100 * error:+.0f}",
+    ]
+
+
+def _use_of(row: ScalingRow) -> float | None:
+    gpus = [use for name, use in row.use_percent.items() if name != PROCESS and use is not None]
+    return statistics.fmean(gpus) if gpus else row.use_percent.get(PROCESS)
+
+
+def _notes(analysis: ScalingAnalysis) -> list[str]:
+    notes = [
+        f"The first {analysis.warmup_steps} steps are left out; step: the median, input wait "
+        "included. Weak: a full batch on every device, and as many steps for each device as on "
+        f"one; strong: {analysis.strong_utterances} utterances over all. Without loader one batch "
+        "lies in memory; the sorting loader sorts utterances by length while training waits. "
+        "Efficiency: throughput (with a loader by the mean step, which its pauses belong to) over "
+        "that of one device times the devices. Use: of GPUs, or where there is none of all cores "
+        "by this process."
+    ]
+    if analysis.shared_cores:
+        notes.append(
+            "The devices are slices of one processor and share its cores: N of them have no more "
+            "to compute with than one, so 100 % cannot be reached. A speed-up of 1 means that "
+            "distribution itself cost nothing. Only separate devices show scaling."
+        )
+    if analysis.model is not None:
+        link = analysis.model.link
+        bandwidth = (
+            "no limit found" if math.isinf(link.bytes_per_s) else f"{link.bytes_per_s / 1e9:.3g}"
+        )
+        notes.append(
+            f"Predicted from one device's steps ({1e3 * analysis.model.single.fixed_s:.3g} ms and "
+            f"{1e3 * analysis.model.single.per_utterance_s:.3g} ms per utterance), a ring "
+            f"all-reduce of {analysis.model.gradient_bytes / 1e6:.4g} MB of gradients and a link "
+            f"of {bandwidth} GB/s and {1e6 * link.latency_s:.3g} us ({analysis.link_source}), "
+            f"{100 * analysis.model.overlap:.0f} % overlapped. Error: predicted over measured."
+        )
+    return notes
+
+
+def _steps_columns(count: int) -> list[str]:
+    return [*(f"step {index + 1}\nms" for index in range(count)), "median\nafter"]
+
+
+def _first_steps(analysis: ScalingAnalysis) -> Table:
+    rows = [
+        [label(row), str(row.devices), *map(milliseconds, [*row.first_s, row.step_s])]
+        for row in analysis.rows
+    ]
+    columns = ["scaling", "devices", *_steps_columns(analysis.warmup_steps)]
+    note = "The first step traces and compiles. None of these counts in any other figure."
+    return Table("First steps, left out", columns, rows, [note])
+
+
+def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
+    count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
+    rows = []
+    for answer in analysis.timed:
+        devices, times = str(answer.devices), answer.modules
+        for module in times.modules:
+            cells = map(milliseconds, [*module.first_s, module.in_step_s])
+            rows.append([module.module, devices, *cells])
+        host = [*map(milliseconds, times.first_host_s), UNKNOWN]
+        rows.append(["tracing, host", devices, *host])
+    note = (
+        "The first steps of each process, before all others: seconds of each function within the "
+        "step, forward and backward. Tracing, host: what the call took beside them."
+    )
+    return Table(
+        "First steps of each function",
+        ["function", "devices", *_steps_columns(count)],
+        rows,
+        [note],
+    )
+
+
+def _modules(analysis: ScalingAnalysis) -> Table:
+    timed = analysis.timed
+    columns = ["module"]
+    for answer in timed:
+        on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
+        columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
+    rows = []
+    for index, module in enumerate(timed[0].modules.modules):
+        cells = [module.module]
+        for answer in timed:
+            own = answer.modules.modules[index]
+            cells += map(milliseconds, (own.alone_s, own.forward_s, own.backward_s))
+            cells.append(f"{100 * own.in_step_s / answer.modules.step_s:.1f}")
+        rows.append(cells)
+    whole = ["whole step"]
+    for answer in timed:
+        own = answer.modules.modules
+        for name in ("alone_s", "forward_s", "backward_s"):
+            whole.append(milliseconds(sum(getattr(module, name) for module in own)))
+        whole.append("100.0")
+    notes = [
+        "Within the step the clock is read after each module's forward and backward pass, and what "
+        "comes next begins after the reading: the seconds follow each other, add up to the step "
+        "and cannot be negative; medians of the steps after the first. Alone: all other modules "
+        "off, random input. The update's backward pass holds the exchange of the gradients. A "
+        "step whose clock is not read may overlap modules and be shorter."
+    ]
+    return Table("Time per module", columns, [*rows, whole], notes)
+
+
+def _devices(analysis: ScalingAnalysis) -> Table:
+    columns = ["devices", "slowest over\nmedian device", "GPU use\nfirst %", "GPU use\nothers %"]
+    columns += ["memory first\nGiB", "memory others\nGiB", "first over\nothers"]
+    columns.append("process peak\nGiB")
+    note = (
+        "Slowest over median: forward and backward pass of each device, begun together. GPU use is "
+        "NVML's mean while training, memory the most that TensorFlow used on a device, others: "
+        "their median."
+    )
+    return Table("Devices", columns, [_device_cells(one) for one in analysis.answers], [note])
+
+
+def _device_cells(answer: ScalingAnswer) -> list[str]:
+    use = answer.gpu_percents()[: answer.devices]
+    memory = [one / 2**30 for one in answer.peak_device_bytes if one is not None]
+    first, others = _first_and_others(memory)
+    peak_mib, replicas = answer.peak_memory_mib, answer.replica_s
+    lone = answer.devices == 1
+    return [
+        str(answer.devices),
+        number(None if lone or not replicas else straggling(replicas), ".2f"),
+        *(number(one, ".0f") for one in _first_and_others(use)),
+        number(first, ".2f"),
+        number(others, ".2f"),
+        number(first / others if first and others else None, ".2f"),
+        number(None if peak_mib is None else peak_mib / 1024, ".2f"),
+    ]
+
+
+def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
+    others = statistics.median(values[1:]) if len(values) > 1 else None
+    return (values[0] if values else None), others
+
+
+_SHOWN_S = 25.0
+"""As in the paper's figure of the utilisation."""
+_SOURCES = {"": "without loader", "loader": "with loader", "sorting loader": "with sorting loader"}
+
+
+def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns what makes each figure, by its name."""
+    charts = {
+        "scaling": lambda: scaling_chart(analysis),
+        "scaling_use": lambda: use_chart(analysis),
+    }
+    if analysis.timed:
+        charts["scaling_first_steps"] = lambda: first_steps_chart(analysis)
+        charts["scaling_modules"] = lambda: modules_chart(analysis)
+    return charts
+
+
+def scaling_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns weak and strong scaling side by side, each over the number of devices."""
+    panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
+    caption = "Efficiency of data parallelism: ideal, predicted and measured"
+    return Chart("scaling", caption, panels, columns=2, width=420)
+
+
+def use_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns how busy the devices were over time, a panel for each source of batches."""
+    answer = analysis.answers[-1]
+    panels = []
+    for loader in LOADERS:
+        for times in answer.loads:
+            if (times.load.name, times.load.loader) == ("weak", loader):
+                panels.append(_use_panel(times.use, _SOURCES[loader]))
+    on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
+    caption = f"Use of the devices over time while training on {on}"
+    return Chart("scaling_use", caption, panels, width=760)
+
+
+def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns each module's seconds within the first steps, a panel for each number of devices."""
+    panels = []
+    for answer in analysis.timed:
+        count = len(answer.modules.first_host_s)
+        xs = list(range(1, count + 2))
+        marks: list[Mark] = []
+        for number, module in enumerate(answer.modules.modules):
+            ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
+            marks += _curve(xs, ys, number, module.module)
+        host = [1000 * seconds for seconds in answer.modules.first_host_s]
+        look = {"colour": INK, "dash": "dashed"}
+        marks.append(Line(x=xs[:-1], y=host, series="tracing and host", **look))
+        named = [*map(str, xs[:-1]), "median after"]
+        x = Axis("step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False)
+        on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
+        panels.append(Panel(marks, x, _ms_axis(marks), title=on))
+    caption = "The first steps of each function, which no other figure counts"
+    return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
+
+
+def modules_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns each module's seconds over the numbers of devices, within the step and alone."""
+    counts = [answer.devices for answer in analysis.timed]
+    panels = []
+    for title, seconds in (
+        ("within the step", lambda module: module.in_step_s),
+        ("alone, every other module off", lambda module: module.alone_s),
+    ):
+        marks: list[Mark] = []
+        for number, module in enumerate(analysis.timed[0].modules.modules):
+            ys = [1000 * seconds(a.modules.modules[number]) for a in analysis.timed]
+            marks += _curve(counts, ys, number, module.module)
+        wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.timed]
+        marks.append(Line(x=counts, y=wholes, colour=INK, dash="dashed", series="all modules"))
+        panels.append(Panel(marks, _devices_axis(counts), _ms_axis(marks), title=title))
+    caption = "Time of each module over the number of devices"
+    return Chart("scaling_modules", caption, panels, columns=2, width=420)
+
+
+def _curve(xs: Sequence[float], ys: Sequence[float], number: int, name: str) -> list[Mark]:
+    colour = run_colour(number)
+    return [Line(x=xs, y=ys, colour=colour, series=name), Points(x=xs, y=ys, colour=colour)]
+
+
+def _ms_axis(marks: Sequence[Mark]) -> Axis:
+    values = [value for mark in marks for value in mark.y if value > 0]
+    return Axis("ms, forward and backward", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+
+
+def _devices_axis(counts: Sequence[int]) -> Axis:
+    limits = (counts[0] / 1.15, counts[-1] * 1.15)
+    return Axis("devices", log=True, limits=limits, ticks=counts)
+
+
+def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
+    marks: list[Mark] = []
+    for number, device in enumerate(use):
+        shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
+        colour = INK if device.device == PROCESS else device_colour(number - 1)
+        look = {"colour": colour, "series": device.device, "width": 1.4}
+        marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
+        if device.mean_percent is not None:
+            text = f"mean {device.mean_percent:.0f} %"
+            marks.append(Rule(value=device.mean_percent, label=text, colour=colour))
+    last = max((x for mark in marks if isinstance(mark, Line) for x in mark.x), default=1.0)
+    x = Axis("seconds", limits=(0, min(_SHOWN_S, last)))
+    return Panel(marks, x, Axis("use, %", limits=(0, 105)), height=130, title=title)
+
+
+def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
+    measured = [row for row in analysis.rows if row.mode == mode]
+    counts = sorted({row.devices for row in measured})
+    marks: list[Mark] = [Rule(value=100, label="ideal")]
+    shown = list(counts)
+    if analysis.model is not None:
+        if analysis.shared_cores:
+            ys = [100 * _predicted(analysis.model, analysis, mode)(n) for n in counts]
+            name = "predicted, cores shared"
+            marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
+        shown = sorted({*counts, *analysis.predicted_devices})
+        name = "predicted, devices apart" if analysis.shared_cores else "predicted"
+        ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
+        marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
+    for number, loader in enumerate(LOADERS):
+        rows = [row for row in measured if row.loader == loader]
+        if rows:
+            marks += _measured(rows, analysis.shared_cores, (0, 3, 5)[number])
+    top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
+    y = Axis("efficiency, %", limits=(0, top))
+    return Panel(marks, _devices_axis(shown), y, title=_title(analysis, mode))
+
+
+def _measured(rows: Sequence[ScalingRow], shared_cores: bool, colour: int) -> list[Mark]:
+    name = "measured, cores shared" if shared_cores else "measured"
+    name += f", {rows[0].loader}" if rows[0].loader else ""
+    place = {"x": [row.devices for row in rows], "y": [100 * row.efficiency for row in rows]}
+    look = {"colour": run_colour(colour)}
+    symbol = "square" if rows[0].loader else "circle"
+    return [Line(**place, **look, series=name), Points(**place, **look, symbol=symbol)]
+
+
+def _title(analysis: ScalingAnalysis, mode: str) -> str:
+    if mode == "strong":
+        return f"strong: {analysis.strong_utterances} utterances in all"
+    batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+    return f"weak: {batch} utterances on each device"
+
+
+def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], float]:
+    if mode == "strong":
+        return lambda n: model.strong_efficiency(n, analysis.strong_utterances)
+    batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+    return lambda n: model.weak_efficiency(n, batch)
 
 
 def run(
@@ -21,9 +381,6 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow, or devices are too few.
     """
-    from tfasr.bench.scaling.figure import scaling_charts
-    from tfasr.bench.scaling.tables import scaling_tables
-
     if context.backend != "tensorflow":
         raise UsageError(
             "The scaling analysis runs tfasr's own training under tf.distribute, which is "
@@ -49,7 +406,7 @@ def run(
 
 def default_counts(strong_utterances: int) -> list[int]:
     """Returns 1, 2, 4 and so on up to all GPUs, as far as they divide the global batch."""
-    from tfasr.bench.probes.devices import num_gpus
+    from tfasr.bench.devices import num_gpus
 
     most = num_gpus() or 2
     powers = {2**power for power in range(most.bit_length())} | {most}
@@ -59,16 +416,7 @@ def default_counts(strong_utterances: int) -> list[int]:
 def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
-    """Returns what the process of one number of devices is to measure.
-
-    Args:
-        config: what is scaled.
-        model: its config.
-        features: what it takes.
-        count: devices of the process.
-        counts: of all processes.
-        fraction: share of the steps.
-    """
+    """Returns what the process of one number of devices is to measure."""
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
     # As many for each device: 180 on one are 720 on four.
     loads = [Load("weak", config.weak_utterances, steps * count)]

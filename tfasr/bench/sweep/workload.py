@@ -1,23 +1,402 @@
 """Batch sizes and precisions: speed, memory, and what a precision costs in errors."""
 
 import dataclasses
-from typing import Any
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tfasr.bench.probes.backend import installed_backends
-from tfasr.bench.sweep.accuracy import measure_errors
-from tfasr.bench.sweep.axes import AxesTask, measure_axes
-from tfasr.bench.sweep.axes_tables import Axes, AxesRow, axes_chart, axes_table
-from tfasr.bench.sweep.config import SweepConfig, SweepTask
-from tfasr.bench.sweep.measure import measure_inference, measure_training
-from tfasr.bench.sweep.rows import SweepRow, flag_cliffs
-from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
+from tfasr.bench.backends.measure import RUNTIMES, AxesTask, measure_axes
+from tfasr.bench.devices import installed_backends
+from tfasr.bench.sweep.measure import (
+    SweepConfig,
+    SweepRow,
+    SweepTask,
+    flag_cliffs,
+    measure_errors,
+    measure_inference,
+    measure_training,
+    speedup,
+)
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Segments
+from tfasr.display.style import CLIFF_COLOUR, run_colour, run_dash
+from tfasr.display.table import UNKNOWN, Table, milliseconds, number
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import MODELS, ModelConfig, RecogniserConfig
 from tfasr.precision import PRECISIONS
 from tfasr.training.experiment import Experiment
+
+if TYPE_CHECKING:
+    from tfasr.bench.backends.measure import AxesTimes
+
+
+@dataclass(frozen=True)
+class SweepAnalysis:
+    """Everything that the hardware sweep found."""
+
+    rows: Sequence[SweepRow]  # of inference, then of training, batch sizes growing
+    # error counts and rates of a run in every precision; None without a run
+    errors: dict[str, dict[str, Any]] | None
+    logit_errors: dict[str, float]  # relative error of the logits against float32, random weights
+    frames: int  # feature frames of each utterance
+    frame_s: float  # seconds of audio from one frame to the next
+    calls: int  # batches measured in inference
+    warmup: int  # calls and steps left out before each measurement
+    split: str | None  # what the errors were counted on; None without a run
+
+    def of(self, mode: str) -> list[SweepRow]:
+        """Returns the rows of "inference" or "training"."""
+        return [row for row in self.rows if row.mode == mode]
+
+    def audio_s_per_s(self, row: SweepRow) -> float | None:
+        """Returns the seconds of audio that a row works through in a second."""
+        return row.utterance_s and self.frames * self.frame_s / row.utterance_s
+
+    def cost(self, precision: str) -> str:
+        """Returns what a precision costs, for a table's cell."""
+        if self.errors is not None:
+            return f"{100 * self.errors[precision]['wer']:.2f}"
+        error = self.logit_errors.get(precision)
+        return UNKNOWN if error is None else f"{error:.2g}"
+
+    @property
+    def cost_name(self) -> str:
+        return "relative\nlogit error" if self.errors is None else "WER\n%"
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            {
+                **dataclasses.asdict(row),
+                "utterance_s": row.utterance_s,
+                "audio_s_per_s": self.audio_s_per_s(row),
+                "speedup_over_float32": speedup(row, self.rows),
+            }
+            for row in self.rows
+        ]
+        return {
+            "rows": rows,
+            "errors": self.errors,
+            "split": self.split,
+            "relative_logit_error": self.logit_errors,
+            "frames": self.frames,
+        }
+
+
+def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
+    """Returns inference, training (where measured) and errors (of a run)."""
+    found = [_inference(analysis)]
+    if analysis.of("training"):
+        found.append(_training(analysis))
+    return [*found, *([_error_table(analysis)] if analysis.errors is not None else [])]
+
+
+def _inference(analysis: SweepAnalysis) -> Table:
+    columns = ["precision", "batch", "p50\nms", "p90\nms", "p99\nms", "ms per\nutterance"]
+    columns += ["audio\ns/s", "times\nfloat32", analysis.cost_name, "peak\nMiB", "cliff"]
+    rows = [
+        [
+            PRECISIONS[row.precision].label,
+            str(row.batch),
+            *map(milliseconds, (row.p50_s, row.p90_s, row.p99_s, row.utterance_s)),
+            number(analysis.audio_s_per_s(row), ".4g"),
+            number(speedup(row, analysis.rows), ".2f"),
+            analysis.cost(row.precision),
+            number(_memory(row), ".0f"),
+            _cliff(row),
+        ]
+        for row in analysis.of("inference")
+    ]
+    notes = [
+        f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
+        f"{analysis.warmup} of each size left out. Each precision runs in a process of its own.",
+        *_common_notes(analysis),
+    ]
+    return Table("Inference over batch sizes and precisions", columns, rows, notes)
+
+
+def _training(analysis: SweepAnalysis) -> Table:
+    columns = ["precision", "batch", "step\nms", "ms per\nutterance", "utterances/s"]
+    columns += ["audio\ns/s", "times\nfloat32", analysis.cost_name, "peak\nMiB", "cliff"]
+    rows = [
+        [
+            PRECISIONS[row.precision].label,
+            str(row.batch),
+            *map(milliseconds, (row.p50_s, row.utterance_s)),
+            number(row.utterance_s and 1 / row.utterance_s, ".4g"),
+            number(analysis.audio_s_per_s(row), ".4g"),
+            number(speedup(row, analysis.rows), ".2f"),
+            analysis.cost(row.precision),
+            number(_memory(row), ".0f"),
+            row.reason or _cliff(row),
+        ]
+        for row in analysis.of("training")
+    ]
+    notes = [
+        f"Medians of whole training steps, the first {analysis.warmup} of each size left out; "
+        "larger batches stop where the memory would be full. What a precision costs is that of "
+        "inference in it.",
+        *_common_notes(analysis),
+    ]
+    return Table("Training over batch sizes and precisions", columns, rows, notes)
+
+
+def _common_notes(analysis: SweepAnalysis) -> list[str]:
+    notes = [
+        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory for "
+        "this size, or else the most that the process held up to this size.",
+        "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights, dynamic range "
+        "quantisation after training, Keras's LSTM loop.",
+    ]
+    if analysis.errors is None:
+        notes.append(
+            "Relative logit error: root mean square of the difference from float32 over that of "
+            "float32, one batch, random weights. It says nothing about word errors: give a trained "
+            "run with --run_dir for those."
+        )
+    return notes
+
+
+def _error_table(analysis: SweepAnalysis) -> Table:
+    columns = ["precision", "WER\n%", "CER\n%", "WER against\nfloat32", "utterances"]
+    exact = analysis.errors["float32"]["wer"]
+    rows = [
+        [
+            PRECISIONS[precision].label,
+            f"{100 * found['wer']:.2f}",
+            f"{100 * found['cer']:.2f}",
+            f"{100 * (found['wer'] - exact):+.2f}",
+            str(found["utterances"]),
+        ]
+        for precision, found in analysis.errors.items()
+    ]
+    note = f"The run's best checkpoint on {analysis.split}, decoded greedily."
+    return Table("What each precision costs in errors", columns, rows, [note])
+
+
+def _memory(row: SweepRow) -> float | None:
+    return row.peak_memory_mib if row.device_memory_mib is None else row.device_memory_mib
+
+
+def _cliff(row: SweepRow) -> str:
+    return "cliff" if row.cliff else ""
+
+
+"""What tables call the frameworks beneath Keras, and the compiler."""
+
+
+@dataclass(frozen=True)
+class AxesRow:
+    """One network at one length in one framework."""
+
+    runtime: str  # of `RUNTIMES`
+    times: "AxesTimes"  # what was measured
+    batch: int  # utterances
+
+    @property
+    def training_s(self) -> float | None:
+        """Median seconds of a training step; None where it was not run."""
+        return statistics.median(self.times.training_s) if self.times.training_s else None
+
+    @property
+    def inference_s(self) -> float | None:
+        """Median seconds of a batch in inference; None where it was not run."""
+        return statistics.median(self.times.inference_s) if self.times.inference_s else None
+
+
+@dataclass(frozen=True)
+class Axes:
+    """All rows, and why a runtime has none."""
+
+    rows: Sequence[AxesRow]  # by network, then runtime, then length
+    absent: Sequence[str]  # runtimes that are not installed
+    frame_s: float  # seconds of audio from one frame to the next
+
+    def audio_s_per_s(self, row: AxesRow) -> float | None:
+        """Returns the seconds of audio that are trained on in a second."""
+        audio_s = row.batch * row.times.frames * self.frame_s
+        return None if row.training_s is None else audio_s / row.training_s
+
+    def against_graph(self, row: AxesRow) -> float | None:
+        """Returns how many times as fast it trains as TensorFlow's graph; None if untold."""
+        same = (row.times.network, row.times.frames)
+        graph = next(
+            (
+                other.training_s
+                for other in self.rows
+                if other.runtime == "tensorflow"
+                and (other.times.network, other.times.frames) == same
+            ),
+            None,
+        )
+        return graph / row.training_s if graph and row.training_s else None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "runtime": row.runtime,
+                "batch": row.batch,
+                **dataclasses.asdict(row.times),
+                "training_median_s": row.training_s,
+                "inference_median_s": row.inference_s,
+                "audio_s_per_s": self.audio_s_per_s(row),
+            }
+            for row in self.rows
+        ]
+
+
+def axes_table(axes: Axes) -> Table:
+    """Returns a row for each network, framework and length."""
+    columns = ["network", "framework", "frames", "parameters\nmillions", "inference\nms"]
+    columns += ["training step\nms", "audio s/s\nin training", "times TensorFlow\ngraph"]
+    columns.append("first step\ns")
+    rows = [
+        [
+            row.times.network,
+            RUNTIMES[row.runtime],
+            str(row.times.frames),
+            f"{row.times.parameters / 1e6:.2f}",
+            milliseconds(row.inference_s),
+            milliseconds(row.training_s),
+            number(axes.audio_s_per_s(row), ".4g"),
+            number(axes.against_graph(row), ".2f"),
+            number(row.times.first_s, ".1f"),
+        ]
+        for row in axes.rows
+    ]
+    notes = [
+        f"Medians of batches of {axes.rows[0].batch} utterances, float32; the first steps of each "
+        "length are left out, the very first, which compiles, is in the last column. The loss is "
+        "the cross entropy of a class for each output frame, alike in every framework. "
+        "TensorFlow's graph runs tfasr's own LSTM and normalisation, all others Keras's."
+    ]
+    notes += [
+        f"{UNKNOWN} for {row.times.network} on {RUNTIMES[row.runtime]} from {row.times.frames} "
+        f"frames on: “{row.times.reason}”"
+        for row in axes.rows
+        if row.times.reason
+    ]
+    if axes.absent:
+        named = ", ".join(RUNTIMES[name] for name in axes.absent)
+        notes.append(f"Not installed and left out: {named}.")
+    return Table("Kinds of network, lengths and frameworks", columns, rows, notes)
+
+
+def axes_chart(axes: Axes) -> Chart:
+    """Returns training and inference over the length, a panel each for every kind of network."""
+    networks = list(dict.fromkeys(row.times.network for row in axes.rows))
+    panels = []
+    for title, seconds in (("training step", "training_s"), ("inference", "inference_s")):
+        for network in networks:
+            own = [row for row in axes.rows if row.times.network == network]
+            panels.append(_axes_panel(own, f"{network}: {title}", seconds))
+    caption = "Kinds of network over the length of their sequences, in each framework"
+    return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
+
+
+def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
+    marks: list[Mark] = []
+    for index, (runtime, name) in enumerate(RUNTIMES.items()):
+        own = [row for row in rows if row.runtime == runtime and not row.times.reason]
+        if own:
+            place = {
+                "x": [row.times.frames for row in own],
+                "y": [1000 * getattr(row, seconds) for row in own],
+            }
+            look = {"colour": run_colour(index)}
+            marks.append(Line(**place, **look, dash=run_dash(index), series=name))
+            marks.append(Points(**place, **look))
+    frames = sorted({row.times.frames for row in rows})
+    values = [value for mark in marks for value in mark.y] or [1.0]
+    limits = (frames[0] / 1.15, frames[-1] * 1.15)
+    x = Axis("feature frames", log=True, limits=limits, ticks=frames)
+    y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+    return Panel(marks, x, y, height=210, title=title)
+
+
+_ASIDE = 0.05
+
+
+def sweep_chart(analysis: SweepAnalysis) -> Chart:
+    """Returns inference latency, and beside it training throughput where it was measured.
+
+    Bars reach from the median latency to the 99th percentile; a red ring is a cliff.
+    """
+    modes = ["inference", *(["training"] if analysis.of("training") else [])]
+    panels = [_panel(analysis, mode) for mode in modes]
+    caption = "Batch sizes and precisions, in inference and in training"
+    return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
+
+
+def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
+    training = mode == "training"
+    value = _utterances_per_s if training else _latency_ms
+    precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
+    rows = [row for row in analysis.of(mode) if row.p50_s is not None]
+    places = {id(row): _place(row, precisions.index(row.precision)) for row in rows}
+    marks: list[Mark] = []
+    for index, precision in enumerate(precisions):
+        own = [row for row in rows if row.precision == precision]
+        if own:
+            marks += _curve(own, places, value, run_colour(index), _legend(analysis, precision))
+    cliffs = [row for row in rows if row.cliff]
+    if cliffs:
+        marks.append(
+            Points(
+                x=[places[id(row)] for row in cliffs],
+                y=[value(row) for row in cliffs],
+                symbol="ring",
+                size=15,
+                colour=CLIFF_COLOUR,
+                series="cliff: slower than in a smaller batch",
+            )
+        )
+    batches = sorted({row.batch for row in rows}) or [1]
+    ends = (batches[0] / 1.15, batches[-1] * 1.15)
+    if not training:
+        ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    highest = [value(row) if training else 1000 * row.p99_s for row in rows] or [1.0]
+    label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
+    x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
+    return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
+
+
+def _curve(
+    rows: Sequence[SweepRow],
+    places: dict[int, float],
+    value: Callable[[SweepRow], float],
+    colour: str,
+    name: str,
+) -> list[Mark]:
+    at = {"x": [places[id(row)] for row in rows], "y": [value(row) for row in rows]}
+    marks: list[Mark] = []
+    if rows[0].mode == "inference":
+        ends = {"y0": [1000 * row.p50_s for row in rows], "y1": [1000 * row.p99_s for row in rows]}
+        marks.append(Segments(x0=at["x"], x1=at["x"], **ends, colour=colour, width=1.4))
+    return [*marks, Line(**at, colour=colour, series=name), Points(**at, colour=colour)]
+
+
+def _place(row: SweepRow, index: int) -> float:
+    # Side by side, so that no bar hides another's.
+    return row.batch + (_ASIDE * (index - 1.5) if row.mode == "inference" else 0)
+
+
+def _latency_ms(row: SweepRow) -> float:
+    return 1000 * row.p50_s
+
+
+def _utterances_per_s(row: SweepRow) -> float:
+    return 1 / row.utterance_s
+
+
+def _legend(analysis: SweepAnalysis, name: str) -> str:
+    label = PRECISIONS[name].label
+    if analysis.errors is not None:
+        return f"{label}: WER {analysis.cost(name)} %"
+    error = 100 * analysis.logit_errors[name]
+    return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
 def run(
@@ -30,8 +409,6 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow, or the run cannot be evaluated.
     """
-    from tfasr.bench.sweep.figure import sweep_chart
-
     if context.backend != "tensorflow":
         raise UsageError(
             "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's. "
@@ -82,7 +459,6 @@ def run(
 
 
 def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes | None:
-    """Returns networks, lengths and frameworks, a process for each framework; None for none."""
     if not config.networks:
         return None
     installed = installed_backends()
@@ -128,7 +504,6 @@ def _backend(runtime: str) -> str:
 
 
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
-    """Returns the error counts of the run in every precision; None without a run."""
     if context.run_dir is None:
         return None
     return {
