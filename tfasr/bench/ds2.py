@@ -461,7 +461,7 @@ def deepmark_tables(
     return [
         *([_search_table(search)] if search is not None else []),
         *map(_length_table, measured),
-        table_of(title, columns_of_tuples(_SUMMARY, fixed(2)), runs, notes),
+        table_of(title, columns_of_tuples(_SUMMARY, fixed(2), 4), runs, notes),
     ]
 
 
@@ -501,7 +501,7 @@ def _length_table(measurement: DeepMarkMeasurement) -> Table:
     rates = (run.utterances_per_s, run.audio_s_per_s)
     rows.append(("sum, s", run.utterances, run.num_batches, *sums, *rates))
     title = f"A batch of each length, {devices_text(run.num_devices)}"
-    return table_of(title, columns_of_tuples(_BY_LENGTH, _rate), rows)
+    return table_of(title, columns_of_tuples(_BY_LENGTH, _rate, 3), rows)
 
 
 def _here(measurement: DeepMarkMeasurement, alone: DeepMarkMeasurement, backend: str) -> tuple:

@@ -60,47 +60,21 @@ class KeywordTrainingConfig:
     num_test: int = 6835  # of the test split
 
     def check(self) -> None:
-        for field in ("batch_size", "epochs", "target_window", "num_train", "num_validation"):
+        counts = ("num_train", "num_validation", "num_test")
+        for field in ("batch_size", "epochs", "target_window", *counts):
             require(getattr(self, field) > 0, self, field, "at least 1")
-        require(self.num_test > 0, self, "num_test", "at least 1")
         require(self.learning_rate > 0, self, "learning_rate", "positive")
         require(0 <= self.target_error <= 1, self, "target_error", "in 0..1")
         require(self.seed >= 0, self, "seed", "at least 0")
 
 
 # The 30 words of the corpus's first version; the second added five.
-WORDS = [
-    "bed",
-    "bird",
-    "cat",
-    "dog",
-    "down",
-    "eight",
-    "five",
-    "four",
-    "go",
-    "happy",
-    "house",
-    "left",
-    "marvin",
-    "nine",
-    "no",
-    "off",
-    "on",
-    "one",
-    "right",
-    "seven",
-    "sheila",
-    "six",
-    "stop",
-    "three",
-    "tree",
-    "two",
-    "up",
-    "wow",
-    "yes",
-    "zero",
-]  # noqa: SIM905 - one word a line otherwise
+_WORDS = (
+    "bed bird cat dog down eight five four go happy house left marvin nine no off on one right "
+    "seven sheila six stop three tree two up wow yes zero"
+)
+WORDS = _WORDS.split()
+
 if keras.backend.backend() == "torch":
     import torch
 
@@ -401,13 +375,9 @@ class _KeywordRun:
         ledger.event("session_start", session)
         with ledger.interval("init"):
             ledger.event("model_creation")
-            self._stepper, parameters = make_spotter(
-                network,
-                config.framework,
-                config.layout,
-                learning_rate=config.learning_rate,
-                seed=config.seed,
-            )
+            options = {"learning_rate": config.learning_rate, "seed": config.seed}
+            kind = (config.framework, config.layout)
+            self._stepper, parameters = make_spotter(network, *kind, **options)
         ledger.event("run_start", event_type="INTERVAL_START")
         for key, value in self._facts(parameters).items():
             ledger.event(key, value)

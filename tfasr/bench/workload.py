@@ -6,7 +6,6 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -121,21 +120,21 @@ def json_of(row: Any, *derived: str) -> dict[str, Any]:
 
 
 def columns_of_tuples(
-    headings: Sequence[str], text: Callable[[Any], str] = str, **texts: Callable[[Any], str]
+    headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
 ) -> list[Column]:
     """Returns columns for a reader whose rows are tuples of values in the headings' order.
 
     Args:
         headings: above the columns.
-        text: formats numbers that are no integers; strings and integers stand as they are.
-        texts: formats the column of such a heading.
+        text: formats what is no string.
+        plain: how many columns at the left are not formatted.
     """
 
-    def shown(value: Any, form: Callable[[Any], str]) -> str:
-        return str(value) if isinstance(value, str | int) else form(value)
+    def shown(value: Any) -> str:
+        return value if isinstance(value, str) else text(value)
 
     return [
-        Column(heading, "", itemgetter(place), partial(shown, form=texts.get(heading, text)))
+        Column(heading, "", itemgetter(place), str if place < plain else shown)
         for place, heading in enumerate(headings)
     ]
 

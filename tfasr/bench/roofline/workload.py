@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tfasr.alphabet import Alphabet
 from tfasr.bench.backends.measure import FRAMEWORKS, spotter_kernels
 from tfasr.bench.devices import installed_backends, num_gpus
 from tfasr.bench.modules import WARMUP_CALLS
 from tfasr.bench.roofline.measure import (
+    Ceilings,
     ModelPoints,
     Point,
     RooflineAnalysis,
@@ -19,14 +20,13 @@ from tfasr.bench.roofline.measure import (
     specified,
 )
 from tfasr.bench.steppers import Kernels
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.child import call
 from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points
+from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, curve
 from tfasr.display.style import INK, run_colour
-from tfasr.display.table import UNKNOWN, Table, milliseconds
-from tfasr.errors import UsageError
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.models.costs import unknown_costs
 from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 from tfasr.precision import PRECISIONS
@@ -144,31 +144,25 @@ def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
     return found
 
 
+def _threads(ceilings: Ceilings) -> str:
+    return str(ceilings.threads) if ceilings.device == "CPU" else "GPU"
+
+
 def _ceilings(analysis: RooflineAnalysis) -> Table:
-    precisions = list(analysis.highest.flops_per_s)
-    places = list(analysis.highest.bytes_per_s)
+    precisions, specified = list(analysis.highest.flops_per_s), analysis.specified
+    moves = [(p, kind) for p in analysis.highest.bytes_per_s for kind in ("copy", "triad")]
     columns = ["threads", *(f"{PRECISIONS[name].label}\nGFLOP/s" for name in precisions)]
-    columns += [f"{place} {kind}\nGB/s" for place in places for kind in ("copy", "triad")]
+    columns += [f"{place} {kind}\nGB/s" for place, kind in moves]
     rows = [
-        [
-            str(found.threads) if found.device == "CPU" else "GPU",
-            *(_giga(found.flops_per_s[name]) for name in precisions),
-            *(_giga(found.bytes_per_s[p][kind]) for p in places for kind in ("copy", "triad")),
-        ]
-        for found in analysis.ceilings
+        (
+            _threads(ceilings),
+            *(ceilings.flops_per_s[name] for name in precisions),
+            *(ceilings.bytes_per_s[place][kind] for place, kind in moves),
+        )
+        for ceilings in analysis.ceilings
     ]
-    specified = analysis.specified
-    rows.append(
-        [
-            "specified",
-            *(_giga(specified.flops_per_s.get(name)) for name in precisions),
-            *(
-                _giga(specified.bytes_per_s if place == "memory" else None)
-                for place in places
-                for _ in range(2)
-            ),
-        ]
-    )
+    moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
+    rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
     ridge = analysis.peak / analysis.memory
     notes = [
         "The fastest of all repetitions; each row a process of its own. GFLOP/s: large square "
@@ -177,46 +171,52 @@ def _ceilings(analysis: RooflineAnalysis) -> Table:
         f"Ridge point of {PRECISIONS[analysis.precision].label} and memory: {ridge:.1f} operations "
         "per byte.",
     ]
-    return Table("Ceilings of this machine", columns, rows, notes)
+    return table_of("Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes)
 
 
 def _sweep(analysis: RooflineAnalysis) -> Table:
     operations = list(dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep))
     rows = []
     for ceilings in analysis.ceilings:
-        threads = str(ceilings.threads) if ceilings.device == "CPU" else "GPU"
         for kind in dict.fromkeys((p.precision, p.place) for p in ceilings.sweep):
             own = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
-            label = PRECISIONS[kind[0]].label
+            label = f"{PRECISIONS[kind[0]].label}, {kind[1]}"
             fastest = max(point.bytes_per_s for point in own)
-            rows.append(
-                [
-                    f"{label}, {kind[1]}",
-                    threads,
-                    *(_giga(point.flops_per_s) for point in own),
-                    _giga(fastest),
-                ]
-            )
-    return Table(
-        "GFLOP/s over operations for each element",
-        ["element, array in", "threads", *map(str, operations), "most\nGB/s"],
-        rows,
-        [
-            "ERT's sweep: an array read, worked through and written in place, with so many "
-            "operations (multiplications and additions) for each element; the fastest call. "
-            f"Intensity: operations over {2 * 4} bytes of float32, {2 * 8} of float64."
-        ],
+            rows.append((label, _threads(ceilings), *(p.flops_per_s for p in own), fastest))
+    columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
+    note = (
+        "ERT's sweep: an array read, worked through and written in place, with so many "
+        "operations (multiplications and additions) for each element; the fastest call. "
+        f"Intensity: operations over {2 * 4} bytes of float32, {2 * 8} of float64."
     )
+    title = "GFLOP/s over operations for each element"
+    return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
 
 
 def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
-    columns = ["part", "GFLOP", "MB moved", "FLOP per\nbyte", "ms", "GFLOP/s"]
-    columns += ["% of\nits roof", "% of\npeak", "limit"]
-    rows = [_cells(analysis, point) for point in [*model.modules, model.step]]
+    def known(value: Callable[[Point], Any]) -> Callable:
+        return lambda row: None if math.isnan(row[1].intensity) else value(row[1])
+
+    def roof(point: Point) -> float:
+        return analysis.attainable(point.intensity)
+
+    def limit(point: Point) -> str:
+        return "arithmetic" if roof(point) >= analysis.peak else "memory"
+
+    columns = [
+        Column("part", "", lambda row: row[0]),
+        Column("GFLOP", "", known(lambda point: point.flops), _giga),
+        Column("MB moved", "", known(lambda p: p.moved_bytes / 1e6), "{:.4g}".format),
+        Column("FLOP per\nbyte", "", known(lambda point: point.intensity), "{:.3g}".format),
+        Column("ms", "", lambda row: row[1].seconds, milliseconds),
+        Column("GFLOP/s", "", known(lambda point: point.flops_per_s), _giga),
+        Column("% of\nits roof", "", known(lambda p: 100 * p.flops_per_s / roof(p)), fixed(0)),
+        Column("% of\npeak", "", known(lambda p: 100 * p.flops_per_s / analysis.peak), fixed(1)),
+        Column("limit", "", known(limit)),
+    ]
+    rows = [(point.name, point) for point in [*model.modules, model.step]]
     marked = [point for point in (model.most_used, model.average) if point is not None]
-    names = ("most used kernel", "average kernel")
-    for point, name in zip(marked, names, strict=False):
-        rows.append([name, *_cells(analysis, point)[1:]])
+    rows += zip(("most used kernel", "average kernel"), marked, strict=False)
     notes = [
         f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
         f"{PRECISIONS[analysis.precision].label}, recurrence by "
@@ -230,61 +230,47 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
             f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the whole "
             "step's operations over the seconds of all kernels, which run beside each other."
         )
-    return Table(f"Below the roof: {model.name}", columns, rows, notes)
+    return table_of(f"Below the roof: {model.name}", columns, rows, notes)
 
 
-def _cells(analysis: RooflineAnalysis, point: Point) -> list[str]:
-    if math.isnan(point.intensity):
-        unknown = [UNKNOWN] * 3
-        return [point.name, *unknown, milliseconds(point.seconds), *unknown, UNKNOWN]
-    roof = analysis.attainable(point.intensity)
-    return [
-        point.name,
-        f"{point.flops / 1e9:.4g}",
-        f"{point.moved_bytes / 1e6:.4g}",
-        f"{point.intensity:.3g}",
-        milliseconds(point.seconds),
-        _giga(point.flops_per_s),
-        f"{100 * point.flops_per_s / roof:.0f}",
-        f"{100 * point.flops_per_s / analysis.peak:.1f}",
-        "arithmetic" if roof >= analysis.peak else "memory",
-    ]
+_KERNELS = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GFLOP/s"]
 
 
 def _kernel_table(name: str, found: Kernels, notes: list[str]) -> Table:
-    title = f"Kernels by time: {name}"
-    columns = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GFLOP/s"]
-    if not found.kernels:
-        return Table(title, columns, [[UNKNOWN] * len(columns)], [f"{UNKNOWN}: {found.reason}."])
-    rows = [
-        [
+    def share(seconds: float) -> str:
+        return f"{100 * seconds / found.seconds:.1f}"
+
+    rows: list[tuple] = [
+        (
             _shortened(kernel.name),
             kernel.kind,
-            f"{kernel.calls:.0f}",
+            fixed(0)(kernel.calls),
             milliseconds(kernel.seconds),
-            f"{100 * kernel.seconds / found.seconds:.1f}",
-            _giga(kernel.flops and kernel.flops / kernel.seconds),
-        ]
+            share(kernel.seconds),
+            kernel.flops and kernel.flops / kernel.seconds,
+        )
         for kernel in found.kernels[:_MOST_KERNELS]
     ]
     rest = found.kernels[_MOST_KERNELS:]
     if rest:
-        rest_s = sum(kernel.seconds for kernel in rest)
-        calls = sum(kernel.calls for kernel in rest)
-        share = f"{100 * rest_s / found.seconds:.1f}"
-        others = f"{len(rest)} others"
-        rows.append([others, "", f"{calls:.0f}", milliseconds(rest_s), share, UNKNOWN])
-    mean_s = found.seconds / len(found.kernels)
-    average = ["average kernel", "", UNKNOWN, milliseconds(mean_s), UNKNOWN, UNKNOWN]
-    return Table(title, columns, [*rows, average], notes)
+        rest_s, calls = (sum(getattr(k, n) for k in rest) for n in ("seconds", "calls"))
+        times = (fixed(0)(calls), milliseconds(rest_s), share(rest_s))
+        rows.append((f"{len(rest)} others", "", *times, None))
+    if found.kernels:
+        mean = milliseconds(found.seconds / len(found.kernels))
+        rows.append(("average kernel", "", None, mean, None, None))
+    else:
+        rows, notes = [(None,) * len(_KERNELS)], [f"{UNKNOWN}: {found.reason}."]
+    title = f"Kernels by time: {name}"
+    return table_of(title, columns_of_tuples(_KERNELS, _giga), rows, notes)
 
 
 def _shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
 
 
-def _giga(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{value / 1e9:.4g}"
+def _giga(value: float) -> str:
+    return f"{value / 1e9:.4g}"
 
 
 _WIDTH_PX, _HEIGHT_PX = 860, 470
@@ -312,8 +298,9 @@ def roofline_chart(analysis: RooflineAnalysis) -> Chart:
     for number, model in enumerate(models):
         marks += _model_marks(model, number)
     marks += _kernel_marks(models)
-    for placed in place_labels(_named(models), x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
-        marks.append(_label(placed))
+    for label in place_labels(_named(models), x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
+        look = {"align": label.align, "dy": label.dy, "size": _FONT_PX, "colour": INK}
+        marks.append(Labels(x=[label.x], y=[label.y], words=[label.words], **look))
     caption = "The roofline of this machine, and what of it layers, steps and kernels reach"
     return _chart("roofline", caption, marks, x, y)
 
@@ -327,16 +314,12 @@ def sweep_chart(analysis: RooflineAnalysis) -> Chart:
     marks = [*_roofs(analysis, x, precisions), *_specified(analysis, x, precisions)]
     for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
         own = [point for point in swept if (point.precision, point.place) == (precision, place)]
-        at = {
-            "x": [point.flops_per_byte for point in own],
-            "y": [point.flops_per_s / 1e9 for point in own],
-        }
+        xs = [point.flops_per_byte for point in own]
+        ys = [point.flops_per_s / 1e9 for point in own]
         colour = run_colour(4 + 2 * precisions.index(precision) + places.index(place))
         operations = f"{own[0].flops_per_element} to {own[-1].flops_per_element}"
         name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
-        marks.append(Line(**at, colour=colour, series=name))
-        symbol = "circle" if place == places[0] else "square"
-        marks.append(Points(**at, colour=colour, symbol=symbol))
+        marks += curve(xs, ys, colour, name, symbol="circle" if place == places[0] else "square")
     caption = "Operations per second over operations for each element: ERT's sweep"
     return _chart("roofline_sweep", caption, marks, x, y)
 
@@ -425,12 +408,9 @@ def _ridges(analysis: RooflineAnalysis) -> Mark:
 
 
 def _model_marks(model: ModelPoints, number: int) -> list[Mark]:
-    colour = run_colour(4 + number)
-    return [
-        _point_marks(model.modules, colour, "circle" if number == 0 else "diamond", 7,
-                f"{model.name}: modules"),
-        _point_marks([model.step], colour, "square", 9, f"{model.name}: step"),
-    ]  # fmt: skip
+    colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
+    modules = _point_marks(model.modules, colour, symbol, 7, f"{model.name}: modules")
+    return [modules, _point_marks([model.step], colour, "square", 9, f"{model.name}: step")]
 
 
 def _kernel_marks(models: Sequence[ModelPoints]) -> list[Mark]:
@@ -470,16 +450,6 @@ def _named(models: Sequence[ModelPoints]) -> list[tuple[str, str, float, float]]
     return named
 
 
-def _label(placed: Placed) -> Labels:
-    return Labels(
-        x=[placed.x], y=[placed.y], words=[placed.words], align=placed.align, size=_FONT_PX,
-        dy=placed.dy, colour=INK,
-    )  # fmt: skip
-
-
-_NUM_CLASSES = Alphabet().num_classes
-
-
 def run(
     config: RooflineConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
@@ -488,11 +458,9 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow.
     """
-    if context.backend != "tensorflow":
-        raise UsageError(
-            "The roofline is that of tfasr's own training step, which is TensorFlow's. "
-            f"Received: --backend {context.backend}. Leave it out."
-        )
+    require_tensorflow(
+        "The roofline is that of tfasr's own training step, which is TensorFlow's.", context
+    )
     ceilings = [
         call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
         for threads in _thread_counts(config)

@@ -18,12 +18,12 @@ from tfasr.bench.sweep.measure import (
     measure_training,
     speedup,
 )
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Segments
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Points, Segments, counts_axis, curve
 from tfasr.display.style import CLIFF_COLOUR, run_colour, run_dash
-from tfasr.display.table import UNKNOWN, Table, milliseconds, number
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import MODELS, ModelConfig, RecogniserConfig
 from tfasr.precision import PRECISIONS
@@ -69,8 +69,7 @@ class SweepAnalysis:
     def to_json(self) -> dict[str, Any]:
         rows = [
             {
-                **dataclasses.asdict(row),
-                "utterance_s": row.utterance_s,
+                **json_of(row, "utterance_s"),
                 "audio_s_per_s": self.audio_s_per_s(row),
                 "speedup_over_float32": speedup(row, self.rows),
             }
@@ -93,54 +92,60 @@ def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
     return [*found, *([_error_table(analysis)] if analysis.errors is not None else [])]
 
 
-def _inference(analysis: SweepAnalysis) -> Table:
-    columns = ["precision", "batch", "p50\nms", "p90\nms", "p99\nms", "ms per\nutterance"]
-    columns += ["audio\ns/s", "times\nfloat32", analysis.cost_name, "peak\nMiB", "cliff"]
-    rows = [
-        [
-            PRECISIONS[row.precision].label,
-            str(row.batch),
-            *map(milliseconds, (row.p50_s, row.p90_s, row.p99_s, row.utterance_s)),
-            number(analysis.audio_s_per_s(row), ".4g"),
-            number(speedup(row, analysis.rows), ".2f"),
-            analysis.cost(row.precision),
-            number(_memory(row), ".0f"),
-            _cliff(row),
-        ]
-        for row in analysis.of("inference")
+def _row_columns(analysis: SweepAnalysis, *times: Column, fate: Callable) -> list[Column]:
+    """Returns the columns of inference and of training, around those of their times."""
+    return [
+        Column("precision", "", lambda row: PRECISIONS[row.precision].label),
+        Column("batch", "", lambda row: row.batch),
+        *times,
+        Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
+        Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
+        Column(analysis.cost_name, "", lambda row: analysis.cost(row.precision)),
+        Column("peak\nMiB", "", _memory, fixed(0)),
+        Column("cliff", "", fate),
     ]
+
+
+_PER_UTTERANCE = Column("ms per\nutterance", "", lambda row: row.utterance_s, milliseconds)
+
+
+def _inference(analysis: SweepAnalysis) -> Table:
+    columns = _row_columns(
+        analysis,
+        Column("p50\nms", "", lambda row: row.p50_s, milliseconds),
+        Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
+        Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
+        _PER_UTTERANCE,
+        fate=_cliff,
+    )
     notes = [
         f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
         f"{analysis.warmup} of each size left out. Each precision runs in a process of its own.",
         *_common_notes(analysis),
     ]
-    return Table("Inference over batch sizes and precisions", columns, rows, notes)
+    title = "Inference over batch sizes and precisions"
+    return table_of(title, columns, analysis.of("inference"), notes)
 
 
 def _training(analysis: SweepAnalysis) -> Table:
-    columns = ["precision", "batch", "step\nms", "ms per\nutterance", "utterances/s"]
-    columns += ["audio\ns/s", "times\nfloat32", analysis.cost_name, "peak\nMiB", "cliff"]
-    rows = [
-        [
-            PRECISIONS[row.precision].label,
-            str(row.batch),
-            *map(milliseconds, (row.p50_s, row.utterance_s)),
-            number(row.utterance_s and 1 / row.utterance_s, ".4g"),
-            number(analysis.audio_s_per_s(row), ".4g"),
-            number(speedup(row, analysis.rows), ".2f"),
-            analysis.cost(row.precision),
-            number(_memory(row), ".0f"),
-            row.reason or _cliff(row),
-        ]
-        for row in analysis.of("training")
-    ]
+    columns = _row_columns(
+        analysis,
+        Column("step\nms", "", lambda row: row.p50_s, milliseconds),
+        _PER_UTTERANCE,
+        Column(
+            "utterances/s", "", lambda row: row.utterance_s and 1 / row.utterance_s, "{:.4g}".format
+        ),
+        fate=lambda row: row.reason or _cliff(row),
+    )
     notes = [
         f"Medians of whole training steps, the first {analysis.warmup} of each size left out; "
         "larger batches stop where the memory would be full. What a precision costs is that of "
         "inference in it.",
         *_common_notes(analysis),
     ]
-    return Table("Training over batch sizes and precisions", columns, rows, notes)
+    return table_of(
+        "Training over batch sizes and precisions", columns, analysis.of("training"), notes
+    )
 
 
 def _common_notes(analysis: SweepAnalysis) -> list[str]:
@@ -160,20 +165,19 @@ def _common_notes(analysis: SweepAnalysis) -> list[str]:
 
 
 def _error_table(analysis: SweepAnalysis) -> Table:
-    columns = ["precision", "WER\n%", "CER\n%", "WER against\nfloat32", "utterances"]
     exact = analysis.errors["float32"]["wer"]
-    rows = [
-        [
-            PRECISIONS[precision].label,
-            f"{100 * found['wer']:.2f}",
-            f"{100 * found['cer']:.2f}",
-            f"{100 * (found['wer'] - exact):+.2f}",
-            str(found["utterances"]),
-        ]
-        for precision, found in analysis.errors.items()
+    columns = [
+        Column("precision", "", lambda row: PRECISIONS[row[0]].label),
+        Column("WER\n%", "", lambda row: 100 * row[1]["wer"], fixed(2)),
+        Column("CER\n%", "", lambda row: 100 * row[1]["cer"], fixed(2)),
+        Column(
+            "WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), "{:+.2f}".format
+        ),
+        Column("utterances", "", lambda row: row[1]["utterances"]),
     ]
     note = f"The run's best checkpoint on {analysis.split}, decoded greedily."
-    return Table("What each precision costs in errors", columns, rows, [note])
+    rows = list(analysis.errors.items())
+    return table_of("What each precision costs in errors", columns, rows, [note])
 
 
 def _memory(row: SweepRow) -> float | None:
@@ -221,16 +225,13 @@ class Axes:
 
     def against_graph(self, row: AxesRow) -> float | None:
         """Returns how many times as fast it trains as TensorFlow's graph; None if untold."""
-        same = (row.times.network, row.times.frames)
-        graph = next(
-            (
-                other.training_s
-                for other in self.rows
-                if other.runtime == "tensorflow"
-                and (other.times.network, other.times.frames) == same
-            ),
-            None,
-        )
+        same = ("tensorflow", row.times.network, row.times.frames)
+        graphs = [
+            other.training_s
+            for other in self.rows
+            if (other.runtime, other.times.network, other.times.frames) == same
+        ]
+        graph = graphs[0] if graphs else None
         return graph / row.training_s if graph and row.training_s else None
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -249,22 +250,16 @@ class Axes:
 
 def axes_table(axes: Axes) -> Table:
     """Returns a row for each network, framework and length."""
-    columns = ["network", "framework", "frames", "parameters\nmillions", "inference\nms"]
-    columns += ["training step\nms", "audio s/s\nin training", "times TensorFlow\ngraph"]
-    columns.append("first step\ns")
-    rows = [
-        [
-            row.times.network,
-            RUNTIMES[row.runtime],
-            str(row.times.frames),
-            f"{row.times.parameters / 1e6:.2f}",
-            milliseconds(row.inference_s),
-            milliseconds(row.training_s),
-            number(axes.audio_s_per_s(row), ".4g"),
-            number(axes.against_graph(row), ".2f"),
-            number(row.times.first_s, ".1f"),
-        ]
-        for row in axes.rows
+    columns = [
+        Column("network", "", lambda row: row.times.network),
+        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
+        Column("frames", "", lambda row: row.times.frames),
+        Column("parameters\nmillions", "", lambda row: row.times.parameters, fixed(2, 1e-6)),
+        Column("inference\nms", "", lambda row: row.inference_s, milliseconds),
+        Column("training step\nms", "", lambda row: row.training_s, milliseconds),
+        Column("audio s/s\nin training", "", axes.audio_s_per_s, "{:.4g}".format),
+        Column("times TensorFlow\ngraph", "", axes.against_graph, fixed(2)),
+        Column("first step\ns", "", lambda row: row.times.first_s, fixed(1)),
     ]
     notes = [
         f"Medians of batches of {axes.rows[0].batch} utterances, float32; the first steps of each "
@@ -281,7 +276,7 @@ def axes_table(axes: Axes) -> Table:
     if axes.absent:
         named = ", ".join(RUNTIMES[name] for name in axes.absent)
         notes.append(f"Not installed and left out: {named}.")
-    return Table("Kinds of network, lengths and frameworks", columns, rows, notes)
+    return table_of("Kinds of network, lengths and frameworks", columns, axes.rows, notes)
 
 
 def axes_chart(axes: Axes) -> Chart:
@@ -301,22 +296,18 @@ def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
     for index, (runtime, name) in enumerate(RUNTIMES.items()):
         own = [row for row in rows if row.runtime == runtime and not row.times.reason]
         if own:
-            place = {
-                "x": [row.times.frames for row in own],
-                "y": [1000 * getattr(row, seconds) for row in own],
-            }
-            look = {"colour": run_colour(index)}
-            marks.append(Line(**place, **look, dash=run_dash(index), series=name))
-            marks.append(Points(**place, **look))
+            xs = [row.times.frames for row in own]
+            ys = [1000 * getattr(row, seconds) for row in own]
+            marks += curve(xs, ys, run_colour(index), name, dash=run_dash(index))
     frames = sorted({row.times.frames for row in rows})
     values = [value for mark in marks for value in mark.y] or [1.0]
-    limits = (frames[0] / 1.15, frames[-1] * 1.15)
-    x = Axis("feature frames", log=True, limits=limits, ticks=frames)
+    x = counts_axis("feature frames", frames)
     y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
     return Panel(marks, x, y, height=210, title=title)
 
 
 _ASIDE = 0.05
+_BARS = (("y0", "p50_s"), ("y1", "p99_s"))
 
 
 def sweep_chart(analysis: SweepAnalysis) -> Chart:
@@ -335,17 +326,26 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     value = _utterances_per_s if training else _latency_ms
     precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
     rows = [row for row in analysis.of(mode) if row.p50_s is not None]
-    places = {id(row): _place(row, precisions.index(row.precision)) for row in rows}
+
+    def place(row: SweepRow) -> float:
+        # Side by side, so that no bar hides another's.
+        index = precisions.index(row.precision)
+        return row.batch + (0 if training else _ASIDE * (index - 1.5))
+
     marks: list[Mark] = []
     for index, precision in enumerate(precisions):
-        own = [row for row in rows if row.precision == precision]
+        own, colour = [row for row in rows if row.precision == precision], run_colour(index)
         if own:
-            marks += _curve(own, places, value, run_colour(index), _legend(analysis, precision))
+            xs = [place(row) for row in own]
+            if not training:
+                bars = {name: [1000 * getattr(row, q) for row in own] for name, q in _BARS}
+                marks.append(Segments(x0=xs, x1=xs, **bars, colour=colour, width=1.4))
+            marks += curve(xs, [value(row) for row in own], colour, _legend(analysis, precision))
     cliffs = [row for row in rows if row.cliff]
     if cliffs:
         marks.append(
             Points(
-                x=[places[id(row)] for row in cliffs],
+                x=[place(row) for row in cliffs],
                 y=[value(row) for row in cliffs],
                 symbol="ring",
                 size=15,
@@ -361,26 +361,6 @@ def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
     label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
     x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
     return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
-
-
-def _curve(
-    rows: Sequence[SweepRow],
-    places: dict[int, float],
-    value: Callable[[SweepRow], float],
-    colour: str,
-    name: str,
-) -> list[Mark]:
-    at = {"x": [places[id(row)] for row in rows], "y": [value(row) for row in rows]}
-    marks: list[Mark] = []
-    if rows[0].mode == "inference":
-        ends = {"y0": [1000 * row.p50_s for row in rows], "y1": [1000 * row.p99_s for row in rows]}
-        marks.append(Segments(x0=at["x"], x1=at["x"], **ends, colour=colour, width=1.4))
-    return [*marks, Line(**at, colour=colour, series=name), Points(**at, colour=colour)]
-
-
-def _place(row: SweepRow, index: int) -> float:
-    # Side by side, so that no bar hides another's.
-    return row.batch + (_ASIDE * (index - 1.5) if row.mode == "inference" else 0)
 
 
 def _latency_ms(row: SweepRow) -> float:
@@ -409,11 +389,10 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow, or the run cannot be evaluated.
     """
-    if context.backend != "tensorflow":
-        raise UsageError(
-            "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's. "
-            f"Received: --backend {context.backend}. Leave it out."
-        )
+    require_tensorflow(
+        "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's.",
+        context,
+    )
     if context.run_dir is not None:
         experiment = Experiment.load(context.run_dir)
         model, features = experiment.model, experiment.features
