@@ -70,8 +70,8 @@ def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) ->
     from tfasr.display.pictures import write_chart
 
     folder.mkdir(parents=True, exist_ok=True)
-    for name, make in figures.items():
-        figure = make()
+    for name, figure_of in figures.items():
+        figure = figure_of()
         if isinstance(figure, Chart):
             write_chart(dataclasses.replace(figure, name=name), folder)
         else:
@@ -197,7 +197,7 @@ def run_workload(
 
 
 def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measured]:
-    """Runs a workload in this process and yields what it has measured so far, in the end all of it."""
+    """Runs a workload in this process and yields what it has measured so far, then all of it."""
     workload = find_workload(name)
     results = workload.run(*configs, context)
     for result in [results] if isinstance(results, Result) else results:

@@ -122,22 +122,21 @@ def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, f
         tuple(np.full(numbers, value, np.float32) for value in (0, 1, 2)) for _ in range(threads)
     ]
     times = -(-_ROUND_BYTES // (4 * numbers))
+    moved = 4 * numbers * threads * times
     with ThreadPoolExecutor(threads) as pool:
-        return {
-            name: moves
-            * 4
-            * numbers
-            * threads
-            * times
-            / _threads_best(pool, work, arrays, times, seconds)
-            for name, work, moves in (("copy", _copy, 2), ("triad", _triad, 3))
-        }
+
+        def fastest_s(work: Callable) -> float:
+            def repeated(own: tuple) -> None:
+                for _ in range(times):
+                    work(*own)
+
+            return _best(lambda: list(pool.map(repeated, arrays)), seconds)
+
+        return {"copy": 2 * moved / fastest_s(_copy), "triad": 3 * moved / fastest_s(_triad)}
 
 
 def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
     """Measures scaling (in the place of a copy) and triad on the first GPU, see `cpu_bandwidth`."""
-    import tensorflow as tf
-
     b, c = (tf.fill([max(array_bytes // 4, 1)], value) for value in (1.0, 2.0))
     found = {}
     for name, work, moves in (
@@ -151,14 +150,6 @@ def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
 
         found[name] = moves * array_bytes / _best(once, seconds)
     return found
-
-
-def _threads_best(pool, work: Callable, arrays: list[tuple], times: int, seconds: float) -> float:
-    def repeated(own: tuple) -> None:
-        for _ in range(times):
-            work(*own)
-
-    return _best(lambda: list(pool.map(repeated, arrays)), seconds)
 
 
 def _best(once: Callable[[], object], seconds: float) -> float:
@@ -322,7 +313,9 @@ def specified(
 def _of_processor(root: Path) -> tuple[float, str] | None:
     found = describe_processor(root)
     lanes = max((_LANES.get(name, 0) for name in found["instructions"]), default=0)
-    mhz = found["max_mhz"] or _shown_mhz(root)
+    shown = _of_cpuinfo(root, "cpu MHz")
+    shown_mhz = float(shown) if shown.replace(".", "", 1).isdigit() else None
+    mhz = found["max_mhz"] or shown_mhz
     if not lanes or not mhz:
         return None
     vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
@@ -338,11 +331,6 @@ def _of_processor(root: Path) -> tuple[float, str] | None:
     if not found["max_mhz"]:
         source += "; the clock is the one that the kernel shows, and a higher one may be reached"
     return cores * mhz * 1e6 * per_cycle, source
-
-
-def _shown_mhz(root: Path) -> float | None:
-    shown = _of_cpuinfo(root, "cpu MHz")
-    return float(shown) if shown.replace(".", "", 1).isdigit() else None
 
 
 def _of_cpuinfo(root: Path, key: str) -> str:
@@ -392,10 +380,11 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     tf.get_logger().setLevel("ERROR")  # it takes a kernel for each intensity for a mistake
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
     size = config.matmul_size or None
+    far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
     sweep = [
         point
         for precision in config.sweep_precisions
-        for place in _far_and_near(arrays)
+        for place in dict.fromkeys(far_and_near)
         for point in intensity_sweep(
             precision,
             place,
@@ -419,10 +408,6 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
         },
         sweep=sweep,
     )
-
-
-def _far_and_near(arrays: dict[str, int]) -> list[str]:
-    return list(dict.fromkeys([max(arrays, key=arrays.get), min(arrays, key=arrays.get)]))
 
 
 def measure_model(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tfasr.alphabet import Alphabet
 from tfasr.bench.backends.measure import FRAMEWORKS, spotter_kernels
 from tfasr.bench.devices import installed_backends, num_gpus
 from tfasr.bench.modules import WARMUP_CALLS
@@ -530,7 +531,7 @@ def _points(
     if hasattr(model, "step_costs"):
         costs = model.step_costs(
             num_features=features.num_features,
-            num_classes=_NUM_CLASSES,
+            num_classes=Alphabet().num_classes,
             bytes_per_number=4 if config.precision == "float32" else 2,
             # Of a GPU's caches nothing is known here.
             cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),

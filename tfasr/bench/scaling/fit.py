@@ -134,10 +134,10 @@ def _fit_positive(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class Prior:
-    """What is believed of an error before it was measured: so much as ``weight`` measurements say."""
+    """What is believed of an error before any was measured."""
 
     error: float  # standard deviation of logarithms, that is roughly a fraction
-    weight: float  # degrees of freedom; the fewer, the sooner measurements decide alone
+    weight: float  # measurements that it counts as: the fewer, the sooner others decide
 
 
 def drawn_errors(

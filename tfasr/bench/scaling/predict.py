@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,9 @@ from tfasr.checked_files import read_object
 from tfasr.child import call
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
-from tfasr.display.chart import Area, Axis, Chart, Line, Panel, Points
+from tfasr.display.chart import Area, Axis, Chart, Panel, counts_axis, curve
 from tfasr.display.style import run_colour
-from tfasr.display.table import Table, records_of
+from tfasr.display.table import Column, Table, fixed, records_of, table_of
 from tfasr.display.writers import check_format
 from tfasr.errors import UsageError
 from tfasr.tta.load import load_run
@@ -168,9 +168,8 @@ def read_results(path: Path, found: Found) -> None:
         UsageError: if it is no such file.
     """
     values = read_object(path, _AGAIN, ("workload",))
-    results, processes = values.get("results"), None
-    if isinstance(results, dict):
-        processes = results.get("processes")
+    results = values.get("results")
+    processes = results.get("processes") if isinstance(results, dict) else None
     if values["workload"] != "scaling" or not processes:
         raise UsageError(
             f"--measured must be results.json of the workload 'scaling'. Received: {path}, of "
@@ -178,21 +177,15 @@ def read_results(path: Path, found: Found) -> None:
         )
     warmup = int(values["warmup_steps"])
     for process in processes:
-        _read_process(process, warmup, found)
-
-
-def _read_process(process: dict[str, Any], warmup: int, found: Found) -> None:
-    found.gradient_bytes.append(process["gradient_bytes"])
-    for one in process["all_reduce"] if process["devices"] > 1 else ():
-        exchange = MeasuredExchange(process["devices"], one["size_bytes"], one["seconds"])
-        found.exchanges.append(exchange)
-    for times in process["loads"] if process["devices"] == 1 else ():
-        if times["load"]["loader"]:
-            continue
-        seconds = times["step_s"][warmup:]
-        found.steps.append(
-            MeasuredStep(times["load"]["per_device_batch"], sum(seconds) / len(seconds))
-        )
+        found.gradient_bytes.append(process["gradient_bytes"])
+        devices = process["devices"]
+        for one in process["all_reduce"] if devices > 1 else ():
+            found.exchanges.append(MeasuredExchange(devices, one["size_bytes"], one["seconds"]))
+        for times in process["loads"] if devices == 1 else ():
+            if not times["load"]["loader"]:
+                seconds = times["step_s"][warmup:]
+                rows = times["load"]["per_device_batch"]
+                found.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
 
 
 _LEAST_BYTES = 8192  # a sum of less is all latency, as the small one beside it
@@ -207,17 +200,9 @@ def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
     large_bytes = max(int(gradient_bytes), _LEAST_BYTES)
     addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
     with ThreadPoolExecutor(2) as threads:
+        options = {"backend": "tensorflow", "task": "Measuring an exchange", "show_messages": False}
         answers = [
-            threads.submit(
-                call,
-                measured_sums,
-                rank,
-                addresses,
-                large_bytes,
-                backend="tensorflow",
-                task="Measuring an exchange",
-                show_messages=False,
-            )
+            threads.submit(call, measured_sums, rank, addresses, large_bytes, **options)
             for rank in range(2)
         ]
         of_rank = [answer.result() for answer in answers]
@@ -236,12 +221,6 @@ def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tup
         link = measure_link(team.workers, team.strategy, large_bytes, "float32")
         team.part()
     return [(link.small_bytes, link.small_s), (link.large_bytes, link.large_s)]
-
-
-_BITS = 8
-_GIGA = 1e9
-_MEGA = 1e6
-_MICRO = 1e-6
 
 
 @dataclass(frozen=True)
@@ -322,12 +301,9 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
     size = _gradient_bytes(asked, found)
     link = None
     if asked.link_gbit_s is not None:
-        latency_s = asked.link_latency_us * _MICRO
-        link = Link(asked.link_gbit_s * _GIGA / _BITS, latency_s)
+        link = Link(asked.link_gbit_s * 1e9 / 8, asked.link_latency_us * 1e-6)
     exchanges = found.exchanges if link is None or asked.over_loopback else []
     if asked.measure_exchange:
-        # Imported here: it starts TensorFlow in other processes.
-
         exchanges = [*exchanges, *local_exchanges(size)]
     if link is None and not exchanges:
         if max(asked.workers) > 1:
@@ -350,7 +326,7 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
 
 def _gradient_bytes(asked: Asked, found: Found) -> float:
     if asked.gradient_mb is not None:
-        return asked.gradient_mb * _MEGA
+        return asked.gradient_mb * 1e6
     sizes = set(found.gradient_bytes or found.weight_bytes)
     if len(sizes) > 1 and max(sizes) > 1.05 * min(sizes) or not max(sizes):
         raise UsageError(
@@ -393,13 +369,13 @@ def _written(
         "target": asked.target or None,
         "interval_share": SHARE,
         "measured": {
-            "steps": [asdict(step) for step in measured.steps],
+            "steps": list(map(asdict, measured.steps)),
             "gradient_bytes": measured.gradient_bytes,
             "link": measured.link and asdict(measured.link),
-            "exchanges": [asdict(one) for one in measured.exchanges],
+            "exchanges": list(map(asdict, measured.exchanges)),
             "overlap": measured.overlap,
-            "targets": [asdict(point) for point in measured.targets],
-            "beside": [asdict(one) for one in measured.beside],
+            "targets": list(map(asdict, measured.targets)),
+            "beside": list(map(asdict, measured.beside)),
             "missed": found.missed,
         },
         "predicted": [record(row) for row in rows],
@@ -410,47 +386,50 @@ def _written(
 def prediction_table(
     prediction: WorkerPrediction, rows: Sequence[PredictedRun], target: str, notes: Sequence[str]
 ) -> Table:
-    """Returns the table of predicted runs."""
-    columns = ["workers", "global\nbatch", "rows a\nworker", "steps/s", "interval", "exchange\n%"]
-    columns += ["efficiency\n%", "interval"]
+    columns = [
+        Column("workers", "", lambda row: row.workers),
+        Column("global\nbatch", "", lambda row: row.global_batch),
+        Column("rows a\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
+        *_both("steps/s", lambda row: row.steps_per_s),
+        Column(
+            "exchange\n%", "", lambda row: row.exchange_s.middle / row.step_s.middle, fixed(0, 100)
+        ),
+        *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
+    ]
     if target:
-        columns += ["utterances\nto target", "interval", "minutes", "interval"]
-    return Table(
-        f"Predicted runs{f' to {target}' if target else ''}",
-        [*columns, "beyond what\nwas measured"],
-        [_cells(row) for row in rows],
-        [*_notes(prediction), *notes],
-        records=records_of([record(row) for row in rows]),
+        columns += _both("utterances\nto target", lambda row: row.utterances)
+        columns += _both("minutes", lambda row: row.target_s, 1 / 60)
+    columns.append(
+        Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
     )
+    title = f"Predicted runs{f' to {target}' if target else ''}"
+    table = table_of(title, columns, rows, [*_notes(prediction), *notes])
+    return replace(table, records=records_of([record(row) for row in rows]))
 
 
-def _cells(row: PredictedRun) -> list[str]:
-    share = 100 * row.exchange_s.middle / row.step_s.middle
-    cells = [str(row.workers), str(row.global_batch), f"{row.global_batch / row.workers:.4g}"]
-    cells += [*_both(row.steps_per_s), f"{share:.0f}", *_both(row.efficiency, 100, ".0f")]
-    for interval, scale in ((row.utterances, 1), (row.target_s, 1 / 60)):
-        if interval is not None:
-            cells += _both(interval, scale)
-    return [*cells, ", ".join(row.beyond) or "-"]
+def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
+    """Returns a column of an interval's middle, and one of its ends."""
 
-
-def _both(interval: Interval, scale: float = 1.0, form: str = ".3g") -> list[str]:
     def text(value: float) -> str:
         value *= scale
         return f"{value:,.0f}" if value >= 1000 else format(value, form)
 
-    return [text(interval.middle), f"{text(interval.low)} to {text(interval.high)}"]
+    def ends(row: PredictedRun) -> str:
+        return f"{text(interval(row).low)} to {text(interval(row).high)}"
+
+    middle = Column(heading, "", lambda row: interval(row).middle, text)
+    return [middle, Column("interval", "", ends)]
 
 
 def _notes(prediction: WorkerPrediction) -> list[str]:
-    fixed, per_row = prediction.coefficients()
+    constant, per_row = prediction.coefficients()
     measured = prediction.measured
     rows = sorted({step.rows for step in measured.steps})
     listed = ", ".join(f"{one:.4g}" for one in rows)
     unknown = "; how much of it is fixed, one number of rows cannot tell" if len(rows) == 1 else ""
     notes = [
         f"Medians, and intervals meant to hold {100 * SHARE:.0f} % of new runs, by a parametric "
-        f"bootstrap. A step: {1000 * fixed.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
+        f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
         f"row, from {listed} rows a worker{unknown}.",
         f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
         f"{_link_text(prediction)}, {100 * measured.overlap:.0f} % overlapped.",
@@ -486,19 +465,12 @@ def _number(value: float) -> str:
 def record(row: PredictedRun) -> dict[str, Any]:
     """Returns a predicted run for programs; bounds are columns of their own."""
     values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
-    intervals = {
-        "steps_per_s": row.steps_per_s,
-        "step_s": row.step_s,
-        "exchange_s": row.exchange_s,
-        "efficiency": row.efficiency,
-        "utterances": row.utterances,
-        "target_s": row.target_s,
-    }
-    for name, interval in intervals.items():
+    names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
+    for name in names:
+        interval = getattr(row, name)
         if interval is not None:
-            bounds = asdict(interval)
-            values[name] = bounds.pop("middle")
-            values |= {f"{name}_{bound}": value for bound, value in bounds.items()}
+            values |= {name: interval.middle, f"{name}_low": interval.low}
+            values[f"{name}_high"] = interval.high
     return {**values, "beyond": ",".join(row.beyond)}
 
 
@@ -518,23 +490,16 @@ def _panel(
     title: str,
 ) -> Panel:
     marks = []
-    for number, batch in enumerate(_series(rows)):
+    for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
         own = [row for row in rows if _key(row, rows) == batch]
-        xs = [row.workers for row in own]
-        found = [interval(row) for row in own]
-        colour = run_colour(number)
-        low, high = ([scale * getattr(one, end) for one in found] for end in ("low", "high"))
-        ys = [scale * one.middle for one in found]
-        marks.append(Area(x=xs, low=low, high=high, colour=colour))
-        marks.append(Line(x=xs, y=ys, colour=colour, series=batch))
-        marks.append(Points(x=xs, y=ys, colour=colour))
+        xs, colour = [row.workers for row in own], run_colour(number)
+        low, middle, high = (
+            [scale * getattr(interval(row), name) for row in own]
+            for name in ("low", "middle", "high")
+        )
+        marks += [Area(x=xs, low=low, high=high, colour=colour), *curve(xs, middle, colour, batch)]
     counts = sorted({row.workers for row in rows})
-    x = Axis("workers", log=True, limits=(counts[0] / 1.15, counts[-1] * 1.15), ticks=counts)
-    return Panel(marks, x, Axis(title, log=True))
-
-
-def _series(rows: Sequence[PredictedRun]) -> list[str]:
-    return list(dict.fromkeys(_key(row, rows) for row in rows))
+    return Panel(marks, counts_axis("workers", counts), Axis(title, log=True))
 
 
 def _key(row: PredictedRun, rows: Sequence[PredictedRun]) -> str:

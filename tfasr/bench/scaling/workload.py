@@ -3,8 +3,9 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from tfasr.bench.devices import PROCESS, DeviceUse
+from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
 from tfasr.bench.scaling.measure import (
     FROM_SHARDS,
     LOADERS,
@@ -17,13 +18,12 @@ from tfasr.bench.scaling.measure import (
     ScalingTask,
     measure,
 )
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rule
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Rule, counts_axis, curve
 from tfasr.display.style import INK, device_colour, run_colour
-from tfasr.display.table import UNKNOWN, Table, milliseconds, number
-from tfasr.errors import UsageError
+from tfasr.display.table import Column, Table, fixed, milliseconds, percent, table_of
 from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 
 
@@ -50,35 +50,25 @@ def label(row: ScalingRow) -> str:
     return f"{row.mode}, {row.loader}" if row.loader else row.mode
 
 
+_SCALING = [
+    Column("scaling", "", label),
+    Column("devices", "", lambda row: row.devices),
+    Column("batch per\ndevice", "", lambda row: row.per_device_batch),
+    Column("steps", "", lambda row: row.steps),
+    Column("step\nms", "", lambda row: row.step_s, milliseconds),
+    Column("mean step\nms", "", lambda row: row.mean_step_s, milliseconds),
+    Column("input wait\nms", "", lambda row: row.input_wait_s, milliseconds),
+    Column("use\n%", "", lambda row: _use_of(row), fixed(0)),
+    Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
+    Column("speed-up", "", lambda row: row.speedup, fixed(2)),
+    Column("efficiency\n%", "", lambda row: row.efficiency, percent),
+    Column("predicted\nstep ms", "", lambda row: row.predicted_s, milliseconds),
+    Column("error\n%", "", lambda row: row.prediction_error, lambda x: f"{100 * x:+.0f}"),
+]
+
+
 def _scaling(analysis: ScalingAnalysis) -> Table:
-    columns = ["scaling", "devices", "batch per\ndevice", "steps", "step\nms", "mean step\nms"]
-    columns += ["input wait\nms", "use\n%", "utterances/s", "speed-up", "efficiency\n%"]
-    columns += ["predicted\nstep ms", "error\n%"]
-    return Table(
-        "Scaling of data parallelism",
-        columns,
-        [_cells(row) for row in analysis.rows],
-        _notes(analysis),
-    )
-
-
-def _cells(row: ScalingRow) -> list[str]:
-    error = row.prediction_error
-    return [
-        label(row),
-        str(row.devices),
-        str(row.per_device_batch),
-        str(row.steps),
-        milliseconds(row.step_s),
-        milliseconds(row.mean_step_s),
-        milliseconds(row.input_wait_s),
-        number(_use_of(row), ".0f"),
-        f"{row.utterances_per_s:.4g}",
-        f"{row.speedup:.2f}",
-        f"{100 * row.efficiency:.1f}",
-        milliseconds(row.predicted_s),
-        UNKNOWN if error is None else f"{100 * error:+.0f}",
-    ]
+    return table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
 
 
 def _use_of(row: ScalingRow) -> float | None:
@@ -117,73 +107,87 @@ def _notes(analysis: ScalingAnalysis) -> list[str]:
     return notes
 
 
-def _steps_columns(count: int) -> list[str]:
-    return [*(f"step {index + 1}\nms" for index in range(count)), "median\nafter"]
+def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: str) -> Table:
+    steps = (f"step {index + 1}\nms" for index in range(count))
+    columns = columns_of_tuples([of, "devices", *steps, "median\nafter"], milliseconds, 2)
+    return table_of(title, columns, rows, [note])
 
 
 def _first_steps(analysis: ScalingAnalysis) -> Table:
-    rows = [
-        [label(row), str(row.devices), *map(milliseconds, [*row.first_s, row.step_s])]
-        for row in analysis.rows
-    ]
-    columns = ["scaling", "devices", *_steps_columns(analysis.warmup_steps)]
+    rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
     note = "The first step traces and compiles. None of these counts in any other figure."
-    return Table("First steps, left out", columns, rows, [note])
+    return _steps_table("First steps, left out", "scaling", analysis.warmup_steps, rows, note)
 
 
 def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
     count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
     rows = []
     for answer in analysis.timed:
-        devices, times = str(answer.devices), answer.modules
-        for module in times.modules:
-            cells = map(milliseconds, [*module.first_s, module.in_step_s])
-            rows.append([module.module, devices, *cells])
-        host = [*map(milliseconds, times.first_host_s), UNKNOWN]
-        rows.append(["tracing, host", devices, *host])
+        devices, times = answer.devices, answer.modules
+        rows += [(m.module, devices, *m.first_s, m.in_step_s) for m in times.modules]
+        rows.append(("tracing, host", devices, *times.first_host_s, None))
     note = (
         "The first steps of each process, before all others: seconds of each function within the "
         "step, forward and backward. Tracing, host: what the call took beside them."
     )
-    return Table(
-        "First steps of each function",
-        ["function", "devices", *_steps_columns(count)],
-        rows,
-        [note],
-    )
+    return _steps_table("First steps of each function", "function", count, rows, note)
 
 
 def _modules(analysis: ScalingAnalysis) -> Table:
-    timed = analysis.timed
+    names = ("alone_s", "forward_s", "backward_s")
     columns = ["module"]
-    for answer in timed:
-        on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
+    for answer in analysis.timed:
+        on = devices_text(answer.devices)
         columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
     rows = []
-    for index, module in enumerate(timed[0].modules.modules):
-        cells = [module.module]
-        for answer in timed:
+    for index, module in enumerate(analysis.timed[0].modules.modules):
+        cells: list[Any] = [module.module]
+        for answer in analysis.timed:
             own = answer.modules.modules[index]
-            cells += map(milliseconds, (own.alone_s, own.forward_s, own.backward_s))
-            cells.append(f"{100 * own.in_step_s / answer.modules.step_s:.1f}")
+            cells += [getattr(own, name) for name in names]
+            cells.append(percent(own.in_step_s / answer.modules.step_s))
         rows.append(cells)
-    whole = ["whole step"]
-    for answer in timed:
+    whole: list[Any] = ["whole step"]
+    for answer in analysis.timed:
         own = answer.modules.modules
-        for name in ("alone_s", "forward_s", "backward_s"):
-            whole.append(milliseconds(sum(getattr(module, name) for module in own)))
+        whole += [sum(getattr(module, name) for module in own) for name in names]
         whole.append("100.0")
-    notes = [
+    note = (
         "Within the step the clock is read after each module's forward and backward pass, and what "
         "comes next begins after the reading: the seconds follow each other, add up to the step "
         "and cannot be negative; medians of the steps after the first. Alone: all other modules "
         "off, random input. The update's backward pass holds the exchange of the gradients. A "
         "step whose clock is not read may overlap modules and be shorter."
-    ]
-    return Table("Time per module", columns, [*rows, whole], notes)
+    )
+    by_place = columns_of_tuples(columns, milliseconds)
+    return table_of("Time per module", by_place, [*rows, whole], [note])
+
+
+def _straggling_of(answer: ScalingAnswer) -> float | None:
+    lone = answer.devices == 1 or not answer.replica_s
+    return None if lone else straggling(answer.replica_s)
 
 
 def _devices(analysis: ScalingAnalysis) -> Table:
+    rows = []
+    for answer in analysis.answers:
+        memory = [size / 2**30 for size in answer.peak_device_bytes if size is not None]
+        first, others = _first_and_others(memory)
+        peak_mib = answer.peak_memory_mib
+        rows.append(
+            (
+                answer.devices,
+                _straggling_of(answer),
+                *(
+                    None if use is None else f"{use:.0f}"
+                    for use in _first_and_others(answer.gpu_percents()[: answer.devices])
+                ),
+                first,
+                others,
+                first / others if first and others else None,
+                None if peak_mib is None else peak_mib / 1024,
+            )
+        )
     columns = ["devices", "slowest over\nmedian device", "GPU use\nfirst %", "GPU use\nothers %"]
     columns += ["memory first\nGiB", "memory others\nGiB", "first over\nothers"]
     columns.append("process peak\nGiB")
@@ -192,24 +196,7 @@ def _devices(analysis: ScalingAnalysis) -> Table:
         "NVML's mean while training, memory the most that TensorFlow used on a device, others: "
         "their median."
     )
-    return Table("Devices", columns, [_device_cells(one) for one in analysis.answers], [note])
-
-
-def _device_cells(answer: ScalingAnswer) -> list[str]:
-    use = answer.gpu_percents()[: answer.devices]
-    memory = [one / 2**30 for one in answer.peak_device_bytes if one is not None]
-    first, others = _first_and_others(memory)
-    peak_mib, replicas = answer.peak_memory_mib, answer.replica_s
-    lone = answer.devices == 1
-    return [
-        str(answer.devices),
-        number(None if lone or not replicas else straggling(replicas), ".2f"),
-        *(number(one, ".0f") for one in _first_and_others(use)),
-        number(first, ".2f"),
-        number(others, ".2f"),
-        number(first / others if first and others else None, ".2f"),
-        number(None if peak_mib is None else peak_mib / 1024, ".2f"),
-    ]
+    return table_of("Devices", columns_of_tuples(columns, fixed(2)), rows, [note])
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
@@ -249,8 +236,7 @@ def use_chart(analysis: ScalingAnalysis) -> Chart:
         for times in answer.loads:
             if (times.load.name, times.load.loader) == ("weak", loader):
                 panels.append(_use_panel(times.use, _SOURCES[loader]))
-    on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
-    caption = f"Use of the devices over time while training on {on}"
+    caption = f"Use of the devices over time while training on {devices_text(answer.devices)}"
     return Chart("scaling_use", caption, panels, width=760)
 
 
@@ -261,16 +247,15 @@ def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
         count = len(answer.modules.first_host_s)
         xs = list(range(1, count + 2))
         marks: list[Mark] = []
-        for number, module in enumerate(answer.modules.modules):
+        for place, module in enumerate(answer.modules.modules):
             ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
-            marks += _curve(xs, ys, number, module.module)
+            marks += curve(xs, ys, run_colour(place), module.module)
         host = [1000 * seconds for seconds in answer.modules.first_host_s]
         look = {"colour": INK, "dash": "dashed"}
         marks.append(Line(x=xs[:-1], y=host, series="tracing and host", **look))
         named = [*map(str, xs[:-1]), "median after"]
         x = Axis("step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False)
-        on = f"{answer.devices} {'device' if answer.devices == 1 else 'devices'}"
-        panels.append(Panel(marks, x, _ms_axis(marks), title=on))
+        panels.append(Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices)))
     caption = "The first steps of each function, which no other figure counts"
     return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
 
@@ -284,19 +269,14 @@ def modules_chart(analysis: ScalingAnalysis) -> Chart:
         ("alone, every other module off", lambda module: module.alone_s),
     ):
         marks: list[Mark] = []
-        for number, module in enumerate(analysis.timed[0].modules.modules):
-            ys = [1000 * seconds(a.modules.modules[number]) for a in analysis.timed]
-            marks += _curve(counts, ys, number, module.module)
+        for place, module in enumerate(analysis.timed[0].modules.modules):
+            ys = [1000 * seconds(a.modules.modules[place]) for a in analysis.timed]
+            marks += curve(counts, ys, run_colour(place), module.module)
         wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.timed]
         marks.append(Line(x=counts, y=wholes, colour=INK, dash="dashed", series="all modules"))
-        panels.append(Panel(marks, _devices_axis(counts), _ms_axis(marks), title=title))
+        panels.append(Panel(marks, counts_axis("devices", counts), _ms_axis(marks), title=title))
     caption = "Time of each module over the number of devices"
     return Chart("scaling_modules", caption, panels, columns=2, width=420)
-
-
-def _curve(xs: Sequence[float], ys: Sequence[float], number: int, name: str) -> list[Mark]:
-    colour = run_colour(number)
-    return [Line(x=xs, y=ys, colour=colour, series=name), Points(x=xs, y=ys, colour=colour)]
 
 
 def _ms_axis(marks: Sequence[Mark]) -> Axis:
@@ -304,16 +284,11 @@ def _ms_axis(marks: Sequence[Mark]) -> Axis:
     return Axis("ms, forward and backward", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
 
 
-def _devices_axis(counts: Sequence[int]) -> Axis:
-    limits = (counts[0] / 1.15, counts[-1] * 1.15)
-    return Axis("devices", log=True, limits=limits, ticks=counts)
-
-
 def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
     marks: list[Mark] = []
-    for number, device in enumerate(use):
+    for place, device in enumerate(use):
         shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
-        colour = INK if device.device == PROCESS else device_colour(number - 1)
+        colour = INK if device.device == PROCESS else device_colour(place - 1)
         look = {"colour": colour, "series": device.device, "width": 1.4}
         marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
         if device.mean_percent is not None:
@@ -338,22 +313,21 @@ def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
         name = "predicted, devices apart" if analysis.shared_cores else "predicted"
         ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
         marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
-    for number, loader in enumerate(LOADERS):
+    for place, loader in enumerate(LOADERS):
         rows = [row for row in measured if row.loader == loader]
         if rows:
-            marks += _measured(rows, analysis.shared_cores, (0, 3, 5)[number])
+            marks += _measured(rows, analysis.shared_cores, (0, 3, 5)[place])
     top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
     y = Axis("efficiency, %", limits=(0, top))
-    return Panel(marks, _devices_axis(shown), y, title=_title(analysis, mode))
+    return Panel(marks, counts_axis("devices", shown), y, title=_title(analysis, mode))
 
 
 def _measured(rows: Sequence[ScalingRow], shared_cores: bool, colour: int) -> list[Mark]:
     name = "measured, cores shared" if shared_cores else "measured"
     name += f", {rows[0].loader}" if rows[0].loader else ""
-    place = {"x": [row.devices for row in rows], "y": [100 * row.efficiency for row in rows]}
-    look = {"colour": run_colour(colour)}
+    counts, efficiencies = zip(*((row.devices, 100 * row.efficiency) for row in rows), strict=True)
     symbol = "square" if rows[0].loader else "circle"
-    return [Line(**place, **look, series=name), Points(**place, **look, symbol=symbol)]
+    return curve(list(counts), list(efficiencies), run_colour(colour), name, symbol=symbol)
 
 
 def _title(analysis: ScalingAnalysis, mode: str) -> str:
@@ -381,11 +355,11 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow, or devices are too few.
     """
-    if context.backend != "tensorflow":
-        raise UsageError(
-            "The scaling analysis runs tfasr's own training under tf.distribute, which is "
-            f"TensorFlow's. Received: --backend {context.backend}. Leave it out."
-        )
+    require_tensorflow(
+        "The scaling analysis runs tfasr's own training under tf.distribute, which is "
+        "TensorFlow's.",
+        context,
+    )
     counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
     answers = [
         call(
