@@ -181,34 +181,47 @@ def expected_bytes(batches: Sequence[int], peaks: Sequence[float], batch: int) -
     return peaks[-1] + max(slope, 0.0) * (batch - batches[-1])
 
 
-class MemoryLimit:
-    """Records the peak memory of growing batches and refuses the next if it would not fit.
+def growing_batches(
+    sizes: Sequence[int], memory_share: float, measure: Callable[[int], Any]
+) -> Iterator[tuple[int, Any, str]]:
+    """Measures growing batches as far as the memory allows.
 
     Args:
-        share: of the free memory that a batch may use.
+        sizes: utterances of each batch, growing.
+        memory_share: of the free memory that a batch may use.
+        measure: called with a size.
+
+    Yields:
+        Each size with what ``measure`` returned and "", or in the end with None and why it was not
+        run.
     """
-
-    def __init__(self, share: float):
-        self._share = share
-        self._batches: list[int] = []
-        self._peaks: list[float] = []
-
-    def refusal(self, batch: int) -> str:
-        """Returns why a batch would not fit, or ""."""
-        expected = expected_bytes(self._batches, self._peaks, batch)
-        if expected is None:
-            return ""
-        allowed = (peak_bytes() or 0) + self._share * available_bytes()
-        if expected <= allowed:
-            return ""
-        return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
-
-    def ran(self, batch: int) -> None:
-        """Records that a batch has run, with the process's peak memory."""
+    batches: list[int] = []
+    peaks: list[float] = []
+    for size in sizes:
+        result, reason = None, _refusal(expected_bytes(batches, peaks, size), memory_share)
+        if not reason:
+            try:
+                result = measure(size)
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                reason = "out of memory"
+        yield size, result, reason
+        if reason:
+            return
         peak = peak_bytes()
         if peak is not None:
-            self._batches.append(batch)
-            self._peaks.append(float(peak))
+            batches.append(size)
+            peaks.append(float(peak))
+
+
+def _refusal(expected: float | None, share: float) -> str:
+    if expected is None:
+        return ""
+    allowed = (peak_bytes() or 0) + share * available_bytes()
+    if expected <= allowed:
+        return ""
+    return f"needs {expected / 2**30:.1f} GiB; {allowed / 2**30:.1f} GiB may be used"
 
 
 # TensorFlow and JAX name the status, PyTorch has a class of its own.

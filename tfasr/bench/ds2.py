@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.bench.devices import MemoryLimit, devices_text, is_cliff, out_of_memory, visible_gpus
+from tfasr.bench.devices import devices_text, growing_batches, is_cliff, visible_gpus
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy, seconds_of
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
 from tfasr.config import config_class, require
@@ -370,23 +370,18 @@ class DeepMarkTimer:
         Raises:
             RunError: if not even the smallest size fits.
         """
-        tried, limit = [], MemoryLimit(self._bench.memory_share)
-        for size in self._bench.search_batches:
-            reason = limit.refusal(size)
+        longest_first = sorted(lengths_s)[::-1]  # the longest takes the most memory
+
+        def by_length(size: int) -> dict[int, float]:
+            return {length: self._utterance_s(length, size) for length in longest_first}
+
+        tried, config = [], self._bench
+        for size, seconds, reason in growing_batches(
+            config.search_batches, config.memory_share, by_length
+        ):
+            tried.append(BatchTried(size, seconds or {}, reason))
             if not reason:
-                try:
-                    # The longest first: it takes the most memory.
-                    by_length = {s: self._utterance_s(s, size) for s in sorted(lengths_s)[::-1]}
-                except Exception as error:
-                    if not out_of_memory(error):
-                        raise
-                    reason = "out of memory"
-            if reason:
-                tried.append(BatchTried(size, {}, reason))
-                break
-            limit.ran(size)
-            tried.append(BatchTried(size, by_length))
-            _log.info("batch %d: %.1f ms an utterance", size, 1000 * tried[-1].mean_s)
+                _log.info("batch %d: %.1f ms an utterance", size, 1000 * tried[-1].mean_s)
         search = Search(tried, sorted(lengths_s), self._bench.cliff_tolerance)
         if search.fastest is None:
             raise RunError(

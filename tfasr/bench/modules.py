@@ -185,7 +185,7 @@ class StagedStep:
                 tape.watch(inputs)
                 hidden = module.forward(inputs, batch)
             passes.append((module, tape, inputs, hidden))
-            stamps.append(_stamp([hidden]))
+            stamps.append(stamp([hidden]))
         gradient, gradients = self._first_gradient(hidden), []
         for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
             values = [variable.value for variable in module.variables]
@@ -195,12 +195,12 @@ class StagedStep:
             found = tape.gradient(
                 outputs, sources, begun, unconnected_gradients=tf.UnconnectedGradients.ZERO
             )
-            stamps.append(_stamp(found))
+            stamps.append(stamp(found))
             gradients += zip(found, module.variables, strict=False)
             gradient = found[-1] if number else gradient
         begun = [(_since(stamps, gradient), variable) for gradient, variable in gradients]
         self._model.optimizer.apply_gradients(begun)
-        stamps.append(_stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
+        stamps.append(stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
         return tf.stack(stamps)
 
     def _first_gradient(self, loss: tf.Tensor) -> tf.Tensor:
@@ -216,7 +216,7 @@ def _since(stamps: list[tf.Tensor], tensor: tf.Tensor) -> tf.Tensor:
         return tf.identity(tensor)
 
 
-def _stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
+def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
     finished = after(tf.zeros(()), tensors)
     # A number on the host cannot be read before the device has computed it.
     with tf.device("CPU:0"):

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,15 +15,17 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.devices import PROCESS, DeviceUse, peak_device_bytes, use_devices, watched_devices
 from tfasr.bench.modules import (
     WARMUP_CALLS,
+    ModuleTimes,
     Replicas,
     module_times,
     modules_of,
+    stamp,
     step_through,
     time_in_turns,
 )
 from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
-from tfasr.bench.steppers import after
 from tfasr.bench.synthetic import noise_batch, write_noise_split
+from tfasr.bench.workload import json_of
 from tfasr.config import config_class, require
 from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import Batch, BatchSource, PipelineConfig
@@ -33,9 +35,6 @@ from tfasr.training.build import build_model, make_strategy
 from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.step import TimedStep
-
-if TYPE_CHECKING:
-    from tfasr.bench.modules import ModuleTimes
 
 IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
 LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)
@@ -138,6 +137,14 @@ class LoadTimes:
 
 
 @dataclass(frozen=True)
+class AllReduce:
+    """Median seconds of an all-reduce of so many bytes on each device."""
+
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ScalingAnswer:
     """Everything on one number of devices."""
 
@@ -149,10 +156,10 @@ class ScalingAnswer:
     peak_memory_mib: float | None  # the most that the process held
     gradient_bytes: int  # of all gradients in float32
     # where the step's seconds went; None where it was not asked
-    modules: "ModuleTimes | None" = None
+    modules: ModuleTimes | None = None
     # each device's seconds of forward and backward pass, ``(rounds, devices)``
     replica_s: list[list[float]] = field(default_factory=list)
-    all_reduce: "list[AllReduce]" = field(default_factory=list)  # all-reduces of different sizes
+    all_reduce: list[AllReduce] = field(default_factory=list)  # all-reduces of different sizes
 
     def gpu_percents(self) -> list[float]:
         """Returns how busy each GPU was on average over all loads."""
@@ -162,14 +169,6 @@ class ScalingAnswer:
                 if use.device != PROCESS:
                     by_device.setdefault(use.device, []).extend(use.percent)
         return [sum(own) / len(own) for own in by_device.values() if own]
-
-
-@dataclass(frozen=True)
-class AllReduce:
-    """Median seconds of an all-reduce of so many bytes on each device."""
-
-    size_bytes: int
-    seconds: float
 
 
 def all_reduce_seconds(
@@ -204,13 +203,8 @@ def replica_seconds(
         began = tf.timestamp()
         with tf.control_dependencies([began]):
             begun = {name: tf.identity(value) for name, value in batch.items()}
-            finished = after(tf.zeros(()), step_through(modules, begun))
-        # A number on the host cannot be read before the device has computed it.
-        with tf.device("CPU:0"):
-            finished = tf.identity(finished)
-            # The clock has side effects of its own, so this wait is kept.
-            with tf.control_dependencies([finished]):
-                return tf.stack([began, tf.timestamp()])
+            gradients = step_through(modules, begun)
+        return tf.stack([began, stamp(gradients)])
 
     @tf.function
     def run(batch):
@@ -248,17 +242,9 @@ def measure(task: ScalingTask) -> ScalingAnswer:
         # All gradients at once, and so little that only the latency is left.
         sizes = [_LITTLE_BYTES, process.gradient_bytes]
         all_reduce = all_reduce_seconds(process.strategy, sizes, task.rounds)
-    return ScalingAnswer(
-        devices=task.devices,
-        kind=kind,
-        loads=loads,
-        peak_device_bytes=peak_device_bytes(task.devices),
-        peak_memory_mib=peak_memory_mib(),
-        gradient_bytes=process.gradient_bytes,
-        modules=modules,
-        replica_s=replica_s,
-        all_reduce=all_reduce,
-    )
+    memory = (peak_device_bytes(task.devices), peak_memory_mib(), process.gradient_bytes)
+    timed = {"modules": modules, "replica_s": replica_s, "all_reduce": all_reduce}
+    return ScalingAnswer(task.devices, kind, loads, *memory, **timed)
 
 
 class _Process:
@@ -325,20 +311,14 @@ class _Process:
         }
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
+        features, model = self._experiment.features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
-        split = write_noise_split(
-            folder,
-            *sizes,
-            self._experiment.features,
-            self._experiment.model,
-            length_spread=_LENGTH_SPREAD,
-        )
+        spread = {"length_spread": _LENGTH_SPREAD}
+        split = write_noise_split(folder, *sizes, features, model, **spread)
         pipeline = PipelineConfig(
             global_batch_size=global_batch, padding="fixed", max_frames=self._frames
         )
-        source = BatchSource(
-            split, self._experiment.features, pipeline, None, split.feature_statistics()
-        )
+        source = BatchSource(split, features, pipeline, None, split.feature_statistics())
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
 
@@ -423,20 +403,11 @@ class ScalingAnalysis:
             single_s: float | None = None
             for answer in answers:
                 for times in answer.loads:
-                    if (times.load.name, times.load.loader) != (mode, loader):
-                        continue
-                    row = _row(answer.devices, times, warmup, single_s, model)
-                    single_s = single_s or row.counted_s
-                    rows.append(row)
-        return cls(
-            rows,
-            list(answers),
-            model,
-            source,
-            warmup,
-            config.strong_utterances,
-            config.predicted_devices,
-        )
+                    if (times.load.name, times.load.loader) == (mode, loader):
+                        rows.append(_row(answer.devices, times, warmup, single_s, model))
+                        single_s = single_s or rows[-1].counted_s
+        sizes = (warmup, config.strong_utterances, config.predicted_devices)
+        return cls(rows, list(answers), model, source, *sizes)
 
     @property
     def shared_cores(self) -> bool:
@@ -452,12 +423,15 @@ class ScalingAnalysis:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "rows": [_row_to_json(row) for row in self.rows],
+            "rows": [json_of(row, *_DERIVED) for row in self.rows],
             "shared_cores": self.shared_cores,
             "prediction": self.model and dataclasses.asdict(self.model),
             "link_source": self.link_source,
-            "processes": [dataclasses.asdict(answer) for answer in self.answers],
+            "processes": list(map(dataclasses.asdict, self.answers)),
         }
+
+
+_DERIVED = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
 
 
 def _row(
@@ -496,29 +470,19 @@ def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Li
     if measured is None:
         return None, "n/a"
     found = measured.all_reduce
-    link = fit_link(
-        [measured.devices] * len(found),
-        [one.size_bytes for one in found],
-        [one.seconds for one in found],
-    )
+    sizes, seconds = [one.size_bytes for one in found], [one.seconds for one in found]
+    link = fit_link([measured.devices] * len(found), sizes, seconds)
     return link, f"all-reduces measured over {measured.devices} devices"
 
 
 def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> ScalingModel:
     held = [times for times in answer.loads if times.load.loader == IN_MEMORY]
-    single = fit_single_device(
-        [times.load.per_device_batch for times in held],
-        [times.steady_s(config.warmup_steps) for times in held],
-    )
+    batches = [times.load.per_device_batch for times in held]
+    seconds = [times.steady_s(config.warmup_steps) for times in held]
     return ScalingModel(
-        single=single,
+        single=fit_single_device(batches, seconds),
         gradient_bytes=answer.gradient_bytes,
         link=link,
         overlap=config.overlap,
         shared_cores=answer.kind != "GPU",
     )
-
-
-def _row_to_json(row: ScalingRow) -> dict[str, Any]:
-    derived = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
-    return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}

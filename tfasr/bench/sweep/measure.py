@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import tensorflow as tf
 from tfasr.alphabet import Alphabet
 from tfasr.bench.backends.measure import RUNTIMES
 from tfasr.bench.decoder import log_softmax
-from tfasr.bench.devices import MemoryLimit, is_cliff, out_of_memory
+from tfasr.bench.devices import growing_batches, is_cliff
 from tfasr.bench.synthetic import noise_batch
 from tfasr.config import config_class, require
 from tfasr.cores import usable_cores
@@ -75,15 +76,8 @@ class SweepConfig:
         require(bool(self.lengths), self, "lengths", "at least one")
         require(self.network_units >= 0, self, "network_units", "at least 0")
         require(bool(self.inference_batches), self, "inference_batches", "at least one")
-        for name in (
-            "calls",
-            "steps",
-            "warmup",
-            "frames",
-            "labels",
-            "axes_batch",
-            "axes_steps",
-        ):
+        counts = ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps")
+        for name in counts:
             require(getattr(self, name) > 0, self, name, "positive")
         require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
         require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
@@ -151,16 +145,9 @@ class SweepRow:
         """Makes a row of what a process measured of a batch size."""
         seconds = measured.seconds
         quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist() if seconds else [None] * 3
-        return cls(
-            mode,
-            precision,
-            measured.batch,
-            *quantiles,
-            calls=len(seconds),
-            peak_memory_mib=measured.peak_memory_mib,
-            device_memory_mib=measured.device_memory_mib,
-            reason=measured.reason,
-        )
+        names = ("peak_memory_mib", "device_memory_mib", "reason")
+        more = {name: getattr(measured, name) for name in names}
+        return cls(mode, precision, measured.batch, *quantiles, calls=len(seconds), **more)
 
 
 def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
@@ -272,10 +259,10 @@ def measure_inference(task: SweepTask) -> InferenceTimes:
     answer = _inference_function(task.model, task.precision, *sizes)
     found = []
     for size in sorted(task.batches):
-        call = _call(answer(size), _noise(task, size))
-        found.append(_measured(size, call, task.calls, task.sweep.warmup))
-    batch = _noise(task, 1)
-    given = (batch["features"], batch["feature_lengths"])
+        given, logits = _given(task, size), answer(size)
+        times = _measured(size, partial(logits, *given), task.calls, task.sweep.warmup)
+        found.append(times)
+    given = _given(task, 1)
     exact = _inference_function(task.model, "float32", *sizes)(1)(*given)
     difference = answer(1)(*given) - exact
     error = float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
@@ -296,27 +283,17 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTime
     )
     model = build_model(experiment, Alphabet(), compiled=True)
     step = tf.function(lambda batch: model.train_step(batch)["utterance_loss"])
-    found, limit = [], MemoryLimit(task.sweep.memory_share)
-    for size in sorted(task.batches):
-        reason = limit.refusal(size)
-        if not reason:
-            try:
-                noise = _noise(task, size)
-                batch = {name: tf.constant(value) for name, value in noise.items()}
-                measured = _measured(
-                    size, lambda batch=batch: step(batch), task.calls, task.sweep.warmup
-                )
-            except Exception as error:
-                if not out_of_memory(error):
-                    raise
-                reason = "out of memory"
-            else:
-                found.append(measured)
-                limit.ran(size)
-                continue
-        found.append(BatchTimes(size, reason=reason))
-        break
-    return found
+
+    def measured(size: int) -> BatchTimes:
+        batch = {name: tf.constant(value) for name, value in _noise(task, size).items()}
+        return _measured(size, lambda: step(batch), task.calls, task.sweep.warmup)
+
+    return [
+        times or BatchTimes(size, reason=reason)
+        for size, times, reason in growing_batches(
+            sorted(task.batches), task.sweep.memory_share, measured
+        )
+    ]
 
 
 def _prepare() -> None:
@@ -349,8 +326,9 @@ def _inference_function(
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
 
 
-def _call(logits: Logits, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
-    return lambda: logits(batch["features"], batch["feature_lengths"])
+def _given(task: SweepTask, size: int) -> tuple[np.ndarray, np.ndarray]:
+    batch = _noise(task, size)
+    return batch["features"], batch["feature_lengths"]
 
 
 def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> BatchTimes:

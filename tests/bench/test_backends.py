@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.bench.backends.native_probe import native_probe
+from tests.bench.backend_probes import native_probe
 from tfasr.bench.backends import workload as backends
 from tfasr.bench.backends.measure import BackendsConfig, BackendTimes
 from tfasr.bench.backends.workload import backends_chart, backends_table
