@@ -664,10 +664,7 @@ def _load(context: Context, decoders: Sequence[DecoderConfig]) -> LogProbs:
         # Before the forward passes, which take long: a missing file is reported at once.
         words = tuple(load_lexicon(context.run_dir))
     load = run_log_probs(
-        context.run_dir,
-        context.split,
-        shard_dir=context.shard_dir,
-        checkpoint=context.checkpoint,
+        context.run_dir, context.split, shard_dir=context.shard_dir, checkpoint=context.checkpoint
     )
     return dataclasses.replace(load, lexicon=words or ())
 

@@ -243,12 +243,6 @@ def is_cliff(
 ) -> bool:
     """Returns whether an utterance takes longer in a batch of this size than in a smaller one.
 
-    Args:
-        batch: utterances.
-        utterance_s: seconds for each of them; None where it was not run.
-        others: sizes of batches and seconds for each utterance, as far as they were run.
-        tolerance: the largest relative slowdown of an utterance that is no cliff.
-
     Source: the remarks on batches of 9 and of 96 in the thread on DeepMark's Deep Speech 2.
     """
     if utterance_s is None:

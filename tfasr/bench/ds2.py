@@ -140,11 +140,7 @@ class LengthMeasurement:
     def to_json(self) -> dict[str, Any]:
         means_ms = self.means_ms() or (None, None, None)
         counts = {"utterances": self.utterances, "batches": len(self.sizes)}
-        return {
-            "length_s": self.length_s,
-            **counts,
-            **dict(zip(_MEANS, means_ms, strict=True)),
-        }
+        return {"length_s": self.length_s, **counts, **dict(zip(_MEANS, means_ms, strict=True))}
 
 
 @dataclass(frozen=True)

@@ -217,9 +217,6 @@ def torch_recogniser(folder: Path) -> Recogniser:
 class TorchTwin:
     """Computes log-probabilities with PyTorch's convolution, LSTMs or GRUs, and dense layer.
 
-    Args:
-        graph: the path of a graph that `tfasr.exporting.onnx_graph.recurrent_graph` wrote.
-
     Raises:
         UsageError: if it is another graph.
     """
@@ -415,7 +412,7 @@ def inference_tables(
         "and alignment. A chunk's is one push into a stream. Reading files is not in it. Each kind "
         f"was heard once before it was measured; p99 is shown of {_REQUESTS_FOR_P99} requests or "
         "more. A batch on ONNX Runtime or LiteRT is divided among the cores, and one recording "
-        "takes one of them; Keras and PyTorch divide the work of every recording.",
+        "takes one of them; Keras and PyTorch divide the work of every recording."
     ]
     notes += sorted({f"No chunks: {one.cannot_stream}" for one in measured if one.cannot_stream})
     notes += [f"{backend} is left out: {why}" for backend, why in (left_out or {}).items()]

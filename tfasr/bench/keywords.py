@@ -12,12 +12,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from tfasr.bench.steppers import (
-    Batch,
-    Stepper,
-    TorchStepper,
-    make_stepper,
-)
+from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.config import config_class, require
 from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, Rects, Rule
@@ -305,15 +300,7 @@ def make_spotter(
     learning_rate: float,
     seed: int = 0,
 ) -> tuple[Stepper, int]:
-    """Returns what trains the keyword spotter with Adam, and its number of parameters.
-
-    Args:
-        network: sizes.
-        framework: "keras", or "torch" for PyTorch alone.
-        layout: of `tfasr.models.keyword_spotter.LAYOUTS`.
-        learning_rate: of Adam.
-        seed: of the initial weights.
-    """
+    """Returns what trains the keyword spotter with Adam, and its number of parameters."""
     if framework == "torch":
         native = TorchSpotterStepper(network, layout, learning_rate, seed)
         return native, native.parameters
@@ -327,13 +314,6 @@ def train_keywords(
     network: KeywordSpotterConfig, config: KeywordTrainingConfig, data: KeywordData, run_dir: Path
 ) -> np.ndarray:
     """Trains a network and returns its confusion matrix on the test split.
-
-    Args:
-        network: sizes.
-        config: how to train.
-        data: what on.
-        run_dir: gets the ledger; `tfasr.load_run` and ``tfasr report`` read it. Its metric is
-            ``top1_error``, the share of wrong words.
 
     Returns:
         int ``(words, words)``: how often the word of a row was taken for that of a column.

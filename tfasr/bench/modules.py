@@ -144,11 +144,6 @@ class StagedStep:
     reading waits for all tensors of the pass. So the intervals follow each other without overlap:
     none is a difference of two measurements, none can be negative, and together they are the
     step. What is lost is whatever a device computes of two modules at the same time.
-
-    Args:
-        model: built and compiled under the strategy; its weights are trained.
-        placed: the batch of every device, from `Replicas.values`.
-        strategy: places the work.
     """
 
     def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):

@@ -426,15 +426,7 @@ def make_stepper(
     strategy: Any = None,
     xla: bool = False,
 ) -> Stepper:
-    """Returns the stepper of Keras's backend.
-
-    Args:
-        model: built; called as ``model(*inputs, training=...)``.
-        loss: called as ``loss(outputs, *targets)``; returns a loss for each utterance.
-        optimizer: for `Stepper.update`.
-        strategy: a ``tf.distribute.Strategy`` in whose scope the model was made; TensorFlow only.
-        xla: whether XLA compiles TensorFlow's graphs; JAX compiles by it anyway.
-    """
+    """Returns the stepper of Keras's backend."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         return TensorflowStepper(model, loss, optimizer, strategy, xla)

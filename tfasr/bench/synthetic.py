@@ -53,18 +53,7 @@ def write_noise_split(
     length_spread: float = 0.0,
     seed: int = 1,
 ) -> ShardedSplit:
-    """Writes shards of random features as `tfasr prepare` packs them, and opens them.
-
-    Args:
-        folder: an empty one that gets the shards.
-        utterances: how many; every shard holds 64 at most.
-        frames: feature frames of each.
-        labels: labels of each.
-        features: what the random numbers pass for.
-        model: decides the output frames.
-        length_spread: by what share the shortest utterance is shorter than ``frames``.
-        seed: of the random numbers.
-    """
+    """Writes shards of random features as `tfasr prepare` packs them, and opens them."""
     from tfasr.data.packing import Packing
     from tfasr.data.shards import ShardConfig
 
@@ -103,11 +92,6 @@ _IN_A_ROW = 8
 
 def matmul_ceiling(precision: str, *, seconds: float = _SECONDS, size: int | None = None) -> float:
     """Measures floating-point operations per second of square matrix products.
-
-    Args:
-        precision: of `tfasr.precision.multiplied`; products run in its dtype.
-        seconds: how long, the warm-up aside.
-        size: rows and columns; by default 2048, on a GPU 8192.
 
     Returns:
         Those of the fastest of all repetitions: a ceiling is what nothing exceeds.

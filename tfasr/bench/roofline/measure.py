@@ -369,13 +369,7 @@ class ModelMeasured:
 
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
-    """Measures the ceilings at one number of threads.
-
-    Args:
-        config: precisions, seconds for each measurement and size of the matmuls.
-        threads: of an operation.
-        arrays: names and bytes of arrays to move.
-    """
+    """Measures the ceilings at one number of threads."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # it takes a kernel for each intensity for a mistake
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
@@ -416,9 +410,7 @@ def measure_model(
     """Times a model's modules, and asks the profiler for the kernels of whole steps."""
     tf.get_logger().setLevel("ERROR")
     experiment = Experiment(
-        model=model_config,
-        features=features,
-        training=TrainingConfig(precision=config.precision),
+        model=model_config, features=features, training=TrainingConfig(precision=config.precision)
     )
     alphabet, strategy = Alphabet(), make_strategy(1)
     model = build_model(experiment, alphabet, compiled=True)

@@ -56,16 +56,7 @@ class Placed:
 def place_labels(
     named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
 ) -> list[Placed]:
-    """Returns the labels that have room.
-
-    Args:
-        named: group, name and place of each point; neighbouring recurrent blocks of a group that
-            stand in one place get one label, such as "recurrent 2–5".
-        x: the ends of the logarithmic horizontal axis.
-        y: of the vertical one.
-        size: of the panel in pixels.
-        font_px: the font's size.
-    """
+    """Returns the labels that have room."""
     entries = [
         (_pixel(across, x, size[0]), size[1] - _pixel(up, y, size[1]), group, name, across, up)
         for group, name, across, up in named
@@ -224,7 +215,7 @@ def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
         f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
         "Modules alone, forward and backward; operations and bytes are counted, not measured: "
         "every tensor read and written once wherever it is used, so that a part whose data stays "
-        f"in a cache can exceed its roof. {UNKNOWN}: the model does not tell them.",
+        f"in a cache can exceed its roof. {UNKNOWN}: the model does not tell them."
     ]
     if marked:
         notes.append(

@@ -90,11 +90,6 @@ def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
 def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
     """Returns the link whose ring all-reduce explains measured ones best.
 
-    Args:
-        devices: of each measurement, at least 2.
-        sizes: bytes reduced in each; two different sizes tell latency from bandwidth.
-        seconds: measured.
-
     Returns:
         The least-squares link over relative errors; latency and time per byte are never negative.
     """
@@ -147,13 +142,6 @@ def drawn_errors(
 
     The variance is drawn from the scaled inverse chi-squared distribution of the prior and of what
     was measured.
-
-    Args:
-        squares: sum of the squared residuals.
-        freedom: measurements less fitted numbers.
-        prior: decides where nothing is left over to measure an error by.
-        draws: how many.
-        rng: draws them.
 
     Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 3.2.
     """

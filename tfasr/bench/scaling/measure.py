@@ -435,11 +435,7 @@ _DERIVED = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
 
 
 def _row(
-    devices: int,
-    times: LoadTimes,
-    warmup: int,
-    single_s: float | None,
-    model: ScalingModel | None,
+    devices: int, times: LoadTimes, warmup: int, single_s: float | None, model: ScalingModel | None
 ) -> ScalingRow:
     load, after = times.load, times.whole_s[warmup:]
     mean_s, step_s = statistics.fmean(after), times.steady_s(warmup)

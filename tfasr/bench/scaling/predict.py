@@ -64,12 +64,6 @@ def read_runs(
 ) -> Found:
     """Returns what runs of one model say; they may differ in batch and number of workers.
 
-    Args:
-        run_dirs: their folders.
-        target: to be met; None to read steps alone.
-        policy: the clock and the rule.
-        window: evaluations whose median must meet the target; None for the policy's.
-
     Raises:
         UsageError: if one cannot be read, says too little, or is not comparable with the first.
     """

@@ -34,11 +34,7 @@ def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
 
 
 def straggling(seconds_of_replicas: list[list[float]]) -> float:
-    """Returns the slowest device's seconds over the median device's, the median over rounds.
-
-    Args:
-        seconds_of_replicas: ``(rounds, devices)``.
-    """
+    """Returns the slowest device's seconds over the median device's, the median over rounds."""
     return statistics.median(
         max(one) / statistics.median(one) if statistics.median(one) > 0 else 1.0
         for one in seconds_of_replicas
@@ -345,10 +341,7 @@ def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], f
 
 
 def run(
-    config: ScalingConfig,
-    model: RecogniserConfig,
-    features: FeatureConfig,
-    context: Context,
+    config: ScalingConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
     """Runs the workload: a process for each number of devices.
 

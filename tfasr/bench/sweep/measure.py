@@ -151,12 +151,7 @@ class SweepRow:
 
 
 def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
-    """Returns the rows, those marked whose utterances take longer than in a smaller batch.
-
-    Args:
-        rows: of any modes and precisions; each is compared within its own.
-        tolerance: share by which an utterance may take longer before it counts.
-    """
+    """Returns the rows, those marked whose utterances take longer than in a smaller batch."""
     flagged = []
     for row in rows:
         own = [
@@ -189,14 +184,6 @@ def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
     """Converts a model for batches of one size.
-
-    Args:
-        model: built in float32, of a config that `tfasr.models.recogniser.portable` returned.
-        batch: utterances.
-        frames: padded feature frames.
-        num_features: features per frame.
-        quantised: whether weights become 8-bit integers (dynamic range: activations are quantised
-            as they come, and sums stay in float32).
 
     Raises:
         RunError: if LiteRT cannot express the model.
