@@ -148,7 +148,7 @@ class DeepMarkMeasurement:
     """An epoch, or the fraction of one, on some devices."""
 
     batch_size: int  # utterances of a full batch, over all devices
-    num_devices: int  # devices
+    num_devices: int
     lengths: Sequence[LengthMeasurement]  # 1, 2, ... 15 s
     # whether the backward pass has a time of its own; otherwise it is forward and backward
     # together, less a forward pass alone
@@ -279,7 +279,7 @@ class BatchTried:
 class Search:
     """All sizes that were tried, growing."""
 
-    tried: Sequence[BatchTried]  # the sizes
+    tried: Sequence[BatchTried]
     lengths_s: Sequence[int]  # on which they were compared
     tolerance: float  # the largest relative slowdown of an utterance that is no cliff
 

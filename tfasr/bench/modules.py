@@ -225,7 +225,7 @@ def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
 class ModuleSeconds:
     """A module, or the update of the weights."""
 
-    module: str  # its name
+    module: str
     alone_s: float  # seconds forward and backward with every other module off, on random input
     forward_s: float  # seconds of its forward pass within the step; 0 of the update
     backward_s: float  # seconds of its backward pass within the step

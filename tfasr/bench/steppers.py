@@ -156,28 +156,18 @@ class TensorflowStepper:
         if optimizer is not None:
             with strategy.scope() if strategy else tf.init_scope():
                 optimizer.build(model.trainable_variables)
+        steps = (self._forward_step, self._gradient_step, self._update_step, self._predict_step)
         self._forward, self._gradients, self._update, self._predict = (
             # XLA wants to know every shape, so that each gets a trace of its own.
             tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
-            for step in (
-                self._forward_step,
-                self._gradient_step,
-                self._update_step,
-                self._predict_step,
-            )
+            for step in steps
         )
 
     def place(self, batch: Batch) -> Batch:
         """Moves a batch to its devices; see `Stepper.place`."""
         replicas = self._strategy.num_replicas_in_sync if self._strategy else 1
-        if replicas == 1:
-            return Batch(*(tuple(map(tf.constant, part)) for part in (batch.inputs, batch.targets)))
-        return Batch(
-            *(
-                tuple(self._split(array, replicas) for array in part)
-                for part in (batch.inputs, batch.targets)
-            )
-        )
+        put = tf.constant if replicas == 1 else lambda array: self._split(array, replicas)
+        return Batch(*(tuple(map(put, part)) for part in (batch.inputs, batch.targets)))
 
     def _split(self, array: np.ndarray, replicas: int) -> Any:
         # A last batch of fewer utterances than devices: some are computed twice, never counted.
@@ -475,7 +465,7 @@ class Kernel:
     """All calls of one kind of kernel in a step."""
 
     name: str  # the operation's type on a processor, the kernel's own name on a GPU
-    calls: float  # how many
+    calls: float
     seconds: float  # in sum over threads or streams, without the kernels that ran within
     # floating-point operations, where the profiler tells them; None elsewhere
     flops: float | None = None

@@ -25,20 +25,14 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 @config_class
 class BenchConfig:
-    """Which workload a preset describes, and how it is run.
+    """Which workload a preset describes, and how it is run."""
 
-    Attributes:
-        workload: a name of `WORKLOADS`.
-        backend: Keras's backend.
-        fraction: share of the workload's data that is run; its distribution is kept.
-    """
-
-    workload: str = ""
-    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"
-    fraction: float = 1.0
+    workload: str = ""  # a name of `WORKLOADS`
+    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's
+    fraction: float = 1.0  # share of the workload's data that is run; its distribution is kept
 
     def check(self) -> None:
-        """Raises ValueError for a fraction not in 0..1; `find_workload` checks the name."""
+        # `find_workload` checks the name.
         require(0 < self.fraction <= 1, self, "fraction", "above 0 and at most 1")
 
 

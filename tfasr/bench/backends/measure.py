@@ -68,7 +68,7 @@ class BackendsConfig:
 class ModelTimes:
     """What one process measured of one model."""
 
-    model: str  # its name
+    model: str
     layout: str = ""  # of its images; "" where it has none
     first_s: float | None = None  # seconds of the first step, which compiles
     forward_ms: list[float] = field(default_factory=list)  # milliseconds of each forward pass
@@ -88,7 +88,7 @@ class BackendAnswer:
 class BackendTimes:
     """One model on one backend, over all processes."""
 
-    model: str  # its name
+    model: str
     layout: str  # of its images; "" where it has none
     backend: str  # Keras's, or "native_torch"
     batch_size: int  # utterances of a step
@@ -268,7 +268,7 @@ class AxesTask:
 class AxesTimes:
     """One network at one length in one framework."""
 
-    network: str  # its name
+    network: str
     frames: int  # feature frames of each utterance
     parameters: int = 0  # trainable ones
     # seconds of each forward pass in inference

@@ -468,21 +468,23 @@ class ModelPoints:
     lstm_kernels: list[str]  # what computed the recurrence
 
     @classmethod
-    def of(cls, name: str, costs: Sequence[ModuleCost], measured: "ModelMeasured") -> "ModelPoints":
+    def of(cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured) -> "ModelPoints":
         """Makes the points of what was measured and counted of a model."""
         whole = total_cost("whole step", costs)
         modules = [
             Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
             for cost, module in zip(costs, measured.modules, strict=True)
         ]
+        kernels, work = measured.kernels, (whole.total_flops, whole.total_bytes)
         step_s = sum(module.in_step_s for module in measured.modules)
+        average = Point(name, "average kernel", *work, kernels.seconds) if kernels.seconds else None
         return cls(
             name,
             modules,
-            Point(name, whole.name, whole.total_flops, whole.total_bytes, step_s),
-            measured.kernels,
+            Point(name, whole.name, *work, step_s),
+            kernels,
             _most_used(name, whole, measured),
-            _average(name, whole, measured.kernels),
+            average,
             measured.lstm_kernels,
         )
 
@@ -491,8 +493,8 @@ class ModelPoints:
 class RooflineAnalysis:
     """Ceilings and what stands below them."""
 
-    ceilings: "list[Ceilings]"  # fewest threads first
-    models: list[ModelPoints]  # their points
+    ceilings: list[Ceilings]  # fewest threads first
+    models: list[ModelPoints]
     precision: str  # of the models' steps
     batch: int  # utterances of a step
     frames: int  # feature frames of each
@@ -504,9 +506,9 @@ class RooflineAnalysis:
     @classmethod
     def of(
         cls,
-        ceilings: "Sequence[Ceilings]",
+        ceilings: Sequence[Ceilings],
         models: Sequence[ModelPoints],
-        config: "RooflineConfig",
+        config: RooflineConfig,
         **more: Any,
     ) -> "RooflineAnalysis":
         """Puts together what the processes answered; ``more``: specified and spotter."""
@@ -514,7 +516,7 @@ class RooflineAnalysis:
         return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
 
     @property
-    def highest(self) -> "Ceilings":
+    def highest(self) -> Ceilings:
         return self.ceilings[-1]
 
     @property
@@ -535,7 +537,7 @@ class RooflineAnalysis:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "ceilings": [dataclasses.asdict(one) for one in self.ceilings],
+            "ceilings": list(map(dataclasses.asdict, self.ceilings)),
             "ridge_flops_per_byte": self.peak / self.memory,
             "specified": dataclasses.asdict(self.specified),
             "models": [
@@ -554,19 +556,16 @@ class RooflineAnalysis:
         }
 
     def _point(self, point: Point) -> dict[str, Any]:
-        return {
-            "name": point.name,
-            "flops_per_byte": point.intensity,
-            "flops_per_s": point.flops_per_s,
-            "share_of_roof": point.flops_per_s / self.attainable(point.intensity),
-        }
+        rate, intensity = point.flops_per_s, point.intensity
+        shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
+        return {"name": point.name, "flops_per_byte": intensity, **shares}
 
 
 def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
     return [{**dataclasses.asdict(one), "kind": one.kind} for one in kernels.kernels]
 
 
-def _most_used(model: str, whole: ModuleCost, measured: "ModelMeasured") -> Point | None:
+def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
     flops, moved = dict(whole.flops), dict(whole.moved)
     if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
         # The loop is no kernel of its own: its matmuls are among all others.
@@ -578,9 +577,3 @@ def _most_used(model: str, whole: ModuleCost, measured: "ModelMeasured") -> Poin
         return None
     kind = longest.kind
     return Point(model, longest.name, flops[kind], moved[kind], kernels.of_kind(kind))
-
-
-def _average(model: str, whole: ModuleCost, kernels: Kernels) -> Point | None:
-    if not kernels.seconds:
-        return None
-    return Point(model, "average kernel", whole.total_flops, whole.total_bytes, kernels.seconds)

@@ -333,51 +333,51 @@ def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -
     return (left, right), (bottom / 2e9, 2 * top / 1e9)
 
 
+def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> Line:
+    xs = [x[0], min(x[1], top / bytes_per_s)]
+    ys = [bytes_per_s * at / 1e9 for at in xs]
+    return Line(x=xs, y=ys, series=f"{name}: {bytes_per_s / 1e9:.3g} GB/s", **look)
+
+
+def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **look: Any) -> Line:
+    series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
+    colour = run_colour(list(PRECISIONS).index(policy))
+    return Line(x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look)
+
+
 def _roofs(
     analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
 ) -> list[Mark]:
-    left, right = x
-    highest, marks = analysis.highest, []
+    """Returns the measured ceilings of the most threads, of all precisions or of some."""
+    highest = analysis.highest
     slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
-    peaks = {
-        name: rate
-        for name, rate in highest.flops_per_s.items()
-        if precisions is None or name in precisions
-    }
+    wanted = highest.flops_per_s if precisions is None else precisions
+    peaks = {name: rate for name, rate in highest.flops_per_s.items() if name in wanted}
     top = max(peaks.values(), default=analysis.peak)
-    for place, bytes_per_s in slopes.items():
-        xs = [left, min(right, top / bytes_per_s)]
-        ys = [bytes_per_s * at / 1e9 for at in xs]
-        dash, name = _SLOPE_DASHES.get(place, "dotted"), f"{place}: {bytes_per_s / 1e9:.3g} GB/s"
-        marks.append(Line(x=xs, y=ys, dash=dash, width=1.6, series=name))
-    for policy, flops_per_s in peaks.items():
-        begin = max(left, min(flops_per_s / slope for slope in slopes.values()))
-        name = f"{PRECISIONS[policy].label}: {flops_per_s / 1e9:.4g} GFLOP/s"
-        ys = [flops_per_s / 1e9] * 2
-        marks.append(Line(x=[begin, right], y=ys, colour=_colour(policy), series=name))
+    marks: list[Mark] = [
+        _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
+        for place, rate in slopes.items()
+    ]
+    for policy, rate in peaks.items():
+        begin = max(x[0], min(rate / slope for slope in slopes.values()))
+        marks.append(_flat(begin, x[1], rate, policy))
     return marks
 
 
-def _colour(policy: str) -> str:
-    return run_colour(list(PRECISIONS).index(policy))
-
-
 def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list[Mark]:
-    (left, right), specified, marks = x, analysis.specified, []
-    rates = [(name, specified.flops_per_s.get(name)) for name in precisions]
-    top = max((rate for _, rate in rates if rate), default=analysis.peak)
-    for policy, rate in rates:
-        if rate is not None:
-            # Towards the right, where nothing else is.
-            name = f"specified, {PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
-            xs, ys = [right / 30, right], [rate / 1e9] * 2
-            look = {"dash": "dashed", "width": 1.6, "colour": _colour(policy)}
-            marks.append(Line(x=xs, y=ys, **look, series=name))
+    """Returns the ceilings of the specification, as far as it is known."""
+    specified, dashed = analysis.specified, {"dash": "dashed"}
+    rates = {name: specified.flops_per_s.get(name) for name in precisions}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    top = max(filter(None, known.values()), default=analysis.peak)
+    # Towards the right, where nothing else is.
+    marks: list[Mark] = [
+        _flat(x[1] / 30, x[1], rate, policy, "specified, ", width=1.6, **dashed)
+        for policy, rate in known.items()
+    ]
     if specified.bytes_per_s:
-        xs = [left, min(right, top / specified.bytes_per_s)]
-        ys = [specified.bytes_per_s * at / 1e9 for at in xs]
-        name = f"specified, memory: {specified.bytes_per_s / 1e9:.3g} GB/s"
-        marks.append(Line(x=xs, y=ys, dash="dashed", width=1.2, series=name))
+        rate = specified.bytes_per_s
+        marks.append(_slope(x, top, rate, "specified, memory", width=1.2, **dashed))
     return marks
 
 
@@ -457,20 +457,13 @@ def run(
         call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
         for threads in _thread_counts(config)
     ]
-    models = [("model", model)]
+    models = {"model": model}
     if config.small_units and hasattr(model, "smaller"):
-        models.append(("small model", model.smaller(config.small_units)))
-    analysis = RooflineAnalysis.of(
-        ceilings,
-        [_points(name, one, config, features) for name, one in models],
-        config,
-        specified=specified(
-            config.specified_gflops,
-            config.specified_gigabytes_per_s,
-            on_gpu=ceilings[-1].device == "GPU",
-        ),
-        spotter=_spotter(config),
-    )
+        models["small model"] = model.smaller(config.small_units)
+    points = [_points(name, one, config, features) for name, one in models.items()]
+    stated = (config.specified_gflops, config.specified_gigabytes_per_s)
+    more = {"specified": specified(*stated, on_gpu=ceilings[-1].device == "GPU")}
+    analysis = RooflineAnalysis.of(ceilings, points, config, spotter=_spotter(config), **more)
     return Result(
         tables=roofline_tables(analysis),
         values=analysis.to_json(),
@@ -517,19 +510,20 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
 def _points(
     name: str, model: RecogniserConfig, config: RooflineConfig, features: FeatureConfig
 ) -> ModelPoints:
-    sizes = {"batch": config.batch, "frames": config.frames, "labels": config.labels}
     measured = call(measure_model, config, model, features, backend="tensorflow")
-    if hasattr(model, "step_costs"):
-        costs = model.step_costs(
-            num_features=features.num_features,
-            num_classes=Alphabet().num_classes,
-            bytes_per_number=4 if config.precision == "float32" else 2,
-            # Of a GPU's caches nothing is known here.
-            cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
-            **sizes,
-        )
-    else:
+    if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
+        return ModelPoints.of(name, costs, measured)
+    costs = model.step_costs(
+        num_features=features.num_features,
+        num_classes=Alphabet().num_classes,
+        bytes_per_number=4 if config.precision == "float32" else 2,
+        # Of a GPU's caches nothing is known here.
+        cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
+        batch=config.batch,
+        frames=config.frames,
+        labels=config.labels,
+    )
     return ModelPoints.of(name, costs, measured)
 
 

@@ -431,7 +431,7 @@ class Interval:
 class PredictedRun:
     """What is to be expected of a number of workers on a global batch."""
 
-    workers: int  # how many
+    workers: int
     global_batch: int  # utterances over all
     step_s: Interval  # seconds of a step
     exchange_s: Interval  # of them, the exchange that nothing hides

@@ -96,7 +96,7 @@ class Load:
 
     name: str  # "weak", "strong" or "single"
     per_device_batch: int  # utterances on each device
-    steps: int  # how many
+    steps: int
     loader: str = IN_MEMORY  # of `LOADERS`
     sorted_batches: int = 0  # global batches that are sorted together, by a loader that sorts
 
@@ -122,7 +122,7 @@ class ScalingTask:
 class LoadTimes:
     """Training steps on batches of one size from one source."""
 
-    load: Load  # what they were
+    load: Load
     step_s: list[float]  # seconds of every step, the first ones too
     input_wait_s: list[float]  # seconds that every step waited for its batch
     use: list[DeviceUse] = field(default_factory=list)  # how busy the devices were meanwhile
@@ -148,7 +148,7 @@ class AllReduce:
 class ScalingAnswer:
     """Everything on one number of devices."""
 
-    devices: int  # how many
+    devices: int
     kind: str  # "GPU" or "logical CPU"
     loads: list[LoadTimes]  # training steps
     # the most that TensorFlow used on each; None where it cannot be told

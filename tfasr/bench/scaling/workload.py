@@ -164,35 +164,38 @@ def _straggling_of(answer: ScalingAnswer) -> float | None:
     return None if lone else straggling(answer.replica_s)
 
 
+def _use(answer: ScalingAnswer) -> tuple[float | None, float | None]:
+    return _first_and_others(answer.gpu_percents()[: answer.devices])
+
+
+def _memory(answer: ScalingAnswer) -> tuple[float | None, float | None]:
+    return _first_and_others([size for size in answer.peak_device_bytes if size is not None])
+
+
+def _first_over_others(answer: ScalingAnswer) -> float | None:
+    first, others = _memory(answer)
+    return first / others if first and others else None
+
+
+_DEVICES = [
+    Column("devices", "", lambda answer: answer.devices),
+    Column("slowest over\nmedian device", "", _straggling_of, fixed(2)),
+    Column("GPU use\nfirst %", "", lambda answer: _use(answer)[0], fixed(0)),
+    Column("GPU use\nothers %", "", lambda answer: _use(answer)[1], fixed(0)),
+    Column("memory first\nGiB", "", lambda answer: _memory(answer)[0], fixed(2, 2**-30)),
+    Column("memory others\nGiB", "", lambda answer: _memory(answer)[1], fixed(2, 2**-30)),
+    Column("first over\nothers", "", _first_over_others, fixed(2)),
+    Column("process peak\nGiB", "", lambda answer: answer.peak_memory_mib, fixed(2, 2**-10)),
+]
+
+
 def _devices(analysis: ScalingAnalysis) -> Table:
-    rows = []
-    for answer in analysis.answers:
-        memory = [size / 2**30 for size in answer.peak_device_bytes if size is not None]
-        first, others = _first_and_others(memory)
-        peak_mib = answer.peak_memory_mib
-        rows.append(
-            (
-                answer.devices,
-                _straggling_of(answer),
-                *(
-                    None if use is None else f"{use:.0f}"
-                    for use in _first_and_others(answer.gpu_percents()[: answer.devices])
-                ),
-                first,
-                others,
-                first / others if first and others else None,
-                None if peak_mib is None else peak_mib / 1024,
-            )
-        )
-    columns = ["devices", "slowest over\nmedian device", "GPU use\nfirst %", "GPU use\nothers %"]
-    columns += ["memory first\nGiB", "memory others\nGiB", "first over\nothers"]
-    columns.append("process peak\nGiB")
     note = (
         "Slowest over median: forward and backward pass of each device, begun together. GPU use is "
         "NVML's mean while training, memory the most that TensorFlow used on a device, others: "
         "their median."
     )
-    return table_of("Devices", columns_of_tuples(columns, fixed(2)), rows, [note])
+    return table_of("Devices", _DEVICES, analysis.answers, [note])
 
 
 def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
