@@ -22,25 +22,24 @@ from tfasr.tta.policies import PAPER, POLICIES
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of synthetic workloads, and the subcommands with their own."""
+    add = parser.add_argument
     known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
-    parser.add_argument("--gin_file", help=f"a preset or file that names a workload ({known})")
-    parser.add_argument(
+    add("--gin_file", help=f"a preset or file that names a workload ({known})")
+    add(
         "--gin_binding",
         action="append",
         default=[],
         metavar="LINE",
         help="a line of gin that overrides the file; repeatable",
     )
-    parser.add_argument("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
-    parser.add_argument("--fraction", type=float, help="share of the data; default: the preset's")
-    parser.add_argument("--corpus_dir", help="recordings, where the workload can use them")
-    parser.add_argument("--run_dir", help="a trained run, where the workload can evaluate one")
-    parser.add_argument("--split", default="validation", help="of that run; default: %(default)s")
-    parser.add_argument("--shard_dir", help="where the split is; default: the run's own")
-    parser.add_argument("--format", choices=formats(), default="table", help="of standard output")
-    parser.add_argument(
-        "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
-    )
+    add("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
+    add("--fraction", type=float, help="share of the data; default: the preset's")
+    add("--corpus_dir", help="recordings, where the workload can use them")
+    add("--run_dir", help="a trained run, where the workload can evaluate one")
+    add("--split", default="validation", help="of that run; default: %(default)s")
+    add("--shard_dir", help="where the split is; default: the run's own")
+    add("--format", choices=formats(), default="table", help="of standard output")
+    add("--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file")
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
     for name, (declare, run_it) in SUBCOMMANDS.items():
         description = inspect.getdoc(run_it) + "\n"
@@ -98,34 +97,29 @@ def _joined(values: Iterable) -> str:
 
 
 def _decoder_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     defaults = DecoderBenchConfig()
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--run_dir", help="a folder that tfasr train wrote")
     source.add_argument("--log_probs", metavar="FILE", help="an .npz of --save_log_probs")
-    parser.add_argument("--split", help="a prepared split, with --run_dir")
-    parser.add_argument("--shard_dir", help="default: the run's own")
-    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
-    parser.add_argument(
-        "--save_log_probs", metavar="FILE", help="an .npz that gets the log-probabilities"
-    )
-    parser.add_argument(
-        "--lexicon", metavar="FILE", help="a word a line; default: the run's, or the file's own"
-    )
-    parser.add_argument(
+    add("--split", help="a prepared split, with --run_dir")
+    add("--shard_dir", help="default: the run's own")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--save_log_probs", metavar="FILE", help="an .npz that gets the log-probabilities")
+    add("--lexicon", metavar="FILE", help="a word a line; default: the run's, or the file's own")
+    add(
         "--decoders",
         default=_joined(defaults.decoders),
         help=f"of {DECODERS.listed()}, with commas; default: %(default)s",
     )
-    parser.add_argument(
-        "--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s"
-    )
-    parser.add_argument(
+    add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
+    add(
         "--recombine",
         action="store_true",
         help="also with recombination, where a decoder can; see WordBeamSearch",
     )
-    parser.add_argument("--num_threads", type=int, default=1, help="default: %(default)s")
-    parser.add_argument("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
+    add("--num_threads", type=int, default=1, help="default: %(default)s")
+    add("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
 
 
 def _decoder(arguments: argparse.Namespace) -> str:
@@ -153,18 +147,17 @@ def _decoder(arguments: argparse.Namespace) -> str:
 
 
 def _inference_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     defaults = InferenceConfig()
-    parser.add_argument(
-        "--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote"
-    )
-    parser.add_argument("--corpus_dir", required=True, help="a folder of recordings")
-    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
-    parser.add_argument("--backends", default=_joined(defaults.backends), help="with commas")
-    parser.add_argument("--batch", default=_joined(defaults.batches), help="with commas")
-    parser.add_argument("--chunk_ms", default=_joined(defaults.chunks_ms), help="with commas")
+    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
+    add("--corpus_dir", required=True, help="a folder of recordings")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--backends", default=_joined(defaults.backends), help="with commas")
+    add("--batch", default=_joined(defaults.batches), help="with commas")
+    add("--chunk_ms", default=_joined(defaults.chunks_ms), help="with commas")
     for name in ("recordings", "rounds", "cold_starts"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--out", metavar="DIR", help="gets results.json and table.md")
+        add(f"--{name}", type=int, default=getattr(defaults, name))
+    add("--out", metavar="DIR", help="gets results.json and table.md")
 
 
 def _inference(arguments: argparse.Namespace) -> str:
@@ -192,21 +185,20 @@ def _inference(arguments: argparse.Namespace) -> str:
 
 
 def _step_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--gin_file", help="preset or file; default: the paper's model")
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
-    parser.add_argument("--batch", default="16", help="with commas; default: %(default)s")
-    parser.add_argument("--frames", default="600", help="with commas; default: %(default)s")
-    parser.add_argument("--labels", type=int, help="default: a seventh of the frames")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--gin_file", help="preset or file; default: the paper's model")
+    add("--gin_binding", action="append", default=[], help="repeatable")
+    add("--batch", default="16", help="with commas; default: %(default)s")
+    add("--frames", default="600", help="with commas; default: %(default)s")
+    add("--labels", type=int, help="default: a seventh of the frames")
+    add(
         "--precision",
         default=_joined(StepConfig().precisions),
         help=f"of {', '.join(trained())}, with commas; default: %(default)s",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument(
-        "--length_spread", type=float, default=0.0, help="share by which lengths differ"
-    )
-    parser.add_argument("--out", metavar="DIR", help="gets results.json and table.md")
+    add("--rounds", type=int, default=5, help="default: %(default)s")
+    add("--length_spread", type=float, default=0.0, help="share by which lengths differ")
+    add("--out", metavar="DIR", help="gets results.json and table.md")
 
 
 def _step(arguments: argparse.Namespace) -> str:
@@ -230,47 +222,36 @@ def _step(arguments: argparse.Namespace) -> str:
 
 
 def _scaling_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_dirs", nargs="*", metavar="RUN_DIR", help="runs of several batches")
-    parser.add_argument(
+    add = parser.add_argument
+    add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs of several batches")
+    add(
         "--measured",
         action="append",
         default=[],
         metavar="FILE",
         help="results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable",
     )
-    parser.add_argument(
-        "--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: steps alone"
-    )
-    parser.add_argument("--policy", choices=sorted(POLICIES), default=PAPER.name)
-    parser.add_argument("--window", type=int, help="evaluations whose median must meet the target")
-    parser.add_argument("--workers", default="1,2,4,8,16", help="default: %(default)s")
-    parser.add_argument(
-        "--global_batch_size", metavar="N,...", help="over all workers; default: the runs' own"
-    )
-    parser.add_argument(
-        "--rows_per_worker", metavar="N,...", help="instead: the batch grows with the workers"
-    )
-    parser.add_argument(
-        "--link_gbit_s", type=float, help="between workers; default: the runs' own exchanges"
-    )
-    parser.add_argument(
-        "--link_latency_us", type=float, default=0.0, help="of a message; default: %(default)s"
-    )
-    parser.add_argument(
+    add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: steps alone")
+    add("--policy", choices=sorted(POLICIES), default=PAPER.name)
+    add("--window", type=int, help="evaluations whose median must meet the target")
+    add("--workers", default="1,2,4,8,16", help="default: %(default)s")
+    add("--global_batch_size", metavar="N,...", help="over all workers; default: the runs' own")
+    add("--rows_per_worker", metavar="N,...", help="instead: the batch grows with the workers")
+    add("--link_gbit_s", type=float, help="between workers; default: the runs' own exchanges")
+    add("--link_latency_us", type=float, default=0.0, help="of a message; default: %(default)s")
+    add(
         "--over_loopback",
         action="store_true",
         help="the runs' exchanges went over no network: the link comes on top of them",
     )
-    parser.add_argument(
+    add(
         "--measure_exchange",
         action="store_true",
         help="measure one between two processes here, by the loopback; the link comes on top",
     )
-    parser.add_argument("--gradient_mb", type=float, help="of a step; default: the runs'")
-    parser.add_argument(
-        "--overlap", type=float, default=0.0, help="share of the exchange that is hidden"
-    )
-    parser.add_argument("--out", metavar="DIR|FILE.json", help="gets tables, JSON and a figure")
+    add("--gradient_mb", type=float, help="of a step; default: the runs'")
+    add("--overlap", type=float, default=0.0, help="share of the exchange that is hidden")
+    add("--out", metavar="DIR|FILE.json", help="gets tables, JSON and a figure")
 
 
 def _scaling(arguments: argparse.Namespace) -> str:
