@@ -25,7 +25,7 @@ from typing import Any
 
 from large_training import make_split
 
-from tfasr.bench.scaling.measured_runs import read_runs
+from tfasr.bench.scaling.predict import read_runs
 from tfasr.cluster.launcher import free_ports
 from tfasr.telemetry.compiled import require_compiled_parts
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tfasr import Alphabet
-from tfasr.bench.decoder.log_probs import LogProbs
+from tfasr.bench.decoder import LogProbs
 
 ALPHABET = Alphabet(" abc_")
 

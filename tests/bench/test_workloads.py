@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from tfasr.bench.from_gin import load_bench
-from tfasr.bench.perform import bench_preset
-from tfasr.bench.probes import backend
+from tfasr.bench import devices as backend
+from tfasr.bench.perform import bench_preset, load_bench
 from tfasr.bench.workload import WORKLOADS, Workload, purpose
 from tfasr.errors import UsageError
 from tfasr.gin_files.preset import presets_folder

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.conftest import spoken
-from tfasr.bench.decoder.config import DecoderBenchConfig
+from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.bench.perform import run_workload
 from tfasr.bench.workload import Context
 from tfasr.cli import parse

@@ -1,19 +1,110 @@
 """Runs a workload: here, or in a process of its own on the backend that it wants."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfasr.bench.from_gin import load_bench
-from tfasr.bench.probes.backend import check_backend, describe_backend
-from tfasr.bench.results import Measured, draw, is_file
+from tfasr.bench.devices import check_backend, describe_backend
 from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
 from tfasr.child import stream
 from tfasr.config import to_json
-from tfasr.display.writers import check_format
+from tfasr.display.json_text import to_json_text
+from tfasr.display.table import Table
+from tfasr.display.writers import JSON, WRITERS, check_format
+from tfasr.durable import whole_file, write_whole
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.gin_files.bindings import fill, make, peek
+from tfasr.gin_files.preset import GinText, read_gin
+from tfasr.models.from_gin import know_models, model_class
+from tfasr.models.recogniser import ModelConfig
 from tfasr.telemetry.system import describe_system
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from tfasr.display.chart import Chart
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The tables of a workload, and its values beside what they were measured on."""
+
+    tables: list[Table]  # to be read by a person
+    values: dict[str, Any]  # all of ``results.json``, as JSON values
+
+    def to_format(self, output_format: str) -> str:
+        """Returns all of it in one of `tfasr.display.writers.formats`."""
+        if output_format == JSON:
+            return to_json_text(self.values)
+        return WRITERS[output_format](self.tables)
+
+    def write(self, out: Path) -> None:
+        """Writes ``results.json`` and ``table.md`` to a folder, or the first alone to a file.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
+        if is_file(out):
+            write_whole(out, self.to_format(JSON))
+            return
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / "results.json", self.to_format(JSON))
+        write_whole(out / "table.md", self.to_format("markdown"))
+
+
+def is_file(out: Path) -> bool:
+    """Returns whether results go to one file of JSON instead of a folder."""
+    return out.suffix == ".json"
+
+
+def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) -> None:
+    """Writes each figure as a PNG, charts as an SVG too; makes the folder where missing.
+
+    Raises:
+        OSError: if they cannot be written.
+    """
+    # Imported here: drawing is the slowest thing to load, and text does without.
+    from tfasr.display.chart import Chart
+    from tfasr.display.pictures import write_chart
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure_of in figures.items():
+        figure = figure_of()
+        if isinstance(figure, Chart):
+            write_chart(dataclasses.replace(figure, name=name), folder)
+        else:
+            with whole_file(folder / f"{name}.png") as file:
+                figure.savefig(file, format="png", dpi=160, facecolor="white")
+
+
+@dataclass(frozen=True)
+class LoadedBench:
+    """What a preset of ``tfasr bench`` said."""
+
+    bench: BenchConfig  # names the workload
+    configs: list[Any]  # what the workload is configured by, in its own order
+
+
+def load_bench(gin_file: str, bindings: Sequence[str] = ()) -> LoadedBench:
+    """Reads a workload's preset and extra bindings, as `load_config` reads an experiment.
+
+    Raises:
+        UsageError: see `load_config`; also if there is no such workload.
+    """
+    lines = read_gin([gin_file], bindings)
+    # Which other names gin must know depends on the workload, whose modules come with it.
+    workload = find_workload(peek(BenchConfig, lines).workload)
+    classes = (BenchConfig, *workload.config_types)
+    know_models()
+
+    def build(lines: GinText) -> list[Any]:
+        chosen = (model_class(lines) if cls is ModelConfig else cls for cls in classes)
+        return [make(cls, lines) for cls in chosen]
+
+    bench, *configs = fill(lines, build).configs
+    return LoadedBench(bench, configs)
 
 
 def bench_preset(
@@ -106,13 +197,7 @@ def run_workload(
 
 
 def perform(name: str, configs: list[Any], context: Context) -> Iterator[Measured]:
-    """Runs a workload in this process and yields what it has measured so far, in the end all of it.
-
-    Args:
-        name: of `WORKLOADS`.
-        configs: one of each of the workload's types.
-        context: what it is told beside them; figures are drawn into ``out``.
-    """
+    """Runs a workload in this process and yields what it has measured so far, then all of it."""
     workload = find_workload(name)
     results = workload.run(*configs, context)
     for result in [results] if isinstance(results, Result) else results:

@@ -1,15 +1,17 @@
 """The protocol of ``tfasr bench``: a workload, its `Context` and `Result`, and the registry."""
 
 import ast
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tfasr.config import config_class, require
-from tfasr.display.table import Table
+from tfasr.display.table import Column, Table
 from tfasr.errors import UsageError
 from tfasr.registry import Registry
 
@@ -23,20 +25,14 @@ BACKENDS = ("tensorflow", "jax", "torch")
 
 @config_class
 class BenchConfig:
-    """Which workload a preset describes, and how it is run.
+    """Which workload a preset describes, and how it is run."""
 
-    Attributes:
-        workload: a name of `WORKLOADS`.
-        backend: Keras's backend.
-        fraction: share of the workload's data that is run; its distribution is kept.
-    """
-
-    workload: str = ""
-    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"
-    fraction: float = 1.0
+    workload: str = ""  # a name of `WORKLOADS`
+    backend: Literal["tensorflow", "jax", "torch"] = "tensorflow"  # Keras's
+    fraction: float = 1.0  # share of the workload's data that is run; its distribution is kept
 
     def check(self) -> None:
-        """Raises ValueError for a fraction not in 0..1; `find_workload` checks the name."""
+        # `find_workload` checks the name.
         require(0 < self.fraction <= 1, self, "fraction", "above 0 and at most 1")
 
 
@@ -112,6 +108,37 @@ class Workload:
     flat: bool = False
 
 
+def json_of(row: Any, *derived: str) -> dict[str, Any]:
+    """Returns a dataclass's fields and some of its properties as JSON values."""
+    return {**dataclasses.asdict(row), **{name: getattr(row, name) for name in derived}}
+
+
+def columns_of_tuples(
+    headings: Sequence[str], text: Callable[[Any], str], plain: int = 1
+) -> list[Column]:
+    """Returns columns for a reader whose rows are tuples of values in the headings' order.
+
+    Args:
+        headings: above the columns.
+        text: formats what is no string.
+        plain: how many columns at the left are not formatted.
+    """
+
+    def shown(value: Any) -> str:
+        return value if isinstance(value, str) else text(value)
+
+    return [
+        Column(heading, "", itemgetter(place), str if place < plain else shown)
+        for place, heading in enumerate(headings)
+    ]
+
+
+def require_tensorflow(what: str, context: Context) -> None:
+    """Raises UsageError unless the backend is TensorFlow; ``what`` is a sentence that says why."""
+    if context.backend != "tensorflow":
+        raise UsageError(f"{what} Received: --backend {context.backend}. Leave it out.")
+
+
 def _check(workload: Workload) -> None:
     if not isinstance(workload, Workload) or not callable(workload.run):
         raise TypeError(f"it must be a tfasr.bench.workload.Workload. Received: {workload!r}")
@@ -124,14 +151,14 @@ WORKLOADS: Registry[Workload] = Registry(
     "workload",
     {
         "backends": "tfasr.bench.backends.workload:BACKENDS_WORKLOAD",
-        "keyword_spotting": "tfasr.bench.keywords.workload:KEYWORD_SPOTTING",
-        "ds2": "tfasr.bench.ds2.workload:DS2",
+        "keyword_spotting": "tfasr.bench.keywords:KEYWORD_SPOTTING",
+        "ds2": "tfasr.bench.ds2:DS2",
         "scaling": "tfasr.bench.scaling.workload:SCALING",
         "hardware_sweep": "tfasr.bench.sweep.workload:HARDWARE_SWEEP",
         "roofline": "tfasr.bench.roofline.workload:ROOFLINE",
-        "decoder": "tfasr.bench.decoder.workload:DECODER",
-        "step": "tfasr.bench.step.workload:STEP",
-        "inference": "tfasr.bench.inference.workload:INFERENCE",
+        "decoder": "tfasr.bench.decoder:DECODER",
+        "step": "tfasr.bench.step:STEP",
+        "inference": "tfasr.bench.inference:INFERENCE",
     },
     check=_check,
 )

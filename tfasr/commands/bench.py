@@ -5,50 +5,58 @@
 """
 
 import argparse
-import importlib
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
 
-from tfasr.bench.workload import BACKENDS, WORKLOADS, purpose
+from tfasr.bench.decoder import DecoderBenchConfig
+from tfasr.bench.inference import InferenceConfig
+from tfasr.bench.step import StepConfig
+from tfasr.bench.workload import BACKENDS, WORKLOADS, Context, purpose
+from tfasr.decoding.choice import DECODERS
 from tfasr.display.writers import formats
-from tfasr.errors import UsageError
-
-SUBCOMMANDS = ("decoder", "step", "inference", "scaling")
-"""Workloads with flags of their own, besides a preset."""
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.precision import trained
+from tfasr.tta.policies import PAPER, POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of synthetic workloads, and the subcommands with their own."""
+    add = parser.add_argument
     known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
-    parser.add_argument("--gin_file", help=f"a preset or file that names a workload ({known})")
-    parser.add_argument(
+    add("--gin_file", help=f"a preset or file that names a workload ({known})")
+    add(
         "--gin_binding",
         action="append",
         default=[],
         metavar="LINE",
         help="a line of gin that overrides the file; repeatable",
     )
-    parser.add_argument("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
-    parser.add_argument("--fraction", type=float, help="share of the data; default: the preset's")
-    parser.add_argument("--corpus_dir", help="recordings, where the workload can use them")
-    parser.add_argument("--run_dir", help="a trained run, where the workload can evaluate one")
-    parser.add_argument("--split", default="validation", help="of that run; default: %(default)s")
-    parser.add_argument("--shard_dir", help="where the split is; default: the run's own")
-    parser.add_argument("--format", choices=formats(), default="table", help="of standard output")
-    parser.add_argument(
-        "--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file"
-    )
+    add("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
+    add("--fraction", type=float, help="share of the data; default: the preset's")
+    add("--corpus_dir", help="recordings, where the workload can use them")
+    add("--run_dir", help="a trained run, where the workload can evaluate one")
+    add("--split", default="validation", help="of that run; default: %(default)s")
+    add("--shard_dir", help="where the split is; default: the run's own")
+    add("--format", choices=formats(), default="table", help="of standard output")
+    add("--out", metavar="DIR|FILE.json", help="a folder for tables, JSON and figures, or a file")
     subcommands = parser.add_subparsers(dest="subcommand", metavar="WORKLOAD")
-    for name in SUBCOMMANDS:
-        module = importlib.import_module(f"tfasr.commands.bench_{name}")
-        summary = module.__doc__.split("\n")[0].partition(": ")[2].rstrip(".")
-        subcommand = subcommands.add_parser(name, help=summary, description=module.__doc__)
-        module.add_arguments(subcommand)
-        subcommand.set_defaults(run_subcommand=module.run)
+    for name, (declare, run_it) in SUBCOMMANDS.items():
+        description = inspect.getdoc(run_it) + "\n"
+        summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
+        subcommand = subcommands.add_parser(name, help=summary, description=description)
+        declare(subcommand)
+        subcommand.add_argument(
+            "--format", choices=formats(), default="table", help="default: %(default)s"
+        )
+        subcommand.set_defaults(run_subcommand=run_it)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the workload; returns the exit status."""
     if arguments.subcommand is not None:
-        return arguments.run_subcommand(arguments) or 0
+        print(arguments.run_subcommand(arguments), end="")
+        return 0
     if arguments.gin_file is None:
         raise UsageError(
             f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a workload's "
@@ -56,17 +64,226 @@ def run(arguments: argparse.Namespace) -> int:
         )
     from tfasr.bench.perform import bench_preset
 
+    names = ("backend", "fraction", "corpus_dir", "out", "run_dir", "split", "shard_dir")
     text = bench_preset(
         arguments.gin_file,
         bindings=arguments.gin_binding,
-        backend=arguments.backend,
-        fraction=arguments.fraction,
-        corpus_dir=arguments.corpus_dir,
-        out=arguments.out,
-        run_dir=arguments.run_dir,
-        split=arguments.split,
-        shard_dir=arguments.shard_dir,
         output_format=arguments.format,
+        **{name: getattr(arguments, name) for name in names},
     )
     print(text, end="")
     return 0
+
+
+def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> str:
+    from tfasr.bench.perform import run_workload
+
+    return run_workload(name, [config], context, out=arguments.out, output_format=arguments.format)
+
+
+def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
+    """Returns the integers of a flag such as ``--batch 8,16``."""
+    text = getattr(arguments, flag)
+    try:
+        return tuple(int(number) for number in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"--{flag} must be integers with commas, such as 8,16. Received: {text!r}."
+        ) from error
+
+
+def _joined(values: Iterable) -> str:
+    return ",".join(map(str, values))
+
+
+def _decoder_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    defaults = DecoderBenchConfig()
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--run_dir", help="a folder that tfasr train wrote")
+    source.add_argument("--log_probs", metavar="FILE", help="an .npz of --save_log_probs")
+    add("--split", help="a prepared split, with --run_dir")
+    add("--shard_dir", help="default: the run's own")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--save_log_probs", metavar="FILE", help="an .npz that gets the log-probabilities")
+    add("--lexicon", metavar="FILE", help="a word a line; default: the run's, or the file's own")
+    add(
+        "--decoders",
+        default=_joined(defaults.decoders),
+        help=f"of {DECODERS.listed()}, with commas; default: %(default)s",
+    )
+    add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
+    add(
+        "--recombine",
+        action="store_true",
+        help="also with recombination, where a decoder can; see WordBeamSearch",
+    )
+    add("--num_threads", type=int, default=1, help="default: %(default)s")
+    add("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
+
+
+def _decoder(arguments: argparse.Namespace) -> str:
+    """``tfasr bench decoder``: seconds, errors and memory of decoders over beam widths.
+
+    The log-probabilities are those of a run's model on a split, or stand in a file.
+    """
+    if arguments.run_dir is not None and arguments.split is None:
+        raise UsageError("--run_dir must come with --split, as in --split validation.")
+    if arguments.log_probs is not None and (arguments.split or arguments.shard_dir):
+        raise UsageError("--split and --shard_dir belong to --run_dir. Received: --log_probs too.")
+    with wrong_values_are_wrong_use():
+        config = DecoderBenchConfig(
+            decoders=arguments.decoders.split(","),
+            beam_widths=_numbers(arguments, "beam_widths"),
+            recombine=arguments.recombine,
+            num_threads=arguments.num_threads,
+        )
+    paths = {}
+    for name in ("run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon"):
+        value = getattr(arguments, name)
+        paths[name] = None if value is None else Path(value)
+    split, checkpoint = arguments.split or "", arguments.checkpoint
+    return _run(arguments, "decoder", config, Context(split=split, checkpoint=checkpoint, **paths))
+
+
+def _inference_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    defaults = InferenceConfig()
+    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
+    add("--corpus_dir", required=True, help="a folder of recordings")
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--backends", default=_joined(defaults.backends), help="with commas")
+    add("--batch", default=_joined(defaults.batches), help="with commas")
+    add("--chunk_ms", default=_joined(defaults.chunks_ms), help="with commas")
+    for name in ("recordings", "rounds", "cold_starts"):
+        add(f"--{name}", type=int, default=getattr(defaults, name))
+    add("--out", metavar="DIR", help="gets results.json and table.md")
+
+
+def _inference(arguments: argparse.Namespace) -> str:
+    """``tfasr bench inference``: how long a trained recogniser takes to answer.
+
+    Batches and chunks of a stream, cold start and memory, of the run on Keras, of its exports to
+    ONNX Runtime and LiteRT with float32 and int8 weights, and of the same weights in PyTorch's own
+    layers. What is not installed, or cannot carry the model, is left out and named.
+    """
+    with wrong_values_are_wrong_use():
+        config = InferenceConfig(
+            backends=tuple(arguments.backends.split(",")),
+            batches=_numbers(arguments, "batch"),
+            chunks_ms=_numbers(arguments, "chunk_ms"),
+            recordings=arguments.recordings,
+            rounds=arguments.rounds,
+            cold_starts=arguments.cold_starts,
+        )
+    context = Context(
+        run_dir=Path(arguments.run_dir).resolve(),
+        corpus_dir=Path(arguments.corpus_dir).resolve(),
+        checkpoint=arguments.checkpoint,
+    )
+    return _run(arguments, "inference", config, context)
+
+
+def _step_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--gin_file", help="preset or file; default: the paper's model")
+    add("--gin_binding", action="append", default=[], help="repeatable")
+    add("--batch", default="16", help="with commas; default: %(default)s")
+    add("--frames", default="600", help="with commas; default: %(default)s")
+    add("--labels", type=int, help="default: a seventh of the frames")
+    add(
+        "--precision",
+        default=_joined(StepConfig().precisions),
+        help=f"of {', '.join(trained())}, with commas; default: %(default)s",
+    )
+    add("--rounds", type=int, default=5, help="default: %(default)s")
+    add("--length_spread", type=float, default=0.0, help="share by which lengths differ")
+    add("--out", metavar="DIR", help="gets results.json and table.md")
+
+
+def _step(arguments: argparse.Namespace) -> str:
+    """``tfasr bench step``: seconds, FLOP/s and memory of a training step on a synthetic batch.
+
+    Every size and precision is measured in a process of its own, so that its peak memory is its
+    own.
+    """
+    with wrong_values_are_wrong_use():
+        config = StepConfig(
+            experiment=arguments.gin_file or "",
+            bindings=arguments.gin_binding,
+            batches=_numbers(arguments, "batch"),
+            frames=_numbers(arguments, "frames"),
+            labels=arguments.labels,
+            precisions=arguments.precision.split(","),
+            rounds=arguments.rounds,
+            length_spread=arguments.length_spread,
+        )
+    return _run(arguments, "step", config, Context())
+
+
+def _scaling_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs of several batches")
+    add(
+        "--measured",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable",
+    )
+    add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: steps alone")
+    add("--policy", choices=sorted(POLICIES), default=PAPER.name)
+    add("--window", type=int, help="evaluations whose median must meet the target")
+    add("--workers", default="1,2,4,8,16", help="default: %(default)s")
+    add("--global_batch_size", metavar="N,...", help="over all workers; default: the runs' own")
+    add("--rows_per_worker", metavar="N,...", help="instead: the batch grows with the workers")
+    add("--link_gbit_s", type=float, help="between workers; default: the runs' own exchanges")
+    add("--link_latency_us", type=float, default=0.0, help="of a message; default: %(default)s")
+    add(
+        "--over_loopback",
+        action="store_true",
+        help="the runs' exchanges went over no network: the link comes on top of them",
+    )
+    add(
+        "--measure_exchange",
+        action="store_true",
+        help="measure one between two processes here, by the loopback; the link comes on top",
+    )
+    add("--gradient_mb", type=float, help="of a step; default: the runs'")
+    add("--overlap", type=float, default=0.0, help="share of the exchange that is hidden")
+    add("--out", metavar="DIR|FILE.json", help="gets tables, JSON and a figure")
+
+
+def _scaling(arguments: argparse.Namespace) -> str:
+    """``tfasr bench scaling``: steps per second and time to accuracy of N workers, predicted.
+
+    From runs that were measured: their steps, the utterances that they needed at their batch sizes,
+    and a link. ``tfasr bench --gin_file bench/scaling.gin`` measures devices of one process
+    instead.
+    """
+    from tfasr.bench.scaling.predict import Asked, predict
+
+    def listed(flag: str) -> tuple[int, ...]:
+        return _numbers(arguments, flag) if getattr(arguments, flag) else ()
+
+    names = ("policy", "window", "link_gbit_s", "link_latency_us", "over_loopback")
+    names += ("measure_exchange", "gradient_mb", "overlap")
+    asked = Asked(
+        run_dirs=list(map(Path, arguments.run_dirs)),
+        results=list(map(Path, arguments.measured)),
+        target=arguments.target or "",
+        workers=listed("workers"),
+        global_batch_sizes=listed("global_batch_size"),
+        rows_per_worker=listed("rows_per_worker"),
+        **{name: getattr(arguments, name) for name in names},
+    )
+    return predict(asked, out=arguments.out, output_format=arguments.format)
+
+
+SUBCOMMANDS = {
+    "decoder": (_decoder_flags, _decoder),
+    "step": (_step_flags, _step),
+    "inference": (_inference_flags, _inference),
+    "scaling": (_scaling_flags, _scaling),
+}
+"""Workloads with flags of their own, besides a preset."""

@@ -163,3 +163,23 @@ def rows_axis(names: Sequence[str]) -> Axis:
         tick_labels=list(names),
         grid=False,
     )
+
+
+def curve(
+    x: Sequence[float],
+    y: Sequence[float],
+    colour: str,
+    series: str = "",
+    *,
+    dash: str = "solid",
+    symbol: str = "circle",
+) -> list[Mark]:
+    """Returns a line and a point at each of its places."""
+    line = Line(x=x, y=y, colour=colour, dash=dash, series=series)
+    return [line, Points(x=x, y=y, colour=colour, symbol=symbol)]
+
+
+def counts_axis(label: str, counts: Sequence[float], margin: float = 1.15) -> Axis:
+    """Returns a logarithmic axis with a tick at each of several growing numbers."""
+    limits = (counts[0] / margin, counts[-1] * margin)
+    return Axis(label, log=True, limits=limits, ticks=counts)

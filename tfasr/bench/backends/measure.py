@@ -1,21 +1,147 @@
-"""Measures the training steps of two models on one backend, in a process of its own."""
+"""Steps of models on one of Keras's backends, in a process of its own that imports no other."""
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
+from typing import Any, Literal
 
 import keras
 import numpy as np
 
-from tfasr.bench.backends.config import NATIVE, BackendsConfig
-from tfasr.bench.backends.times import BackendAnswer, ModelTimes
-from tfasr.bench.keywords.training import make_spotter
-from tfasr.bench.probes.backend import describe_backend
-from tfasr.bench.probes.ctc import ctc_losses
-from tfasr.bench.probes.make_stepper import make_stepper
-from tfasr.bench.probes.step import Batch, Stepper, seconds_of
+from tfasr.bench.devices import describe_backend, out_of_memory
+from tfasr.bench.keywords import make_spotter
+from tfasr.bench.steppers import (
+    Batch,
+    Kernels,
+    Stepper,
+    ctc_losses,
+    make_stepper,
+    profile,
+    profile_torch,
+    seconds_of,
+)
+from tfasr.bench.workload import BACKENDS
+from tfasr.config import config_class, require
 from tfasr.models.build import build_recogniser
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.models.recogniser import RecogniserConfig
+from tfasr.models.recogniser import RecogniserConfig, output_frames, portable
+
+RUNTIMES = {
+    "tensorflow": "TensorFlow graph",
+    "tensorflow_xla": "TensorFlow, XLA",
+    "jax": "JAX (XLA)",
+    "torch": "PyTorch eager",
+}
+NATIVE = "native_torch"
+"""PyTorch alone, without Keras: the keyword spotter as its users write it."""
+
+
+@config_class
+class BackendsConfig:
+    """What is compared, and how often."""
+
+    # of "tensorflow", "jax" and "torch", Keras's, and "native_torch", PyTorch alone, for the
+    # keyword spotter; those not installed are left out
+    backends: tuple[str, ...] = (*BACKENDS, NATIVE)
+    # in which the keyword spotter's images are laid out, see
+    # `tfasr.models.keyword_spotter.LAYOUTS`, where the backend has both
+    layouts: tuple[Literal["NHWC", "NCHW"], ...] = ("NHWC", "NCHW")
+    rounds: int = 3  # processes of each backend, in alternation
+    steps: int = 10  # steps of each model in each process
+    warmup_steps: int = 3  # steps of each model in each process that are left out
+    keyword_batch_size: int = 64  # utterances of the keyword spotter's batch
+    acoustic_batch_size: int = 16  # utterances of the acoustic model's batch; 0 leaves it out
+    acoustic_frames: int = 600  # feature frames of its utterances
+
+    def check(self) -> None:
+        for name in ("rounds", "steps", "warmup_steps", "keyword_batch_size", "acoustic_frames"):
+            require(getattr(self, name) > 0, self, name, "at least 1")
+        require(self.acoustic_batch_size >= 0, self, "acoustic_batch_size", "at least 0")
+        require(bool(self.layouts), self, "layouts", "at least one")
+        names = (*BACKENDS, NATIVE)
+        known = bool(self.backends) and set(self.backends) <= set(names)
+        require(known, self, "backends", f"some of {names}")
+
+
+@dataclass(frozen=True)
+class ModelTimes:
+    """What one process measured of one model."""
+
+    model: str
+    layout: str = ""  # of its images; "" where it has none
+    first_s: float | None = None  # seconds of the first step, which compiles
+    forward_ms: list[float] = field(default_factory=list)  # milliseconds of each forward pass
+    step_ms: list[float] = field(default_factory=list)  # milliseconds of each whole step
+    reason: str = ""  # why the backend cannot run it so, or ""
+
+
+@dataclass(frozen=True)
+class BackendAnswer:
+    """What one process measured."""
+
+    backend: dict[str, Any]  # see `tfasr.bench.devices.describe_backend`
+    models: list[ModelTimes]  # one entry for each model and layout
+
+
+@dataclass(frozen=True)
+class BackendTimes:
+    """One model on one backend, over all processes."""
+
+    model: str
+    layout: str  # of its images; "" where it has none
+    backend: str  # Keras's, or "native_torch"
+    batch_size: int  # utterances of a step
+    first_s: list[float]  # seconds of the first step of each process
+    forward_ms: list[list[float]]  # milliseconds of each forward pass, a list a process
+    step_ms: list[list[float]]  # milliseconds of each whole step, a list a process
+    reason: str = ""  # why there are none, or ""
+
+    @classmethod
+    def of(cls, backend: str, batch_size: int, processes: Sequence[ModelTimes]) -> "BackendTimes":
+        """Puts together what the processes of a backend measured of one model."""
+        first = processes[0]
+        lists = ([getattr(p, n) for p in processes] for n in ("first_s", "forward_ms", "step_ms"))
+        return cls(first.model, first.layout, backend, batch_size, *lists, first.reason)
+
+    @property
+    def median_forward_ms(self) -> float | None:
+        """The median of the processes' medians; None where it was not run."""
+        return _median(self.forward_ms)
+
+    @property
+    def median_step_ms(self) -> float | None:
+        """The median of the processes' medians; None where it was not run."""
+        return _median(self.step_ms)
+
+    @property
+    def median_first_s(self) -> float | None:
+        return None if self.reason else statistics.median(self.first_s)
+
+    @property
+    def utterances_per_s(self) -> float | None:
+        """Utterances per second; None where it was not run."""
+        step_ms = self.median_step_ms
+        return None if step_ms is None else 1000 * self.batch_size / step_ms
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("model", "layout", "backend", "batch_size")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "forward_ms": self.median_forward_ms,
+            "step_ms": self.median_step_ms,
+            "utterances_per_s": self.utterances_per_s,
+            "first_step_s": self.median_first_s,
+            "all_forward_ms": self.forward_ms,
+            "all_step_ms": self.step_ms,
+            "reason": self.reason,
+        }
+
+
+def _median(processes: Sequence[Sequence[float]]) -> float | None:
+    measured = [statistics.median(one) for one in processes if one]
+    return statistics.median(measured) if measured else None
+
 
 KEYWORDS, ACOUSTIC = "keyword spotter", "acoustic model"
 NUM_CLASSES = 29
@@ -29,14 +155,7 @@ def measure(
     acoustic: RecogniserConfig,
     num_features: int,
 ) -> BackendAnswer:
-    """Measures each model's step on the running backend.
-
-    Args:
-        config: sizes of batches, and how many steps.
-        keyword: the keyword spotter.
-        acoustic: the acoustic model.
-        num_features: features of each of the acoustic model's frames.
-    """
+    """Measures each model's step on the running backend."""
     models = [_keywords(config, keyword, "keras", layout) for layout in config.layouts]
     if config.acoustic_batch_size:
         prepared = _acoustic_model(config, acoustic, num_features)
@@ -55,17 +174,12 @@ def measure_native(config: BackendsConfig, keyword: KeywordSpotterConfig) -> Bac
 def _keywords(
     config: BackendsConfig, network: KeywordSpotterConfig, framework: str, layout: str
 ) -> ModelTimes:
-    random = np.random.default_rng(0)
-    size = config.keyword_batch_size
-    features = random.standard_normal((size, network.num_frames, network.num_bins), np.float32)
-    words = random.integers(0, network.num_words, size, np.int32)
     stepper, _ = make_spotter(network, framework, layout, learning_rate=0.001)
-    batch = Batch((features,), (words,))
+    batch = random_batch(network, config.keyword_batch_size)
     return _if_it_runs(layout, lambda: _times(KEYWORDS, layout, stepper, batch, config))
 
 
 def _if_it_runs(layout: str, measured: Callable[[], ModelTimes]) -> ModelTimes:
-    """Returns the times, or why a backend has no operation for a layout."""
     try:
         return measured()
     except Exception as error:  # each framework has a class of its own for it
@@ -108,3 +222,113 @@ def _times(
         forward_ms.append(1000 * seconds_of(stepper.forward, placed))
         step_ms.append(1000 * seconds_of(stepper.update, placed))
     return ModelTimes(model, layout, first_s, forward_ms, step_ms)
+
+
+def random_batch(network: KeywordSpotterConfig, size: int) -> Batch:
+    """Returns random features and words."""
+    random = np.random.default_rng(0)
+    features = random.standard_normal((size, network.num_frames, network.num_bins), np.float32)
+    return Batch((features,), (random.integers(0, network.num_words, size, np.int32),))
+
+
+FRAMEWORKS = {"tensorflow": "TensorFlow", "torch": "PyTorch alone"}
+"""The frameworks by the backend of the process that they are profiled in."""
+_WARM_UPS = 3
+
+
+def spotter_kernels(framework: str, batch: int, steps: int) -> Kernels:
+    """Profiles training steps of the keyword spotter on random features."""
+    network = KeywordSpotterConfig()
+    layout, of = ("NCHW", "torch") if framework == "torch" else ("NHWC", "keras")
+    stepper, _ = make_spotter(network, of, layout, learning_rate=0.003)
+    placed = stepper.place(random_batch(network, batch))
+    for _ in range(_WARM_UPS):
+        stepper.update(placed)
+    profiled = profile_torch if framework == "torch" else profile
+    return profiled(lambda: stepper.update(placed), steps)
+
+
+_AXES_CLASSES = 30
+
+
+@dataclass(frozen=True)
+class AxesTask:
+    """What one process measures: all networks and lengths in one framework."""
+
+    networks: dict[str, RecogniserConfig]  # configs by name
+    num_features: int  # features of a frame
+    frames: tuple[int, ...]  # lengths of sequences, growing
+    batch: int  # utterances
+    steps: int  # measured of each
+    warmup: int  # steps before those, left out
+    xla: bool = False  # whether TensorFlow's graphs are compiled by XLA
+
+
+@dataclass(frozen=True)
+class AxesTimes:
+    """One network at one length in one framework."""
+
+    network: str
+    frames: int  # feature frames of each utterance
+    parameters: int = 0  # trainable ones
+    # seconds of each forward pass in inference
+    inference_s: list[float] = field(default_factory=list)
+    training_s: list[float] = field(default_factory=list)  # seconds of each training step
+    # of the first training step, which compiles; None where it was not run
+    first_s: float | None = None
+    reason: str = ""  # why it was not run, or ""
+
+
+def measure_axes(task: AxesTask) -> list[AxesTimes]:
+    """Measures every network at every length on the running backend.
+
+    The loss is the cross entropy of a class for each output frame: all frameworks have it, and no
+    difference between their CTC losses passes for one between networks.
+    """
+    found = []
+    for name, config in task.networks.items():
+        config = portable(config) if task.xla else config
+        model = build_recogniser(config, task.num_features, _AXES_CLASSES)
+        parameters = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
+        optimizer = keras.optimizers.Adam(0.001)
+        stepper = make_stepper(model, frame_losses, optimizer, xla=task.xla)
+        for frames in task.frames:
+            found.append(_axes_times(task, name, frames, parameters, config, stepper))
+            if found[-1].reason:
+                break
+    return found
+
+
+def frame_losses(logits, classes):
+    """Returns the mean cross entropy of each utterance's frames."""
+    losses = keras.losses.sparse_categorical_crossentropy(classes, logits, from_logits=True)
+    return keras.ops.mean(losses, axis=-1)
+
+
+def _axes_times(
+    task: AxesTask,
+    name: str,
+    frames: int,
+    parameters: int,
+    config: RecogniserConfig,
+    stepper: Stepper,
+) -> AxesTimes:
+    random = np.random.default_rng(0)
+    shape = (task.batch, frames, task.num_features)
+    features = random.standard_normal(shape, np.float32)
+    lengths = np.full(task.batch, frames, np.int32)
+    outputs = (task.batch, output_frames(config, frames))
+    batch = Batch((features, lengths), (random.integers(0, _AXES_CLASSES, outputs, np.int32),))
+    try:
+        placed = stepper.place(batch)
+        first_s = seconds_of(stepper.update, placed)
+        training_s, inference_s = (
+            [seconds_of(part, placed) for _ in range(warmup + task.steps)][warmup:]
+            for part, warmup in ((stepper.update, task.warmup - 1), (stepper.predict, task.warmup))
+        )
+    except Exception as error:  # each framework has classes of its own for what it cannot do
+        if not (task.xla or out_of_memory(error)):
+            raise
+        reason = "out of memory" if out_of_memory(error) else " ".join(str(error).split())
+        return AxesTimes(name, frames, parameters, reason=reason[:_REASON])
+    return AxesTimes(name, frames, parameters, inference_s, training_s, first_s)

@@ -1,19 +1,144 @@
 """The same training steps on TensorFlow, JAX and PyTorch, in alternation."""
 
 import logging
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
 
-from tfasr.bench.backends.config import NATIVE, BackendsConfig
-from tfasr.bench.backends.figure import backends_chart
-from tfasr.bench.backends.measure import KEYWORDS, measure, measure_native
-from tfasr.bench.backends.table import backends_table
-from tfasr.bench.backends.times import BackendAnswer, BackendTimes
-from tfasr.bench.probes.backend import installed_backends
+from tfasr.bench.backends.measure import (
+    KEYWORDS,
+    NATIVE,
+    BackendAnswer,
+    BackendsConfig,
+    BackendTimes,
+    measure,
+    measure_native,
+)
+from tfasr.bench.devices import installed_backends
 from tfasr.bench.workload import Context, Result, Workload
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
+from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis
+from tfasr.display.style import run_colour
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
 from tfasr.models.recogniser import ModelConfig, RecogniserConfig
+
+LABELS = {NATIVE: "PyTorch alone"}
+"""What tables and figures call what is no backend of Keras's."""
+
+
+def backends_table(
+    times: list[BackendTimes],
+    config: BackendsConfig,
+    backends: list[dict[str, Any]],
+    absent: list[str],
+) -> Table:
+    """Returns a row for each model, backend and layout, with the ratio to the model's fastest."""
+    fastest: dict[str, float] = {}
+    for row in times:
+        if row.median_step_ms is not None:
+            least = min(fastest.get(row.model, math.inf), row.median_step_ms)
+            fastest[row.model] = least
+
+    def of_fastest(row: BackendTimes) -> float | None:
+        return None if row.reason else row.median_step_ms / fastest[row.model]
+
+    def rounds(row: BackendTimes) -> str | None:
+        medians = [statistics.median(steps) for steps in row.step_ms if not row.reason]
+        return f"{min(medians):.1f}–{max(medians):.1f}" if medians else None
+
+    columns = [
+        Column("model", "", lambda row: f"{row.model}, batch {row.batch_size}"),
+        Column("backend", "", _label),
+        Column("layout", "", lambda row: row.layout or UNKNOWN),
+        Column("forward, ms", "", lambda row: row.median_forward_ms, fixed(1)),
+        Column("step, ms", "", lambda row: row.median_step_ms, fixed(1)),
+        Column("rounds, ms", "", rounds),
+        Column("utterances/s", "", lambda row: row.utterances_per_s, "{:,.1f}".format),
+        Column("of the fastest", "", of_fastest, fixed(2)),
+        Column("first step, s", "", lambda row: row.median_first_s, fixed(1)),
+    ]
+    title = "One training step on Keras's backends, and in PyTorch alone"
+    return table_of(title, columns, times, _notes(times, config, backends, absent))
+
+
+def _label(row: BackendTimes) -> str:
+    return LABELS.get(row.backend, row.backend)
+
+
+def _notes(
+    times: list[BackendTimes],
+    config: BackendsConfig,
+    backends: list[dict[str, Any]],
+    absent: list[str],
+) -> list[str]:
+    versions = ", ".join(_version(backend) for backend in backends)
+    notes = [
+        f"Medians over {config.rounds} processes of each backend, in alternation, of the medians "
+        f"of {config.steps} steps; the first {config.warmup_steps} steps of each process are left "
+        "out. A step is forward, loss, backward and update; every one is waited for.",
+        f"The acoustic model gets {config.acoustic_frames} frames. Keras {_keras(backends)}; "
+        f"{versions}. TensorFlow runs graphs with tfasr's LSTM, JAX compiles the whole step, "
+        "PyTorch is eager, with Keras's LSTM both. Of the fastest: the step over that of the "
+        "model's fastest row.",
+        "Layout: channels last (NHWC) or second (NCHW) in the keyword spotter's images. PyTorch "
+        "alone is the same network in its own layers, loss and Adam; the acoustic model has no "
+        "images, and is not written in PyTorch alone.",
+    ]
+    for row in times:
+        if row.reason:
+            notes.append(f"{UNKNOWN} for {row.layout} on {_label(row)}: “{row.reason}”")
+    if absent:
+        named = ", ".join(LABELS.get(name, name) for name in absent)
+        notes.append(f"Not installed and left out: {named}.")
+    return notes
+
+
+def _version(backend: dict[str, Any]) -> str:
+    name, devices = backend["name"], " and ".join(backend["devices"])
+    if name == NATIVE:
+        return f"{LABELS[NATIVE]} {backend['versions']['torch']} on {devices}"
+    return f"{name} {backend['versions'][name]} on {devices}"
+
+
+def _keras(backends: list[dict[str, Any]]) -> str:
+    found = (backend["versions"].get("keras") for backend in backends)
+    return " and ".join(dict.fromkeys(filter(None, found)))
+
+
+_HALF_BAR = 0.36
+_ROW_PX, _MARGIN_PX = 30, 20
+
+
+def backends_chart(times: Sequence[BackendTimes]) -> Chart:
+    """Returns a panel for each model with a bar for each backend: forward, then the rest."""
+    models = list(dict.fromkeys(row.model for row in times))
+    caption = "One training step on Keras's backends, and in PyTorch alone"
+    panels = [_panel([row for row in times if row.model == model]) for model in models]
+    return Chart("backends", caption, panels, columns=len(models), width=420)
+
+
+def _panel(rows: Sequence[BackendTimes]) -> Panel:
+    ran = [row for row in rows if not row.reason]
+    places = list(range(len(ran)))
+    forward = [row.median_forward_ms for row in ran]
+    whole = [row.median_step_ms for row in ran]
+    y = {"y0": [n - _HALF_BAR for n in places], "y1": [n + _HALF_BAR for n in places]}
+    ends = [max(pair) for pair in zip(forward, whole, strict=True)]
+    words = [f"{ms:{'.3g' if ms < 100 else '.0f'}} ms · {ms / min(whole):.2f}×" for ms in whole]
+    marks = [
+        Rects(x0=[0.0] * len(ran), x1=forward, **y, colour=run_colour(0), series="forward"),
+        Rects(x0=forward, x1=ends, **y, colour=run_colour(1), series="backward and update"),
+        Labels(x=ends, y=places, words=words),
+    ]
+    names = [" ".join((_label(row), row.layout)).strip() for row in ran]
+    label = f"ms per training step, {rows[0].model}, batch of {rows[0].batch_size}"
+    x = Axis(label, limits=(0, 1.35 * max(ends)))
+    return Panel(marks, x, rows_axis(names), height=_MARGIN_PX + _ROW_PX * len(ran))
+
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +190,6 @@ def run(
 
 
 def _process(name: str) -> str:
-    """Returns the backend of Keras's whose package a process needs."""
     return "torch" if name == NATIVE else name
 
 

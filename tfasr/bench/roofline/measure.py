@@ -1,82 +1,384 @@
-"""The measuring processes of the roofline: a machine's ceilings, and a model's steps below them."""
+"""A machine's ceilings, measured and specified, and a model's steps below them."""
 
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.ceiling import matmul_ceiling
-from tfasr.bench.probes.module_timing import ModuleSeconds, module_times
-from tfasr.bench.probes.noise import noise_batch
-from tfasr.bench.probes.replicas import Replicas
-from tfasr.bench.roofline.bandwidth import cpu_bandwidth, gpu_bandwidth
-from tfasr.bench.roofline.config import RooflineConfig
-from tfasr.bench.roofline.intensity import IntensityPoint, intensity_sweep
-from tfasr.bench.roofline.kernels import Kernels, profile
+from tfasr.bench.modules import ModuleSeconds, Replicas, module_times
+from tfasr.bench.steppers import Kernel, Kernels, profile
+from tfasr.bench.synthetic import matmul_ceiling, noise_batch
+from tfasr.config import config_class, require
+from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
 from tfasr.models import recogniser
+from tfasr.models.costs import ModuleCost, total_cost
+from tfasr.precision import PRECISIONS, multiplied, require_precision, trained
+from tfasr.telemetry.processor import ROOT, describe_processor, text
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 
 
+@config_class
+class RooflineConfig:
+    """What is measured."""
+
+    # threads of an operation for the ceilings; empty for 1, 2, 4 and so on up to all cores, or for
+    # the GPU alone where there is one
+    thread_counts: tuple[int, ...] = ()
+    # whose matmuls are ceilings, of `tfasr.precision.multiplied`
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
+    ceiling_s: float = 2.0  # seconds of measuring each ceiling
+    matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
+    memory_megabytes: int = 0  # of each array moved; 0 for four times the last cache, at least 256
+    # operations for each element of an array, 1 or even numbers: ERT's sweep of the intensity;
+    # empty for none
+    sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    # of the elements, of `tfasr.precision.multiplied`
+    sweep_precisions: tuple[str, ...] = ("float32", "float64")
+    sweep_s: float = 0.3  # seconds of measuring each intensity
+    # precisions and GFLOP/s that the specification states; empty to reckon those of a processor
+    # from its cores, clock and vectors
+    specified_gflops: tuple[tuple[str, float], ...] = ()
+    specified_gigabytes_per_s: float = 0.0  # of memory, as specified; 0 where that is not known
+    batch: int = 16  # utterances of the model's step
+    frames: int = 600  # feature frames of each
+    labels: int = 80  # labels of each
+    precision: str = "float32"  # Keras's dtype policy of the model
+    rounds: int = 5  # repetitions of each module's time
+    profiled_steps: int = 3  # steps under TensorFlow's profiler; 0 for no kernels
+    small_units: int = 128  # of a second, small model, where the config can tell one; 0 for none
+    # utterances of the keyword spotter's step, whose kernels TensorFlow's and PyTorch's profilers
+    # tell; 0 leaves it out
+    spotter_batch: int = 64
+
+    def check(self) -> None:
+        for name in ("ceiling_s", "sweep_s", "batch", "frames", "labels", "rounds"):
+            require(getattr(self, name) > 0, self, name, "positive")
+        for name in ("matmul_size", "memory_megabytes", "profiled_steps", "small_units"):
+            require(getattr(self, name) >= 0, self, name, "at least 0")
+        for name in ("spotter_batch", "specified_gigabytes_per_s"):
+            require(getattr(self, name) >= 0, self, name, "at least 0")
+        require(all(n > 0 for n in self.thread_counts), self, "thread_counts", "positive")
+        pairs = all(n == 1 or (n > 0 and n % 2 == 0) for n in self.sweep_flops)
+        require(pairs, self, "sweep_flops", "1 or even: a multiplication and an addition are two")
+        known = set(multiplied())
+        stated = all(name in known and rate > 0 for name, rate in self.specified_gflops)
+        rule = f"pairs of one of {', '.join(multiplied())} and a positive rate"
+        require(stated, self, "specified_gflops", rule)
+        require_precision(self, "precisions", multiplied())
+        require_precision(self, "sweep_precisions", multiplied())
+        require_precision(self, "precision", trained())
+        require(self.precision in self.precisions, self, "precisions", "with the model's precision")
+
+
+# Of float32 numbers: three such pieces stay in a core's second-level cache.
+_PIECE = 32 * 1024
+# Moved by each thread in a round at least: starting a thread takes as long as 100 KB.
+_ROUND_BYTES = 32 * 1024 * 1024
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+def cache_bytes() -> dict[int, int]:
+    """Returns the bytes of the first core's data caches by level; empty where Linux tells none."""
+    found = {}
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            kind = (folder / "type").read_text(encoding="utf-8").strip()
+            size = (folder / "size").read_text(encoding="utf-8").strip()
+            level = int((folder / "level").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if kind in ("Data", "Unified") and size.endswith("K"):
+            found[level] = int(size[:-1]) * 1024
+    return found
+
+
+def cpu_bandwidth(array_bytes: int, threads: int, seconds: float) -> dict[str, float]:
+    """Measures copy and triad over arrays of float32 numbers.
+
+    Every thread has its own slices. The triad ``a = b + s * c`` runs piece by piece, so that its
+    second pass finds the piece in a cache: memory sees two reads and one write, as in STREAM.
+
+    Args:
+        array_bytes: of each array, over all threads.
+        threads: that work at the same time.
+        seconds: how long each kind is repeated; the first round is left out.
+
+    Returns:
+        Bytes per second of the fastest round of "copy" (2 moves a number) and "triad" (3 moves).
+
+    Source: J. McCalpin, Memory Bandwidth and Machine Balance in High Performance Computers, 1995.
+    """
+    numbers = max(array_bytes // 4 // threads, 1)
+    arrays = [
+        tuple(np.full(numbers, value, np.float32) for value in (0, 1, 2)) for _ in range(threads)
+    ]
+    times = -(-_ROUND_BYTES // (4 * numbers))
+    moved = 4 * numbers * threads * times
+    with ThreadPoolExecutor(threads) as pool:
+
+        def fastest_s(work: Callable) -> float:
+            def repeated(own: tuple) -> None:
+                for _ in range(times):
+                    work(*own)
+
+            return _best(lambda: list(pool.map(repeated, arrays)), seconds)
+
+        return {"copy": 2 * moved / fastest_s(_copy), "triad": 3 * moved / fastest_s(_triad)}
+
+
+def gpu_bandwidth(array_bytes: int, seconds: float) -> dict[str, float]:
+    """Measures scaling (in the place of a copy) and triad on the first GPU, see `cpu_bandwidth`."""
+    b, c = (tf.fill([max(array_bytes // 4, 1)], value) for value in (1.0, 2.0))
+    found = {}
+    for name, work, moves in (
+        ("copy", tf.function(lambda: 3.0 * c), 2),
+        ("triad", tf.function(lambda: b + 3.0 * c, jit_compile=True), 3),
+    ):
+
+        def once(work=work) -> None:
+            work()
+            tf.test.experimental.sync_devices()
+
+        found[name] = moves * array_bytes / _best(once, seconds)
+    return found
+
+
+def _best(once: Callable[[], object], seconds: float) -> float:
+    once()
+    fastest_s, end = float("inf"), time.perf_counter() + seconds
+    while fastest_s == float("inf") or time.perf_counter() < end:
+        began = time.perf_counter()
+        once()
+        fastest_s = min(fastest_s, time.perf_counter() - began)
+    return fastest_s
+
+
+def _copy(a: np.ndarray, b: np.ndarray, _: np.ndarray) -> None:
+    np.copyto(a, b)
+
+
+def _triad(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
+    for start in range(0, len(a), _PIECE):
+        piece = slice(start, start + _PIECE)
+        np.multiply(c[piece], np.float32(3), out=a[piece])
+        np.add(a[piece], b[piece], out=a[piece])
+
+
+_READ_AND_WRITTEN = 2
+# Passes over the array in a call, so that what a call and its first copy take hardly counts.
+_PASSES = 16
+_CALL_BYTES = 64 * 2**20
+# Two units, each of which begins a multiplication each cycle and ends it after four.
+_CHAINS = 8
+
+
+@dataclass(frozen=True)
+class IntensityPoint:
+    """An array worked through with so many operations for each of its elements."""
+
+    precision: str  # of `tfasr.precision.PRECISIONS`
+    place: str  # where the array lies: "memory" or a cache
+    flops_per_element: int  # floating-point operations for each element, which is read and written
+    flops_per_s: float  # of the fastest call
+    bytes_per_s: float  # read and written, of the same call
+
+    @property
+    def flops_per_byte(self) -> float:
+        return self.flops_per_s / self.bytes_per_s
+
+
+def intensity_sweep(
+    precision: str,
+    place: str,
+    array_bytes: int,
+    flops_per_element: Sequence[int],
+    threads: int,
+    seconds: float,
+) -> list[IntensityPoint]:
+    """Measures operations and bytes per second over operations for each element.
+
+    ``x = a x`` is repeated in place, or from two operations on ``x = a x + b``; XLA makes each
+    pass one loop over the array, in which a number stays in a register. Every thread has a
+    slice of its own; on a GPU there is one, and XLA chooses blocks and threads.
+
+    Args:
+        precision: of `tfasr.precision.multiplied`.
+        place: where the array lies, for the result.
+        array_bytes: of the array, over all threads.
+        flops_per_element: operations: 1, or even numbers.
+        threads: that work at the same time.
+        seconds: how long each intensity is repeated; the first call is left out.
+    """
+    dtype = tf.dtypes.as_dtype(PRECISIONS[precision].dtype)
+    elements = max(array_bytes // dtype.size // threads, 1)
+    slices = [tf.fill([elements], tf.constant(0.5, dtype)) for _ in range(threads)]
+    passes = max(_PASSES, _CALL_BYTES // (_READ_AND_WRITTEN * elements * dtype.size))
+    points = []
+    with ThreadPoolExecutor(threads) as pool:
+        for flops in flops_per_element:
+            work = _kernel(flops, dtype)
+
+            def call(work=work) -> None:
+                list(pool.map(lambda own: work(own, passes).numpy(), slices))
+
+            work(slices[0], 1)  # traced once, not once in each thread
+            seconds_of_call = _best(call, seconds)
+            done = passes * elements * threads / seconds_of_call
+            moved = done * _READ_AND_WRITTEN * dtype.size
+            points.append(IntensityPoint(precision, place, flops, done * flops, moved))
+    return points
+
+
+def _kernel(flops: int, dtype: tf.DType) -> Callable[[tf.Tensor, int], tf.Tensor]:
+    @tf.function(jit_compile=True)
+    def passes(values: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        # The count is no constant, so that no pass can be left out.
+        _, values = tf.while_loop(
+            lambda number, _: number < count,
+            lambda number, values: (number + 1, _worked_through(values, flops)),
+            (tf.constant(0), values),
+        )
+        return values[0]
+
+    return lambda values, count: passes(values, tf.constant(count))
+
+
+def _worked_through(values: tf.Tensor, flops: int) -> tf.Tensor:
+    def constant(value: float) -> tf.Tensor:
+        return tf.constant(value, values.dtype)
+
+    def once(values: tf.Tensor, addend: float = 0.001) -> tf.Tensor:
+        return values * constant(0.8) + constant(addend)
+
+    if flops == 1:
+        return values * constant(0.999)
+    pairs, chains = flops // 2, [values]
+    if pairs >= 2 * _CHAINS:
+        chains = [once(values, 0.001 * (number + 1)) for number in range(_CHAINS)]
+        pairs -= 2 * _CHAINS - 1  # their beginning, and their sum
+    for _ in range(pairs // len(chains)):
+        chains = [once(chain) for chain in chains]
+    values = chains[0]
+    for chain in chains[1:]:
+        values = values * constant(0.1) + chain
+    for _ in range(pairs % len(chains)):
+        values = once(values)
+    return values
+
+
+# Numbers of 32 bits in a vector, and units that multiply and add one each cycle.
+_LANES = {"AVX-512": 16, "AVX2": 8, "NEON": 4}
+_UNITS = 2
+_OPERATIONS = 2  # a multiplication and an addition
+# AMD's processors before Zen 5 work through a vector of 512 bits in halves.
+_HALVES_BEFORE_FAMILY = 26
+
+
+@dataclass(frozen=True)
+class Specified:
+    """The specification's ceilings."""
+
+    # floating-point operations per second by precision, as far as it is known
+    flops_per_s: dict[str, float]
+    bytes_per_s: float | None  # of memory; None if it is not known
+    source: str  # where the numbers come from, for readers
+
+
+def specified(
+    gflops: Sequence[tuple[str, float]], gigabytes_per_s: float, *, on_gpu: bool, root: Path = ROOT
+) -> Specified:
+    """Returns the specification's ceilings."""
+    bytes_per_s = 1e9 * gigabytes_per_s or None
+    if gflops:
+        rates = {precision: 1e9 * rate for precision, rate in gflops}
+        return Specified(rates, bytes_per_s, "as given")
+    if on_gpu:
+        return Specified({}, bytes_per_s, "n/a: give RooflineConfig.specified_gflops")
+    reckoned = _of_processor(root)
+    if reckoned is None:
+        return Specified({}, bytes_per_s, "n/a: the kernel tells no clock or no vectors")
+    rate, source = reckoned
+    return Specified({"float32": rate, "float64": rate / 2}, bytes_per_s, source)
+
+
+def _of_processor(root: Path) -> tuple[float, str] | None:
+    found = describe_processor(root)
+    lanes = max((_LANES.get(name, 0) for name in found["instructions"]), default=0)
+    shown = _of_cpuinfo(root, "cpu MHz")
+    shown_mhz = float(shown) if shown.replace(".", "", 1).isdigit() else None
+    mhz = found["max_mhz"] or shown_mhz
+    if not lanes or not mhz:
+        return None
+    vendor, family = _of_cpuinfo(root, "vendor_id"), _of_cpuinfo(root, "cpu family")
+    if vendor == "AuthenticAMD" and family.isdigit() and int(family) < _HALVES_BEFORE_FAMILY:
+        lanes = min(lanes, _LANES["AVX2"])
+    cores = min(found["cores"] or usable_cores(), usable_cores())
+    per_cycle = _OPERATIONS * _UNITS * lanes
+    source = (
+        f"reckoned: {cores} {'core' if cores == 1 else 'cores'} x {mhz / 1000:.4g} GHz x "
+        f"{per_cycle} operations a cycle ({_UNITS} units that multiply and add {lanes} numbers of "
+        "32 bits; half as many of 64)"
+    )
+    if not found["max_mhz"]:
+        source += "; the clock is the one that the kernel shows, and a higher one may be reached"
+    return cores * mhz * 1e6 * per_cycle, source
+
+
+def _of_cpuinfo(root: Path, key: str) -> str:
+    for line in text(root / "proc" / "cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
 @dataclass(frozen=True)
 class Ceilings:
-    """What a number of threads, or a GPU, reaches at most.
+    """What a number of threads, or a GPU, reaches at most."""
 
-    Attributes:
-        threads: of an operation.
-        device: "GPU" or "CPU".
-        flops_per_s: of large matrix products, by precision.
-        bytes_per_s: by where the moved array lies, "copy" and "triad" each.
-        sweep: operations over operations for each element.
-    """
-
-    threads: int
-    device: str
-    flops_per_s: dict[str, float]
+    threads: int  # of an operation
+    device: str  # "GPU" or "CPU"
+    flops_per_s: dict[str, float]  # of large matrix products, by precision
+    # by where the moved array lies, "copy" and "triad" each
     bytes_per_s: dict[str, dict[str, float]]
+    # operations over operations for each element
     sweep: list[IntensityPoint] = field(default_factory=list)
 
     @property
     def memory(self) -> float:
-        """Bytes per second of memory: the faster of copy and triad."""
         return max(self.bytes_per_s["memory"].values())
 
 
 @dataclass(frozen=True)
 class ModelMeasured:
-    """A model's training step.
+    """A model's training step."""
 
-    Attributes:
-        modules: seconds of each.
-        kernels: of a step.
-        lstm_kernels: what computed the recurrence.
-        weights: trainable parameters.
-    """
-
-    modules: list[ModuleSeconds]
-    kernels: Kernels
-    lstm_kernels: list[str]
-    weights: int
+    modules: list[ModuleSeconds]  # seconds of each
+    kernels: Kernels  # of a step
+    lstm_kernels: list[str]  # what computed the recurrence
+    weights: int  # trainable parameters
 
 
 def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int]) -> Ceilings:
-    """Measures the ceilings at one number of threads.
-
-    Args:
-        config: precisions, seconds for each measurement and size of the matmuls.
-        threads: of an operation.
-        arrays: names and bytes of arrays to move.
-    """
+    """Measures the ceilings at one number of threads."""
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.get_logger().setLevel("ERROR")  # it takes a kernel for each intensity for a mistake
     seconds, on_gpu = config.ceiling_s, bool(tf.config.list_physical_devices("GPU"))
     size = config.matmul_size or None
+    far_and_near = (max(arrays, key=arrays.get), min(arrays, key=arrays.get))
     sweep = [
         point
         for precision in config.sweep_precisions
-        for place in _far_and_near(arrays)
+        for place in dict.fromkeys(far_and_near)
         for point in intensity_sweep(
             precision,
             place,
@@ -102,26 +404,13 @@ def measure_ceilings(config: RooflineConfig, threads: int, arrays: dict[str, int
     )
 
 
-def _far_and_near(arrays: dict[str, int]) -> list[str]:
-    """Returns where the largest and the smallest array lie."""
-    return list(dict.fromkeys([max(arrays, key=arrays.get), min(arrays, key=arrays.get)]))
-
-
 def measure_model(
     config: RooflineConfig, model_config: recogniser.RecogniserConfig, features: FeatureConfig
 ) -> ModelMeasured:
-    """Times a model's modules, and asks the profiler for the kernels of whole steps.
-
-    Args:
-        config: precision, sizes of the batch, rounds and profiled steps.
-        model_config: the model.
-        features: what it takes.
-    """
+    """Times a model's modules, and asks the profiler for the kernels of whole steps."""
     tf.get_logger().setLevel("ERROR")
     experiment = Experiment(
-        model=model_config,
-        features=features,
-        training=TrainingConfig(precision=config.precision),
+        model=model_config, features=features, training=TrainingConfig(precision=config.precision)
     )
     alphabet, strategy = Alphabet(), make_strategy(1)
     model = build_model(experiment, alphabet, compiled=True)
@@ -143,3 +432,148 @@ def measure_model(
         lstm_kernels=sorted(recogniser.kernels(model.recogniser)),
         weights=sum(int(np.prod(weight.shape)) for weight in model.trainable_variables),
     )
+
+
+@dataclass(frozen=True)
+class Point:
+    """Something that computes and moves."""
+
+    model: str  # whose part it is
+    name: str  # of the part
+    flops: float  # floating-point operations
+    moved_bytes: float  # bytes moved, caches left out of account
+    seconds: float  # it took
+
+    @property
+    def intensity(self) -> float:
+        return self.flops / self.moved_bytes
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.flops / self.seconds
+
+
+@dataclass(frozen=True)
+class ModelPoints:
+    """A model's part of the roofline."""
+
+    name: str  # "model" or "small model"
+    modules: list[Point]  # front end, recurrent blocks, head, loss and update, each alone
+    step: Point  # all of them as one step
+    kernels: Kernels  # of a step
+    # the kernel that took the most time, with all of its kind, for whose sum the operations are
+    # known; None without kernels
+    most_used: Point | None
+    average: Point | None  # all kernels' operations over all kernels' seconds; None without kernels
+    lstm_kernels: list[str]  # what computed the recurrence
+
+    @classmethod
+    def of(cls, name: str, costs: Sequence[ModuleCost], measured: ModelMeasured) -> "ModelPoints":
+        """Makes the points of what was measured and counted of a model."""
+        whole = total_cost("whole step", costs)
+        modules = [
+            Point(name, cost.name, cost.total_flops, cost.total_bytes, module.alone_s)
+            for cost, module in zip(costs, measured.modules, strict=True)
+        ]
+        kernels, work = measured.kernels, (whole.total_flops, whole.total_bytes)
+        step_s = sum(module.in_step_s for module in measured.modules)
+        average = Point(name, "average kernel", *work, kernels.seconds) if kernels.seconds else None
+        return cls(
+            name,
+            modules,
+            Point(name, whole.name, *work, step_s),
+            kernels,
+            _most_used(name, whole, measured),
+            average,
+            measured.lstm_kernels,
+        )
+
+
+@dataclass(frozen=True)
+class RooflineAnalysis:
+    """Ceilings and what stands below them."""
+
+    ceilings: list[Ceilings]  # fewest threads first
+    models: list[ModelPoints]
+    precision: str  # of the models' steps
+    batch: int  # utterances of a step
+    frames: int  # feature frames of each
+    specified: Specified = Specified({}, None, "")  # what the machine should do
+    # kernels of the keyword spotter by framework
+    spotter: Mapping[str, Kernels] = field(default_factory=dict)
+    spotter_batch: int = 0  # utterances of its step
+
+    @classmethod
+    def of(
+        cls,
+        ceilings: Sequence[Ceilings],
+        models: Sequence[ModelPoints],
+        config: RooflineConfig,
+        **more: Any,
+    ) -> "RooflineAnalysis":
+        """Puts together what the processes answered; ``more``: specified and spotter."""
+        sizes = (config.precision, config.batch, config.frames)
+        return cls(list(ceilings), list(models), *sizes, spotter_batch=config.spotter_batch, **more)
+
+    @property
+    def highest(self) -> Ceilings:
+        return self.ceilings[-1]
+
+    @property
+    def peak(self) -> float:
+        """Floating-point operations per second of the models' precision, with the most threads."""
+        return self.highest.flops_per_s[self.precision]
+
+    @property
+    def memory(self) -> float:
+        return self.highest.memory
+
+    def attainable(self, intensity: float) -> float:
+        """Returns the operations per second that the roofline allows at an intensity.
+
+        Source: S. Williams et al., Roofline, CACM 2009, section 3.
+        """
+        return min(self.peak, self.memory * intensity)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ceilings": list(map(dataclasses.asdict, self.ceilings)),
+            "ridge_flops_per_byte": self.peak / self.memory,
+            "specified": dataclasses.asdict(self.specified),
+            "models": [
+                {
+                    **dataclasses.asdict(model),
+                    "kernels": _kernels_to_json(model.kernels),
+                    "no_kernels": model.kernels.reason,
+                    "points": list(map(self._point, model.modules)),
+                }
+                for model in self.models
+            ],
+            "spotter_kernels": {
+                framework: {"kernels": _kernels_to_json(found), "reason": found.reason}
+                for framework, found in self.spotter.items()
+            },
+        }
+
+    def _point(self, point: Point) -> dict[str, Any]:
+        rate, intensity = point.flops_per_s, point.intensity
+        shares = {"flops_per_s": rate, "share_of_roof": rate / self.attainable(intensity)}
+        return {"name": point.name, "flops_per_byte": intensity, **shares}
+
+
+def _kernels_to_json(kernels: Kernels) -> list[dict[str, Any]]:
+    return [{**dataclasses.asdict(one), "kind": one.kind} for one in kernels.kernels]
+
+
+def _most_used(model: str, whole: ModuleCost, measured: ModelMeasured) -> Point | None:
+    flops, moved = dict(whole.flops), dict(whole.moved)
+    if not any(name in ("fused CPU", "cuDNN") for name in measured.lstm_kernels):
+        # The loop is no kernel of its own: its matmuls are among all others.
+        flops["matmul"] += flops.pop("recurrence")
+        moved["matmul"] += moved.pop("recurrence")
+    kernels = measured.kernels
+    longest: Kernel | None = max(kernels.kernels, key=lambda one: one.seconds, default=None)
+    if longest is None or not flops.get(longest.kind):
+        return None
+    kind = longest.kind
+    return Point(model, longest.name, flops[kind], moved[kind], kernels.of_kind(kind))

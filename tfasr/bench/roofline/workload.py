@@ -1,25 +1,445 @@
 """A machine's ceilings, and the model's layers, steps and kernels below them."""
 
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.backend import installed_backends
-from tfasr.bench.probes.devices import num_gpus
-from tfasr.bench.probes.replicas import WARMUP_CALLS
-from tfasr.bench.roofline.bandwidth import cache_bytes
-from tfasr.bench.roofline.config import RooflineConfig
-from tfasr.bench.roofline.kernels import Kernels
-from tfasr.bench.roofline.measure import measure_ceilings, measure_model
-from tfasr.bench.roofline.points import ModelPoints, RooflineAnalysis
-from tfasr.bench.roofline.specified import specified
-from tfasr.bench.roofline.spotter_kernels import FRAMEWORKS, spotter_kernels
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.backends.measure import FRAMEWORKS, spotter_kernels
+from tfasr.bench.devices import installed_backends, num_gpus
+from tfasr.bench.modules import WARMUP_CALLS
+from tfasr.bench.roofline.measure import (
+    Ceilings,
+    ModelPoints,
+    Point,
+    RooflineAnalysis,
+    RooflineConfig,
+    cache_bytes,
+    measure_ceilings,
+    measure_model,
+    specified,
+)
+from tfasr.bench.steppers import Kernels
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.child import call
 from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
-from tfasr.errors import UsageError
+from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, curve
+from tfasr.display.style import INK, run_colour
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.models.costs import unknown_costs
 from tfasr.models.recogniser import ModelConfig, RecogniserConfig
+from tfasr.precision import PRECISIONS
 
-_NUM_CLASSES = Alphabet().num_classes
+# A label's room in pixels for each pixel of the font, and how far it may step aside.
+_LINE, _CHARACTER = 1.3, 0.58
+_AWAY = 5
+_HEIGHTS = (0, -13, 13, -26, 26)
+_SAME_PLACE_PX = 16
+_BLOCK = "recurrent"
+Box = tuple[float, float, float, float]
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A label that found room."""
+
+    words: str  # what it says
+    x: float  # of its point, as of the data
+    y: float  # of its point
+    align: str  # "left" stands at the right of the point, "right" at its left
+    dy: float  # pixels that it stands lower
+
+
+def place_labels(
+    named: Sequence[tuple[str, str, float, float]], x: Ends, y: Ends, size: Ends, font_px: float
+) -> list[Placed]:
+    """Returns the labels that have room."""
+    entries = [
+        (_pixel(across, x, size[0]), size[1] - _pixel(up, y, size[1]), group, name, across, up)
+        for group, name, across, up in named
+    ]
+    taken: list[Box] = [(px - 5, py - 5, px + 5, py + 5) for px, py, *_ in entries]
+    found = []
+    for px, py, words, across, up in _merged(entries):
+        width, half = _CHARACTER * font_px * len(words), _LINE * font_px / 2
+        for dy, align in ((dy, align) for dy in _HEIGHTS for align in ("left", "right")):
+            begin = px + _AWAY if align == "left" else px - _AWAY - width
+            box = (begin, py + dy - half, begin + width, py + dy + half)
+            inside = box[0] > 0 and box[2] < size[0] and box[1] > 0 and box[3] < size[1]
+            if inside and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                found.append(Placed(words, across, up, align, dy))
+                break
+    return found
+
+
+def _pixel(value: float, ends: Ends, length: float) -> float:
+    return length * math.log(value / ends[0]) / math.log(ends[1] / ends[0])
+
+
+def _merged(entries: list[tuple]) -> list[tuple[float, float, str, float, float]]:
+    kept: list[list] = []
+    for px, py, group, name, across, up in entries:
+        near = next(
+            (
+                one
+                for one in kept
+                if name.startswith(_BLOCK)
+                and one[3].startswith(_BLOCK)
+                and group == one[2]
+                and math.hypot(px - one[0], py - one[1]) < _SAME_PLACE_PX
+            ),
+            None,
+        )
+        if near is None:
+            kept.append([px, py, group, name, across, up])
+        else:
+            begin = near[3].split()[-1].partition("–")[0]
+            near[3] = f"{_BLOCK} {begin}–{name.split()[-1]}"
+    return [(px, py, name + group, across, up) for px, py, group, name, across, up in kept]
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+_MOST_KERNELS = 12
+_LONGEST_NAME = 60
+_OF_MODEL = [
+    "From TensorFlow's profiler, whose recording slows a step; seconds are summed over what runs "
+    "at the same time. On a processor TfasrRecurrence is the LSTM's compiled loop. Average kernel: "
+    "the seconds of all over their number."
+]
+_OF_SPOTTER = [
+    "A training step of the network of 8504 parameters from the framework's own profiler: "
+    "forward, backward, Adam. The most used kernel is the first, the average kernel has the "
+    "seconds of all over their number. GFLOP/s: where PyTorch's profiler tells the operations."
+]
+
+
+def roofline_tables(analysis: RooflineAnalysis) -> list[Table]:
+    """Returns ceilings, ERT's sweep, points and kernels of each model, the spotter's kernels."""
+    found = [_ceilings(analysis)]
+    if analysis.highest.sweep:
+        found.append(_sweep(analysis))
+    for model in analysis.models:
+        found += [
+            _point_table(analysis, model),
+            _kernel_table(model.name, model.kernels, _OF_MODEL),
+        ]
+    for framework, kernels in analysis.spotter.items():
+        name = f"keyword spotter, batch {analysis.spotter_batch}, {framework}"
+        found.append(_kernel_table(name, kernels, _OF_SPOTTER))
+    return found
+
+
+def _threads(ceilings: Ceilings) -> str:
+    return str(ceilings.threads) if ceilings.device == "CPU" else "GPU"
+
+
+def _ceilings(analysis: RooflineAnalysis) -> Table:
+    precisions, specified = list(analysis.highest.flops_per_s), analysis.specified
+    moves = [(p, kind) for p in analysis.highest.bytes_per_s for kind in ("copy", "triad")]
+    columns = ["threads", *(f"{PRECISIONS[name].label}\nGFLOP/s" for name in precisions)]
+    columns += [f"{place} {kind}\nGB/s" for place, kind in moves]
+    rows = [
+        (
+            _threads(ceilings),
+            *(ceilings.flops_per_s[name] for name in precisions),
+            *(ceilings.bytes_per_s[place][kind] for place, kind in moves),
+        )
+        for ceilings in analysis.ceilings
+    ]
+    moved = [specified.bytes_per_s if place == "memory" else None for place, _ in moves]
+    rows.append(("specified", *map(specified.flops_per_s.get, precisions), *moved))
+    ridge = analysis.peak / analysis.memory
+    notes = [
+        "The fastest of all repetitions; each row a process of its own. GFLOP/s: large square "
+        "matmuls. GB/s: arrays far beyond the last cache (memory), or within a cache.",
+        f"Specified: {specified.source}.",
+        f"Ridge point of {PRECISIONS[analysis.precision].label} and memory: {ridge:.1f} operations "
+        "per byte.",
+    ]
+    return table_of("Ceilings of this machine", columns_of_tuples(columns, _giga), rows, notes)
+
+
+def _sweep(analysis: RooflineAnalysis) -> Table:
+    operations = list(dict.fromkeys(p.flops_per_element for p in analysis.highest.sweep))
+    rows = []
+    for ceilings in analysis.ceilings:
+        for kind in dict.fromkeys((p.precision, p.place) for p in ceilings.sweep):
+            own = [p for p in ceilings.sweep if (p.precision, p.place) == kind]
+            label = f"{PRECISIONS[kind[0]].label}, {kind[1]}"
+            fastest = max(point.bytes_per_s for point in own)
+            rows.append((label, _threads(ceilings), *(p.flops_per_s for p in own), fastest))
+    columns = ["element, array in", "threads", *map(str, operations), "most\nGB/s"]
+    note = (
+        "ERT's sweep: an array read, worked through and written in place, with so many "
+        "operations (multiplications and additions) for each element; the fastest call. "
+        f"Intensity: operations over {2 * 4} bytes of float32, {2 * 8} of float64."
+    )
+    title = "GFLOP/s over operations for each element"
+    return table_of(title, columns_of_tuples(columns, _giga), rows, [note])
+
+
+def _point_table(analysis: RooflineAnalysis, model: ModelPoints) -> Table:
+    def known(value: Callable[[Point], Any]) -> Callable:
+        return lambda row: None if math.isnan(row[1].intensity) else value(row[1])
+
+    def roof(point: Point) -> float:
+        return analysis.attainable(point.intensity)
+
+    def limit(point: Point) -> str:
+        return "arithmetic" if roof(point) >= analysis.peak else "memory"
+
+    columns = [
+        Column("part", "", lambda row: row[0]),
+        Column("GFLOP", "", known(lambda point: point.flops), _giga),
+        Column("MB moved", "", known(lambda p: p.moved_bytes / 1e6), "{:.4g}".format),
+        Column("FLOP per\nbyte", "", known(lambda point: point.intensity), "{:.3g}".format),
+        Column("ms", "", lambda row: row[1].seconds, milliseconds),
+        Column("GFLOP/s", "", known(lambda point: point.flops_per_s), _giga),
+        Column("% of\nits roof", "", known(lambda p: 100 * p.flops_per_s / roof(p)), fixed(0)),
+        Column("% of\npeak", "", known(lambda p: 100 * p.flops_per_s / analysis.peak), fixed(1)),
+        Column("limit", "", known(limit)),
+    ]
+    rows = [(point.name, point) for point in [*model.modules, model.step]]
+    marked = [point for point in (model.most_used, model.average) if point is not None]
+    rows += zip(("most used kernel", "average kernel"), marked, strict=False)
+    notes = [
+        f"One training step of {analysis.batch} utterances of {analysis.frames} frames, "
+        f"{PRECISIONS[analysis.precision].label}, recurrence by "
+        f"{', '.join(model.lstm_kernels) or UNKNOWN}. "
+        "Modules alone, forward and backward; operations and bytes are counted, not measured: "
+        "every tensor read and written once wherever it is used, so that a part whose data stays "
+        f"in a cache can exceed its roof. {UNKNOWN}: the model does not tell them."
+    ]
+    if marked:
+        notes.append(
+            f"Most used kernel: {marked[0].name} with all of its kind; average kernel: the whole "
+            "step's operations over the seconds of all kernels, which run beside each other."
+        )
+    return table_of(f"Below the roof: {model.name}", columns, rows, notes)
+
+
+_KERNELS = ["kernel", "kind", "calls\nper step", "ms\nper step", "share\n%", "GFLOP/s"]
+
+
+def _kernel_table(name: str, found: Kernels, notes: list[str]) -> Table:
+    def share(seconds: float) -> str:
+        return f"{100 * seconds / found.seconds:.1f}"
+
+    rows: list[tuple] = [
+        (
+            _shortened(kernel.name),
+            kernel.kind,
+            fixed(0)(kernel.calls),
+            milliseconds(kernel.seconds),
+            share(kernel.seconds),
+            kernel.flops and kernel.flops / kernel.seconds,
+        )
+        for kernel in found.kernels[:_MOST_KERNELS]
+    ]
+    rest = found.kernels[_MOST_KERNELS:]
+    if rest:
+        rest_s, calls = (sum(getattr(k, n) for k in rest) for n in ("seconds", "calls"))
+        times = (fixed(0)(calls), milliseconds(rest_s), share(rest_s))
+        rows.append((f"{len(rest)} others", "", *times, None))
+    if found.kernels:
+        mean = milliseconds(found.seconds / len(found.kernels))
+        rows.append(("average kernel", "", None, mean, None, None))
+    else:
+        rows, notes = [(None,) * len(_KERNELS)], [f"{UNKNOWN}: {found.reason}."]
+    title = f"Kernels by time: {name}"
+    return table_of(title, columns_of_tuples(_KERNELS, _giga), rows, notes)
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _giga(value: float) -> str:
+    return f"{value / 1e9:.4g}"
+
+
+_WIDTH_PX, _HEIGHT_PX = 860, 470
+_FONT_PX = 11
+_SLOPE_DASHES = {"memory": "solid", "L3": "dash-dot"}
+
+
+def roofline_charts(analysis: RooflineAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns what makes each figure, by its name."""
+    charts = {"roofline": lambda: roofline_chart(analysis)}
+    if analysis.highest.sweep:
+        charts["roofline_sweep"] = lambda: sweep_chart(analysis)
+    return charts
+
+
+def roofline_chart(analysis: RooflineAnalysis) -> Chart:
+    """Returns operations per second over operations per byte, both logarithmic."""
+    # A model that does not tell its operations and bytes has no place in the figure.
+    models = [model for model in analysis.models if math.isfinite(model.step.intensity)]
+    points = [point for model in models for point in [*model.modules, model.step]]
+    points += [p for model in models for p in (model.most_used, model.average) if p]
+    x, y = _limits(analysis, [(point.intensity, point.flops_per_s) for point in points])
+    marks = [*_roofs(analysis, x), *_specified(analysis, x, [analysis.precision])]
+    marks += [*_one_thread(analysis, x), _ridges(analysis)]
+    for number, model in enumerate(models):
+        marks += _model_marks(model, number)
+    marks += _kernel_marks(models)
+    for label in place_labels(_named(models), x, y, (_WIDTH_PX, _HEIGHT_PX), _FONT_PX):
+        look = {"align": label.align, "dy": label.dy, "size": _FONT_PX, "colour": INK}
+        marks.append(Labels(x=[label.x], y=[label.y], words=[label.words], **look))
+    caption = "The roofline of this machine, and what of it layers, steps and kernels reach"
+    return _chart("roofline", caption, marks, x, y)
+
+
+def sweep_chart(analysis: RooflineAnalysis) -> Chart:
+    """Returns ERT's sweep of the intensity below the measured and the specified ceilings."""
+    swept = analysis.highest.sweep
+    x, y = _limits(analysis, [(point.flops_per_byte, point.flops_per_s) for point in swept])
+    precisions = list(dict.fromkeys(point.precision for point in swept))
+    places = list(dict.fromkeys(point.place for point in swept))
+    marks = [*_roofs(analysis, x, precisions), *_specified(analysis, x, precisions)]
+    for precision, place in dict.fromkeys((p.precision, p.place) for p in swept):
+        own = [point for point in swept if (point.precision, point.place) == (precision, place)]
+        xs = [point.flops_per_byte for point in own]
+        ys = [point.flops_per_s / 1e9 for point in own]
+        colour = run_colour(4 + 2 * precisions.index(precision) + places.index(place))
+        operations = f"{own[0].flops_per_element} to {own[-1].flops_per_element}"
+        name = f"{PRECISIONS[precision].label} in {place}, {operations} per element"
+        marks += curve(xs, ys, colour, name, symbol="circle" if place == places[0] else "square")
+    caption = "Operations per second over operations for each element: ERT's sweep"
+    return _chart("roofline_sweep", caption, marks, x, y)
+
+
+def _chart(name: str, caption: str, marks: Sequence[Mark], x: Ends, y: Ends) -> Chart:
+    across = Axis("operations per byte moved", log=True, limits=x)
+    panel = Panel(marks, across, Axis("GFLOP/s", log=True, limits=y), height=_HEIGHT_PX)
+    return Chart(name, caption, [panel], width=_WIDTH_PX, wide=True)
+
+
+def _limits(analysis: RooflineAnalysis, places: Sequence[tuple[float, float]]) -> tuple[Ends, Ends]:
+    intensities = [analysis.peak / analysis.memory, *(x for x, _ in places)]
+    left = 10 ** math.floor(math.log10(min(intensities) / 1.2))
+    right = 10 ** math.ceil(math.log10(3 * max(intensities)))
+    rates = [rate for _, rate in places]
+    ceilings = [analysis.highest.flops_per_s, analysis.specified.flops_per_s]
+    top = max([*rates, *(rate for own in ceilings for rate in own.values())])
+    bottom = min([*rates, analysis.attainable(left)])
+    return (left, right), (bottom / 2e9, 2 * top / 1e9)
+
+
+def _slope(x: Ends, top: float, bytes_per_s: float, name: str, **look: Any) -> Line:
+    xs = [x[0], min(x[1], top / bytes_per_s)]
+    ys = [bytes_per_s * at / 1e9 for at in xs]
+    return Line(x=xs, y=ys, series=f"{name}: {bytes_per_s / 1e9:.3g} GB/s", **look)
+
+
+def _flat(begin: float, end: float, rate: float, policy: str, name: str = "", **look: Any) -> Line:
+    series = f"{name}{PRECISIONS[policy].label}: {rate / 1e9:.4g} GFLOP/s"
+    colour = run_colour(list(PRECISIONS).index(policy))
+    return Line(x=[begin, end], y=[rate / 1e9] * 2, colour=colour, series=series, **look)
+
+
+def _roofs(
+    analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str] | None = None
+) -> list[Mark]:
+    """Returns the measured ceilings of the most threads, of all precisions or of some."""
+    highest = analysis.highest
+    slopes = {place: max(moved.values()) for place, moved in highest.bytes_per_s.items()}
+    wanted = highest.flops_per_s if precisions is None else precisions
+    peaks = {name: rate for name, rate in highest.flops_per_s.items() if name in wanted}
+    top = max(peaks.values(), default=analysis.peak)
+    marks: list[Mark] = [
+        _slope(x, top, rate, place, dash=_SLOPE_DASHES.get(place, "dotted"), width=1.6)
+        for place, rate in slopes.items()
+    ]
+    for policy, rate in peaks.items():
+        begin = max(x[0], min(rate / slope for slope in slopes.values()))
+        marks.append(_flat(begin, x[1], rate, policy))
+    return marks
+
+
+def _specified(analysis: RooflineAnalysis, x: Ends, precisions: Sequence[str]) -> list[Mark]:
+    """Returns the ceilings of the specification, as far as it is known."""
+    specified, dashed = analysis.specified, {"dash": "dashed"}
+    rates = {name: specified.flops_per_s.get(name) for name in precisions}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    top = max(filter(None, known.values()), default=analysis.peak)
+    # Towards the right, where nothing else is.
+    marks: list[Mark] = [
+        _flat(x[1] / 30, x[1], rate, policy, "specified, ", width=1.6, **dashed)
+        for policy, rate in known.items()
+    ]
+    if specified.bytes_per_s:
+        rate = specified.bytes_per_s
+        marks.append(_slope(x, top, rate, "specified, memory", width=1.2, **dashed))
+    return marks
+
+
+def _one_thread(analysis: RooflineAnalysis, x: Ends) -> list[Mark]:
+    if len(analysis.ceilings) == 1:
+        return []
+    (left, right), lowest = x, analysis.ceilings[0]
+    peak, slope = lowest.flops_per_s[analysis.precision], lowest.memory
+    xs = [left, max(left, peak / slope), right]
+    threads = "1 thread" if lowest.threads == 1 else f"{lowest.threads} threads"
+    name = f"{PRECISIONS[analysis.precision].label} and memory, {threads}"
+    ys = [min(peak, slope * at) / 1e9 for at in xs]
+    return [Line(x=xs, y=ys, dash="dotted", width=1.2, series=name)]
+
+
+def _ridges(analysis: RooflineAnalysis) -> Mark:
+    rates = list(analysis.highest.flops_per_s.values())
+    xs, ys = [rate / analysis.memory for rate in rates], [rate / 1e9 for rate in rates]
+    return Points(x=xs, y=ys, symbol="ring", size=8, series="ridge points")
+
+
+def _model_marks(model: ModelPoints, number: int) -> list[Mark]:
+    colour, symbol = run_colour(4 + number), "circle" if number == 0 else "diamond"
+    modules = _point_marks(model.modules, colour, symbol, 7, f"{model.name}: modules")
+    return [modules, _point_marks([model.step], colour, "square", 9, f"{model.name}: step")]
+
+
+def _kernel_marks(models: Sequence[ModelPoints]) -> list[Mark]:
+    marks: list[Mark] = []
+    for attribute, symbol, name, size in (
+        ("most_used", "triangle", "most used kernel", 10),
+        ("average", "star", "average kernel", 20),
+    ):
+        points = [getattr(model, attribute) for model in models]
+        points = [point for point in points if point is not None]
+        if points:
+            marks.append(_point_marks(points, run_colour(7), symbol, size, name))
+    return marks
+
+
+def _point_marks(
+    points: Sequence[Point], colour: str, symbol: str, size: float, series: str
+) -> Points:
+    return Points(
+        x=[point.intensity for point in points],
+        y=[point.flops_per_s / 1e9 for point in points],
+        symbol=symbol,
+        size=size,
+        colour=colour,
+        series=series,
+        texts=[f"{point.name}: {point.flops_per_s / 1e9:.3g} GFLOP/s" for point in points],
+    )
+
+
+def _named(models: Sequence[ModelPoints]) -> list[tuple[str, str, float, float]]:
+    named = []
+    for model in models:
+        suffix = "" if model is models[0] else " (small)"
+        marks = [point for point in (model.most_used,) if point is not None]
+        for point in [*model.modules, model.step, *marks]:
+            named.append((suffix, point.name, point.intensity, point.flops_per_s / 1e9))
+    return named
 
 
 def run(
@@ -30,32 +450,20 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow.
     """
-    from tfasr.bench.roofline.figure import roofline_charts
-    from tfasr.bench.roofline.tables import roofline_tables
-
-    if context.backend != "tensorflow":
-        raise UsageError(
-            "The roofline is that of tfasr's own training step, which is TensorFlow's. "
-            f"Received: --backend {context.backend}. Leave it out."
-        )
+    require_tensorflow(
+        "The roofline is that of tfasr's own training step, which is TensorFlow's.", context
+    )
     ceilings = [
         call(measure_ceilings, config, threads, _arrays(config, threads), backend="tensorflow")
         for threads in _thread_counts(config)
     ]
-    models = [("model", model)]
+    models = {"model": model}
     if config.small_units and hasattr(model, "smaller"):
-        models.append(("small model", model.smaller(config.small_units)))
-    analysis = RooflineAnalysis.of(
-        ceilings,
-        [_points(name, one, config, features) for name, one in models],
-        config,
-        specified=specified(
-            config.specified_gflops,
-            config.specified_gigabytes_per_s,
-            on_gpu=ceilings[-1].device == "GPU",
-        ),
-        spotter=_spotter(config),
-    )
+        models["small model"] = model.smaller(config.small_units)
+    points = [_points(name, one, config, features) for name, one in models.items()]
+    stated = (config.specified_gflops, config.specified_gigabytes_per_s)
+    more = {"specified": specified(*stated, on_gpu=ceilings[-1].device == "GPU")}
+    analysis = RooflineAnalysis.of(ceilings, points, config, spotter=_spotter(config), **more)
     return Result(
         tables=roofline_tables(analysis),
         values=analysis.to_json(),
@@ -65,7 +473,6 @@ def run(
 
 
 def _spotter(config: RooflineConfig) -> dict[str, Kernels]:
-    """Returns the kernels of the keyword spotter by framework, each from a process of its own."""
     if not (config.spotter_batch and config.profiled_steps):
         return {}
     sizes = (config.spotter_batch, config.profiled_steps)
@@ -89,7 +496,6 @@ def _thread_counts(config: RooflineConfig) -> list[int]:
 
 
 def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
-    """Returns names and bytes of the arrays whose moving is measured."""
     caches = cache_bytes()
     last = max(caches.values(), default=0)
     memory = config.memory_megabytes * 2**20 or max(4 * last, 256 * 2**20)
@@ -104,19 +510,20 @@ def _arrays(config: RooflineConfig, threads: int) -> dict[str, int]:
 def _points(
     name: str, model: RecogniserConfig, config: RooflineConfig, features: FeatureConfig
 ) -> ModelPoints:
-    sizes = {"batch": config.batch, "frames": config.frames, "labels": config.labels}
     measured = call(measure_model, config, model, features, backend="tensorflow")
-    if hasattr(model, "step_costs"):
-        costs = model.step_costs(
-            num_features=features.num_features,
-            num_classes=_NUM_CLASSES,
-            bytes_per_number=4 if config.precision == "float32" else 2,
-            # Of a GPU's caches nothing is known here.
-            cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
-            **sizes,
-        )
-    else:
+    if not hasattr(model, "step_costs"):
         costs = unknown_costs([module.module for module in measured.modules])
+        return ModelPoints.of(name, costs, measured)
+    costs = model.step_costs(
+        num_features=features.num_features,
+        num_classes=Alphabet().num_classes,
+        bytes_per_number=4 if config.precision == "float32" else 2,
+        # Of a GPU's caches nothing is known here.
+        cache_bytes=0 if num_gpus() else max(cache_bytes().values(), default=0),
+        batch=config.batch,
+        frames=config.frames,
+        labels=config.labels,
+    )
     return ModelPoints.of(name, costs, measured)
 
 

@@ -1,24 +1,222 @@
-"""The measuring process of the scaling analysis: one number of devices, real training steps."""
+"""Training steps on one number of devices, measured, and from them all the efficiencies."""
 
+import dataclasses
+import statistics
 import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.device_use import DeviceUse, watched_devices
-from tfasr.bench.probes.devices import peak_device_bytes, use_devices
-from tfasr.bench.probes.module_timing import module_times
-from tfasr.bench.probes.noise import noise_batch, write_noise_split
-from tfasr.bench.scaling.answer import LoadTimes, ScalingAnswer
-from tfasr.bench.scaling.config import IN_MEMORY, SORTING, Load, ScalingTask
-from tfasr.bench.scaling.replicas import all_reduce_seconds, replica_seconds
+from tfasr.bench.devices import PROCESS, DeviceUse, peak_device_bytes, use_devices, watched_devices
+from tfasr.bench.modules import (
+    WARMUP_CALLS,
+    ModuleTimes,
+    Replicas,
+    module_times,
+    modules_of,
+    stamp,
+    step_through,
+    time_in_turns,
+)
+from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
+from tfasr.bench.synthetic import noise_batch, write_noise_split
+from tfasr.bench.workload import json_of
+from tfasr.config import config_class, require
+from tfasr.data.features import FeatureConfig
 from tfasr.data.pipeline import Batch, BatchSource, PipelineConfig
+from tfasr.precision import require_precision, trained
 from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
+from tfasr.training.ctc_model import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.step import TimedStep
+
+IN_MEMORY, FROM_SHARDS, SORTING = "", "loader", "sorting loader"
+LOADERS = (IN_MEMORY, FROM_SHARDS, SORTING)
+"""Where batches come from: one lies in memory; shards are read as in training; they are read and
+sorted by length while training waits."""
+
+
+@config_class
+class ScalingConfig:
+    """What is scaled, over what."""
+
+    # numbers of devices, 1 among them; empty for 1, 2, 4 and so on up to all GPUs, and for 1 and 2
+    # slices of the processor where there is none
+    device_counts: tuple[int, ...] = ()
+    weak_utterances: int = 150  # of the batch on each device in weak scaling
+    strong_utterances: int = 160  # of the global batch in strong scaling; a multiple of each count
+    # training steps of every measurement, for each device: weak scaling on 4 devices takes 4 times
+    # as many
+    steps: int = 180
+    warmup_steps: int = 4  # the first of them, shown and left out of every figure
+    frames: int = 1670  # feature frames of each utterance
+    labels: int = 200  # labels of each
+    precision: str = "float32"  # Keras's dtype policy of the layers
+    loader: bool = True  # whether weak scaling is also measured with batches read from shards
+    # whether it is also measured with batches that the loader has sorted by length, some of them at
+    # a time, while training waits
+    sorting_loader: bool = True
+    sorted_batches: int = 4  # global batches that it sorts together
+    module_rounds: int = 10  # repetitions of each module's time; 0 leaves modules out
+    # of each device's link, for the prediction; 0 to measure all-reduces over the fewest devices
+    # above 1
+    link_gigabytes_per_s: float = 0.0
+    link_latency_us: float = 0.0  # of a message on it, where the bandwidth is given
+    # share of the all-reduce hidden behind the backward pass in the prediction
+    overlap: float = 0.0
+    # further numbers of devices to predict
+    predicted_devices: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
+
+    def check(self) -> None:
+        sizes = ("weak_utterances", "strong_utterances", "frames", "labels", "sorted_batches")
+        for name in sizes:
+            require(getattr(self, name) > 0, self, name, "positive")
+        require(self.warmup_steps > 0, self, "warmup_steps", "at least 1: the first step compiles")
+        require_precision(self, "precision", trained())
+        require(self.steps > self.warmup_steps, self, "steps", "more than the warm-up steps")
+        counts = self.device_counts
+        fits = all(n > 0 and self.strong_utterances % n == 0 for n in counts)
+        rule = "positive divisors of strong_utterances, 1 among them"
+        require(not counts or (fits and 1 in counts), self, "device_counts", rule)
+        require(all(n > 0 for n in self.predicted_devices), self, "predicted_devices", "positive")
+        require(0 <= self.overlap <= 1, self, "overlap", "in 0..1")
+        for name in ("module_rounds", "link_gigabytes_per_s", "link_latency_us"):
+            require(getattr(self, name) >= 0, self, name, "at least 0")
+
+
+@dataclass(frozen=True)
+class Load:
+    """Training steps on batches of one size."""
+
+    name: str  # "weak", "strong" or "single"
+    per_device_batch: int  # utterances on each device
+    steps: int
+    loader: str = IN_MEMORY  # of `LOADERS`
+    sorted_batches: int = 0  # global batches that are sorted together, by a loader that sorts
+
+
+@dataclass(frozen=True)
+class ScalingTask:
+    """What one process measures: everything on one number of devices."""
+
+    devices: int  # how many share the work
+    model: Any  # its config
+    features: FeatureConfig  # what it takes
+    precision: str  # Keras's dtype policy
+    frames: int  # feature frames of each utterance
+    labels: int  # labels of each
+    loads: tuple[Load, ...]  # in their order
+    module_batch: int  # utterances of the batch on which modules are timed; 0 for no times
+    rounds: int  # repetitions of each of those times
+    first_steps: int  # steps of the modules that are left out
+    all_reduce: bool  # whether it is timed
+
+
+@dataclass(frozen=True)
+class LoadTimes:
+    """Training steps on batches of one size from one source."""
+
+    load: Load
+    step_s: list[float]  # seconds of every step, the first ones too
+    input_wait_s: list[float]  # seconds that every step waited for its batch
+    use: list[DeviceUse] = field(default_factory=list)  # how busy the devices were meanwhile
+
+    @property
+    def whole_s(self) -> list[float]:
+        return [sum(both) for both in zip(self.step_s, self.input_wait_s, strict=True)]
+
+    def steady_s(self, warmup_steps: int) -> float:
+        """Returns the median seconds of the steps after the first, input wait included."""
+        return statistics.median(self.whole_s[warmup_steps:])
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """Median seconds of an all-reduce of so many bytes on each device."""
+
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ScalingAnswer:
+    """Everything on one number of devices."""
+
+    devices: int
+    kind: str  # "GPU" or "logical CPU"
+    loads: list[LoadTimes]  # training steps
+    # the most that TensorFlow used on each; None where it cannot be told
+    peak_device_bytes: list[int | None]
+    peak_memory_mib: float | None  # the most that the process held
+    gradient_bytes: int  # of all gradients in float32
+    # where the step's seconds went; None where it was not asked
+    modules: ModuleTimes | None = None
+    # each device's seconds of forward and backward pass, ``(rounds, devices)``
+    replica_s: list[list[float]] = field(default_factory=list)
+    all_reduce: list[AllReduce] = field(default_factory=list)  # all-reduces of different sizes
+
+    def gpu_percents(self) -> list[float]:
+        """Returns how busy each GPU was on average over all loads."""
+        by_device: dict[str, list[float]] = {}
+        for times in self.loads:
+            for use in times.use:
+                if use.device != PROCESS:
+                    by_device.setdefault(use.device, []).extend(use.percent)
+        return [sum(own) / len(own) for own in by_device.values() if own]
+
+
+def all_reduce_seconds(
+    strategy: tf.distribute.Strategy, sizes_bytes: Sequence[int], rounds: int
+) -> list[AllReduce]:
+    """Times all-reduces of float32 tensors over the strategy's devices."""
+    replicas = Replicas(strategy)
+
+    def reduce(tensor):
+        context = tf.distribute.get_replica_context()
+        return [context.all_reduce(tf.distribute.ReduceOp.SUM, tensor)]
+
+    calls = {
+        str(size): replicas.compiled(reduce, replicas.values(lambda size=size: tf.zeros(size // 4)))
+        for size in sizes_bytes
+    }
+    seconds = time_in_turns(calls, rounds)
+    return [AllReduce(size, seconds[str(size)]) for size in sizes_bytes]
+
+
+def replica_seconds(
+    model: CtcModel, batch: Batch, strategy: tf.distribute.Strategy, rounds: int
+) -> list[list[float]]:
+    """Returns the seconds of forward and backward pass on each device, for each round.
+
+    Devices begin together and do not wait for each other here: what differs is a straggler's.
+    """
+    replicas, modules = Replicas(strategy), modules_of(model)
+    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
+
+    def on_device(batch):
+        began = tf.timestamp()
+        with tf.control_dependencies([began]):
+            begun = {name: tf.identity(value) for name, value in batch.items()}
+            gradients = step_through(modules, begun)
+        return tf.stack([began, stamp(gradients)])
+
+    @tf.function
+    def run(batch):
+        if replicas.count == 1:
+            return on_device(batch)[None]
+        return tf.stack(strategy.experimental_local_results(strategy.run(on_device, args=(batch,))))
+
+    for _ in range(WARMUP_CALLS):
+        run(placed)
+    stamps = np.stack([run(placed).numpy() for _ in range(rounds)])
+    return (stamps[:, :, 1] - stamps[:, :, 0]).tolist()
+
 
 _LITTLE_BYTES = 4096
 _EPOCH_BATCHES = 4
@@ -44,17 +242,9 @@ def measure(task: ScalingTask) -> ScalingAnswer:
         # All gradients at once, and so little that only the latency is left.
         sizes = [_LITTLE_BYTES, process.gradient_bytes]
         all_reduce = all_reduce_seconds(process.strategy, sizes, task.rounds)
-    return ScalingAnswer(
-        devices=task.devices,
-        kind=kind,
-        loads=loads,
-        peak_device_bytes=peak_device_bytes(task.devices),
-        peak_memory_mib=peak_memory_mib(),
-        gradient_bytes=process.gradient_bytes,
-        modules=modules,
-        replica_s=replica_s,
-        all_reduce=all_reduce,
-    )
+    memory = (peak_device_bytes(task.devices), peak_memory_mib(), process.gradient_bytes)
+    timed = {"modules": modules, "replica_s": replica_s, "all_reduce": all_reduce}
+    return ScalingAnswer(task.devices, kind, loads, *memory, **timed)
 
 
 class _Process:
@@ -75,11 +265,9 @@ class _Process:
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of the gradients of all trainable weights, in float32."""
         return 4 * sum(int(np.prod(weight.shape)) for weight in self.model.trainable_variables)
 
     def train(self, load: Load) -> LoadTimes:
-        """Takes training steps as `tfasr train` does and returns the seconds of each."""
         with tempfile.TemporaryDirectory() as folder:
             dataset = self._batches(load, Path(folder))
             if self._replicas > 1:
@@ -94,7 +282,6 @@ class _Process:
         return LoadTimes(load, step_s, wait_s, use)
 
     def noise(self, batch: int) -> dict[str, np.ndarray]:
-        """Returns a batch of random features."""
         sizes = {
             "num_features": self._experiment.features.num_features,
             "num_classes": Alphabet().num_classes,
@@ -102,7 +289,6 @@ class _Process:
         return noise_batch(batch, self._frames, self._labels, **sizes)
 
     def _batches(self, load: Load, folder: Path) -> tf.data.Dataset:
-        """Returns batches for each device in turn, from where the load takes them."""
         if load.loader == IN_MEMORY:
             return self._held(load.per_device_batch)
         global_batch = load.per_device_batch * self._replicas
@@ -113,12 +299,10 @@ class _Process:
         return loaded
 
     def _held(self, batch: int) -> tf.data.Dataset:
-        """One batch in memory, again and again: nothing to load."""
         share = self.noise(batch)
         return tf.data.Dataset.from_tensors(share).map(self._as_loaded).cache().repeat()
 
     def _as_loaded(self, batch: Batch) -> Batch:
-        """Forgets what shards do not tell either, so that one trace serves all batches."""
         shapes = {"features": [None, self._frames, batch["features"].shape[-1]]}
         shapes["labels"] = [None, None]
         return {
@@ -127,21 +311,14 @@ class _Process:
         }
 
     def _loaded(self, folder: Path, global_batch: int, steps: int) -> tf.data.Dataset:
-        """Shards of as many utterances as an epoch of four batches has, read as in training."""
+        features, model = self._experiment.features, self._experiment.model
         sizes = (_EPOCH_BATCHES * global_batch, self._frames, self._labels)
-        split = write_noise_split(
-            folder,
-            *sizes,
-            self._experiment.features,
-            self._experiment.model,
-            length_spread=_LENGTH_SPREAD,
-        )
+        spread = {"length_spread": _LENGTH_SPREAD}
+        split = write_noise_split(folder, *sizes, features, model, **spread)
         pipeline = PipelineConfig(
             global_batch_size=global_batch, padding="fixed", max_frames=self._frames
         )
-        source = BatchSource(
-            split, self._experiment.features, pipeline, None, split.feature_statistics()
-        )
+        source = BatchSource(split, features, pipeline, None, split.feature_statistics())
         epoch = source.training(1, 1, replicas=self._replicas)
         return epoch.repeat(-(-steps // _EPOCH_BATCHES))
 
@@ -157,3 +334,151 @@ def sorted_by_length(batches: tf.data.Dataset, window: int, size: int) -> tf.dat
         return {name: tf.gather(values, order) for name, values in utterances.items()}
 
     return batches.unbatch().batch(window).map(in_order).unbatch().batch(size)
+
+
+@dataclass(frozen=True)
+class ScalingRow:
+    """One way of scaling on one number of devices."""
+
+    mode: str  # "weak" (a full batch on each device) or "strong" (one batch for all)
+    loader: str  # where batches came from, of `tfasr.bench.scaling.measure.LOADERS`
+    devices: int  # how many shared the work
+    per_device_batch: int  # utterances on each
+    steps: int  # how many were taken, the first included
+    # seconds of the first steps, input wait included; left out of everything else
+    first_s: list[float]
+    step_s: float  # median seconds of the other steps, input wait included
+    mean_step_s: float  # their mean, which a loader that stops training now and then raises
+    input_wait_s: float  # mean seconds of them spent waiting for the batch
+    use_percent: dict[str, float | None]  # how busy the devices were on average, by device
+    single_s: float  # ``mean_step_s`` on one device with a loader, ``step_s`` without
+    # what the model says of ``step_s``; None with a loader, or without a link
+    predicted_s: float | None
+
+    @property
+    def counted_s(self) -> float:
+        """Seconds of a step that rates are made of: the mean where a loader makes steps uneven."""
+        return self.mean_step_s if self.loader else self.step_s
+
+    @property
+    def utterances_per_s(self) -> float:
+        return self.devices * self.per_device_batch / self.counted_s
+
+    @property
+    def efficiency(self) -> float:
+        """Throughput over that of one device times the number of devices: 1 is ideal."""
+        return self.speedup / self.devices
+
+    @property
+    def speedup(self) -> float:
+        ratio = self.single_s / self.counted_s
+        return ratio * self.devices if self.mode == "weak" else ratio
+
+    @property
+    def prediction_error(self) -> float | None:
+        return None if self.predicted_s is None else self.predicted_s / self.step_s - 1
+
+
+@dataclass(frozen=True)
+class ScalingAnalysis:
+    """Everything that the scaling workload found."""
+
+    # weak without and with loaders, then strong, each over the numbers of devices
+    rows: list[ScalingRow]
+    answers: list[ScalingAnswer]  # of the measuring processes, one a number of devices
+    model: ScalingModel | None  # the prediction; None where no link was given and none measured
+    link_source: str  # what its link was taken from, for readers
+    warmup_steps: int  # left out of each row
+    strong_utterances: int  # the global batch of strong scaling
+    predicted_devices: tuple[int, ...]  # numbers of devices to predict beyond the measured
+
+    @classmethod
+    def of(cls, answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> "ScalingAnalysis":
+        """Analyses what `tfasr.bench.scaling.measure.measure` answered, one device first."""
+        warmup = config.warmup_steps
+        link, source = _link(answers, config)
+        model = link and _model(answers[0], link, config)
+        rows = []
+        for mode, loader in (*(("weak", loader) for loader in LOADERS), ("strong", IN_MEMORY)):
+            single_s: float | None = None
+            for answer in answers:
+                for times in answer.loads:
+                    if (times.load.name, times.load.loader) == (mode, loader):
+                        rows.append(_row(answer.devices, times, warmup, single_s, model))
+                        single_s = single_s or rows[-1].counted_s
+        sizes = (warmup, config.strong_utterances, config.predicted_devices)
+        return cls(rows, list(answers), model, source, *sizes)
+
+    @property
+    def shared_cores(self) -> bool:
+        return self.answers[0].kind != "GPU"
+
+    @property
+    def timed(self) -> list[ScalingAnswer]:
+        return [answer for answer in self.answers if answer.modules is not None]
+
+    def separate(self) -> ScalingModel | None:
+        """Returns the prediction for devices that share nothing but the link."""
+        return self.model and dataclasses.replace(self.model, shared_cores=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "rows": [json_of(row, *_DERIVED) for row in self.rows],
+            "shared_cores": self.shared_cores,
+            "prediction": self.model and dataclasses.asdict(self.model),
+            "link_source": self.link_source,
+            "processes": list(map(dataclasses.asdict, self.answers)),
+        }
+
+
+_DERIVED = ("utterances_per_s", "efficiency", "speedup", "prediction_error")
+
+
+def _row(
+    devices: int, times: LoadTimes, warmup: int, single_s: float | None, model: ScalingModel | None
+) -> ScalingRow:
+    load, after = times.load, times.whole_s[warmup:]
+    mean_s, step_s = statistics.fmean(after), times.steady_s(warmup)
+    predicted = None
+    if load.loader == IN_MEMORY and model is not None:
+        predicted = model.step_s(devices, load.per_device_batch)
+    return ScalingRow(
+        mode=load.name,
+        loader=load.loader,
+        devices=devices,
+        per_device_batch=load.per_device_batch,
+        steps=len(times.step_s),
+        first_s=times.whole_s[:warmup],
+        step_s=step_s,
+        mean_step_s=mean_s,
+        input_wait_s=statistics.fmean(times.input_wait_s[warmup:]),
+        use_percent={use.device: use.mean_percent for use in times.use},
+        single_s=single_s or (mean_s if load.loader else step_s),
+        predicted_s=predicted,
+    )
+
+
+def _link(answers: Sequence[ScalingAnswer], config: "ScalingConfig") -> tuple[Link | None, str]:
+    if config.link_gigabytes_per_s:
+        link = Link(config.link_gigabytes_per_s * 1e9, config.link_latency_us * 1e-6)
+        return link, "given"
+    measured = next((answer for answer in answers if answer.all_reduce), None)
+    if measured is None:
+        return None, "n/a"
+    found = measured.all_reduce
+    sizes, seconds = [one.size_bytes for one in found], [one.seconds for one in found]
+    link = fit_link([measured.devices] * len(found), sizes, seconds)
+    return link, f"all-reduces measured over {measured.devices} devices"
+
+
+def _model(answer: ScalingAnswer, link: Link, config: "ScalingConfig") -> ScalingModel:
+    held = [times for times in answer.loads if times.load.loader == IN_MEMORY]
+    batches = [times.load.per_device_batch for times in held]
+    seconds = [times.steady_s(config.warmup_steps) for times in held]
+    return ScalingModel(
+        single=fit_single_device(batches, seconds),
+        gradient_bytes=answer.gradient_bytes,
+        link=link,
+        overlap=config.overlap,
+        shared_cores=answer.kind != "GPU",
+    )

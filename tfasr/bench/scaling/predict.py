@@ -2,65 +2,239 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from tfasr.bench.results import Measured, draw, is_file
-from tfasr.bench.scaling.measured_runs import Found, read_results, read_runs
-from tfasr.bench.scaling.prediction import Link
-from tfasr.bench.scaling.worker_prediction import (
+from tfasr.analysis.comparable import difference_text, differences
+from tfasr.analysis.stragglers import worker_parts
+from tfasr.bench.perform import Measured, draw, is_file
+from tfasr.bench.scaling.fit import (
     SHARE,
+    BesideSteps,
+    Interval,
+    Link,
+    MeasuredExchange,
+    MeasuredStep,
     Measurements,
     PredictedRun,
+    TargetMet,
     WorkerPrediction,
 )
-from tfasr.bench.scaling.worker_tables import prediction_chart, prediction_table, record
+from tfasr.checked_files import read_object
+from tfasr.child import call
+from tfasr.cluster.description import Cluster
+from tfasr.cluster.launcher import free_ports
+from tfasr.display.chart import Area, Axis, Chart, Panel, counts_axis, curve
+from tfasr.display.style import run_colour
+from tfasr.display.table import Column, Table, fixed, records_of, table_of
 from tfasr.display.writers import check_format
 from tfasr.errors import UsageError
-from tfasr.tta.targets import parse_target
+from tfasr.tta.load import load_run
+from tfasr.tta.run import Run
+from tfasr.tta.targets import Target, parse_target
+from tfasr.tta.throughput import WARMUP_STEPS
 
-_BITS = 8
-_GIGA = 1e9
-_MEGA = 1e6
-_MICRO = 1e-6
+_EVALUATION = ("eval_forward", "decode")
+_BYTES_OF_A_WEIGHT = 4
+_AGAIN = "Write it anew with tfasr bench --gin_file bench/scaling_small.gin --out."
+
+
+@dataclass
+class Found:
+    """What runs and results say."""
+
+    steps: list[MeasuredStep] = field(default_factory=list)  # of one worker each
+    exchanges: list[MeasuredExchange] = field(default_factory=list)  # of gradients
+    gradient_bytes: list[int] = field(default_factory=list)  # of each source that noted them
+    # of the runs of one process, which exchange nothing, in float32
+    weight_bytes: list[int] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)  # global batches of the runs
+    # of each run, its mean batch over its global batch
+    filled: list[float] = field(default_factory=list)
+    targets: list[TargetMet] = field(default_factory=list)  # runs that met the target
+    beside: list[BesideSteps] = field(default_factory=list)  # what those did beside their steps
+    missed: list[str] = field(default_factory=list)  # names of runs that did not meet it
+
+
+def read_runs(
+    run_dirs: Sequence[Path], target: Target | None, policy: str, window: int | None
+) -> Found:
+    """Returns what runs of one model say; they may differ in batch and number of workers.
+
+    Raises:
+        UsageError: if one cannot be read, says too little, or is not comparable with the first.
+    """
+    found, first = Found(), None
+    for run_dir in run_dirs:
+        run = load_run(run_dir)
+        first = first or run
+        differing = differences(first.comparability, run.comparability)
+        if target is not None and differing:
+            raise UsageError(
+                "Runs that tell how many utterances a target takes must be comparable. "
+                f"{run_dir} differs from {first.path} in {difference_text(differing)}. "
+                "Leave it out."
+            )
+        workers, step_s = _read_steps(run, found)
+        if target is not None:
+            _read_target(run, workers, step_s, target, policy, window, found)
+    return found
+
+
+def _read_steps(run: Run, found: Found) -> tuple[int, float]:
+    steps, cluster = run.timeline.steps, run.fact("cluster")
+    workers = int(cluster["workers"]) if isinstance(cluster, dict) else 1
+    steady = ~steps.compiled & (steps.places >= WARMUP_STEPS)
+    if not steady.any() or (workers == 1 and (run.fact("num_replicas") or 1) != 1):
+        raise UsageError(
+            f"A run must have more than {WARMUP_STEPS} steps on one device a worker. Received: "
+            f"{run.path}, of {len(steps)} steps and {run.fact('num_replicas')} replicas."
+        )
+    step_s = float((steps.amounts("train_s") + steps.amounts("input_wait_s"))[steady].mean())
+    rows = float(steps.amounts("utterances")[steady].mean()) / workers
+    compute_s = step_s
+    if workers == 1:
+        found.weight_bytes.append(_BYTES_OF_A_WEIGHT * int(run.fact("parameters") or 0))
+    else:
+        parts = worker_parts(run.path)
+        if len(parts) != workers:
+            raise UsageError(
+                f"Of a run of {workers} workers all of events-worker-*.jsonl must be in its "
+                f"folder. {run.path} has {len(parts)}. Copy them there from the other machines."
+            )
+        exchange_s = parts[0].exchange_s / parts[0].steps
+        compute_s = max(step_s - exchange_s, 1e-9)
+        size = int(cluster["gradient_bytes"])
+        found.gradient_bytes.append(size)
+        found.exchanges.append(MeasuredExchange(workers, size, exchange_s))
+        link = cluster.get("link")
+        if link:  # of a few numbers: all latency
+            little = MeasuredExchange(workers, link["small_bytes"], link["small_s"])
+            found.exchanges.append(little)
+    found.steps.append(MeasuredStep(rows, compute_s))
+    batch = int(run.fact("global_batch_size"))
+    found.batches.append(batch)
+    found.filled.append(rows * workers / batch)
+    return workers, step_s
+
+
+def _read_target(
+    run: Run,
+    workers: int,
+    step_s: float,
+    target: Target,
+    policy: str,
+    window: int | None,
+    found: Found,
+) -> None:
+    metric, value = target
+    reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
+    if not reached.reached:
+        found.missed.append(run.name)
+        return
+    line = run.timeline
+    until_s = max(
+        line.elapsed_s[index]
+        for index in line.of("eval_stop", "epoch_stop")
+        if line.useful[index] and line.metadata[index].get("epoch_num") == reached.epoch
+    )
+    before = [
+        number
+        for number, index in enumerate(line.steps.indices)
+        if line.metadata[index].get("epoch_num", 0) <= reached.epoch
+    ]
+    utterances = float(line.steps.amounts("utterances")[before].sum())
+    intervals = run.intervals_until(until_s)
+    beside_s = max(reached.seconds - step_s * len(before), 0.0)
+    shared_s = min(sum(intervals.get(name, 0.0) for name in _EVALUATION), beside_s)
+    found.targets.append(TargetMet(int(run.fact("global_batch_size")), utterances))
+    rest = BesideSteps(beside_s - shared_s, shared_s * workers, utterances)
+    found.beside.append(rest)
+
+
+def read_results(path: Path, found: Found) -> None:
+    """Adds what the scaling workload measured: one device's steps, and its all-reduces.
+
+    Raises:
+        UsageError: if it is no such file.
+    """
+    values = read_object(path, _AGAIN, ("workload",))
+    results = values.get("results")
+    processes = results.get("processes") if isinstance(results, dict) else None
+    if values["workload"] != "scaling" or not processes:
+        raise UsageError(
+            f"--measured must be results.json of the workload 'scaling'. Received: {path}, of "
+            f"{values['workload']!r}. {_AGAIN}"
+        )
+    warmup = int(values["warmup_steps"])
+    for process in processes:
+        found.gradient_bytes.append(process["gradient_bytes"])
+        devices = process["devices"]
+        for one in process["all_reduce"] if devices > 1 else ():
+            found.exchanges.append(MeasuredExchange(devices, one["size_bytes"], one["seconds"]))
+        for times in process["loads"] if devices == 1 else ():
+            if not times["load"]["loader"]:
+                seconds = times["step_s"][warmup:]
+                rows = times["load"]["per_device_batch"]
+                found.steps.append(MeasuredStep(rows, sum(seconds) / len(seconds)))
+
+
+_LEAST_BYTES = 8192  # a sum of less is all latency, as the small one beside it
+
+
+def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
+    """Measures exchanges of little and of all gradients between two processes, by the loopback.
+
+    Raises:
+        RunError: if the processes do not find each other.
+    """
+    large_bytes = max(int(gradient_bytes), _LEAST_BYTES)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    with ThreadPoolExecutor(2) as threads:
+        options = {"backend": "tensorflow", "task": "Measuring an exchange", "show_messages": False}
+        answers = [
+            threads.submit(call, measured_sums, rank, addresses, large_bytes, **options)
+            for rank in range(2)
+        ]
+        of_rank = [answer.result() for answer in answers]
+    return [
+        MeasuredExchange(2, size, max(own_s, others_s))
+        for (size, own_s), (_, others_s) in zip(*of_rank, strict=True)
+    ]
+
+
+def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tuple[int, float]]:
+    """Returns bytes and median seconds of a small and of a large sum, in one worker's process."""
+    from tfasr.training.workers.link import measure_link
+    from tfasr.training.workers.team import joined
+
+    with joined(Cluster(tuple(addresses), rank)) as team:
+        link = measure_link(team.workers, team.strategy, large_bytes, "float32")
+        team.part()
+    return [(link.small_bytes, link.small_s), (link.large_bytes, link.large_s)]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be predicted of what.
+    """What is to be predicted of what."""
 
-    Attributes:
-        run_dirs: folders of runs.
-        results: files of the scaling workload.
-        target: such as "cer=0.1"; "" for steps alone.
-        policy: the clock and the rule of the target.
-        window: evaluations whose median must meet it; None for the policy's.
-        workers: numbers of them.
-        global_batch_sizes: over all workers; empty for the runs' own.
-        rows_per_worker: instead, so that the batch grows with the workers.
-        link_gbit_s: of the link; None to take the runs' exchanges.
-        link_latency_us: of a message on it.
-        over_loopback: whether the runs' exchanges went over no network.
-        measure_exchange: whether one is measured here.
-        gradient_mb: megabytes of gradients; None for the runs'.
-        overlap: share of the exchange that is hidden.
-    """
-
-    run_dirs: Sequence[Path]
-    results: Sequence[Path] = ()
-    target: str = ""
-    policy: str = "paper"
-    window: int | None = None
-    workers: tuple[int, ...] = (1, 2, 4, 8, 16)
-    global_batch_sizes: tuple[int, ...] = ()
-    rows_per_worker: tuple[int, ...] = ()
-    link_gbit_s: float | None = None
-    link_latency_us: float = 0.0
-    over_loopback: bool = False
-    measure_exchange: bool = False
-    gradient_mb: float | None = None
-    overlap: float = 0.0
+    run_dirs: Sequence[Path]  # folders of runs
+    results: Sequence[Path] = ()  # files of the scaling workload
+    target: str = ""  # such as "cer=0.1"; "" for steps alone
+    policy: str = "paper"  # the clock and the rule of the target
+    window: int | None = None  # evaluations whose median must meet it; None for the policy's
+    workers: tuple[int, ...] = (1, 2, 4, 8, 16)  # numbers of them
+    global_batch_sizes: tuple[int, ...] = ()  # over all workers; empty for the runs' own
+    rows_per_worker: tuple[int, ...] = ()  # instead, so that the batch grows with the workers
+    link_gbit_s: float | None = None  # of the link; None to take the runs' exchanges
+    link_latency_us: float = 0.0  # of a message on it
+    over_loopback: bool = False  # whether the runs' exchanges went over no network
+    measure_exchange: bool = False  # whether one is measured here
+    gradient_mb: float | None = None  # megabytes of gradients; None for the runs'
+    overlap: float = 0.0  # share of the exchange that is hidden
 
     def __post_init__(self):
         counts = (*self.workers, *self.global_batch_sizes, *self.rows_per_worker)
@@ -90,11 +264,6 @@ class Asked:
 
 def predict(asked: Asked, *, out: str | Path | None = None, output_format: str = "table") -> str:
     """Predicts runs and returns the table as text; with ``out``, writes it with JSON and a figure.
-
-    Args:
-        asked: what of what.
-        out: a folder, or a file ``*.json``.
-        output_format: of `tfasr.display.writers.formats`.
 
     Raises:
         UsageError: if runs cannot be read, or say too little for what is asked.
@@ -126,13 +295,9 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
     size = _gradient_bytes(asked, found)
     link = None
     if asked.link_gbit_s is not None:
-        latency_s = asked.link_latency_us * _MICRO
-        link = Link(asked.link_gbit_s * _GIGA / _BITS, latency_s)
+        link = Link(asked.link_gbit_s * 1e9 / 8, asked.link_latency_us * 1e-6)
     exchanges = found.exchanges if link is None or asked.over_loopback else []
     if asked.measure_exchange:
-        # Imported here: it starts TensorFlow in other processes.
-        from tfasr.bench.scaling.local_exchange import local_exchanges
-
         exchanges = [*exchanges, *local_exchanges(size)]
     if link is None and not exchanges:
         if max(asked.workers) > 1:
@@ -155,7 +320,7 @@ def _measurements(asked: Asked, found: Found) -> Measurements:
 
 def _gradient_bytes(asked: Asked, found: Found) -> float:
     if asked.gradient_mb is not None:
-        return asked.gradient_mb * _MEGA
+        return asked.gradient_mb * 1e6
     sizes = set(found.gradient_bytes or found.weight_bytes)
     if len(sizes) > 1 and max(sizes) > 1.05 * min(sizes) or not max(sizes):
         raise UsageError(
@@ -166,7 +331,6 @@ def _gradient_bytes(asked: Asked, found: Found) -> float:
 
 
 def _runs(asked: Asked, found: Found) -> list[tuple[int, int]]:
-    """Returns numbers of workers, each with a global batch."""
     if asked.rows_per_worker:
         return [(n, n * rows) for rows in asked.rows_per_worker for n in asked.workers]
     batches = asked.global_batch_sizes or tuple(sorted(set(found.batches)))
@@ -199,15 +363,144 @@ def _written(
         "target": asked.target or None,
         "interval_share": SHARE,
         "measured": {
-            "steps": [asdict(step) for step in measured.steps],
+            "steps": list(map(asdict, measured.steps)),
             "gradient_bytes": measured.gradient_bytes,
             "link": measured.link and asdict(measured.link),
-            "exchanges": [asdict(one) for one in measured.exchanges],
+            "exchanges": list(map(asdict, measured.exchanges)),
             "overlap": measured.overlap,
-            "targets": [asdict(point) for point in measured.targets],
-            "beside": [asdict(one) for one in measured.beside],
+            "targets": list(map(asdict, measured.targets)),
+            "beside": list(map(asdict, measured.beside)),
             "missed": found.missed,
         },
         "predicted": [record(row) for row in rows],
     }
     return Measured([table], values)
+
+
+def prediction_table(
+    prediction: WorkerPrediction, rows: Sequence[PredictedRun], target: str, notes: Sequence[str]
+) -> Table:
+    columns = [
+        Column("workers", "", lambda row: row.workers),
+        Column("global\nbatch", "", lambda row: row.global_batch),
+        Column("rows a\nworker", "", lambda row: row.global_batch / row.workers, "{:.4g}".format),
+        *_both("steps/s", lambda row: row.steps_per_s),
+        Column(
+            "exchange\n%", "", lambda row: row.exchange_s.middle / row.step_s.middle, fixed(0, 100)
+        ),
+        *_both("efficiency\n%", lambda row: row.efficiency, 100, ".0f"),
+    ]
+    if target:
+        columns += _both("utterances\nto target", lambda row: row.utterances)
+        columns += _both("minutes", lambda row: row.target_s, 1 / 60)
+    columns.append(
+        Column("beyond what\nwas measured", "", lambda row: ", ".join(row.beyond) or "-")
+    )
+    title = f"Predicted runs{f' to {target}' if target else ''}"
+    table = table_of(title, columns, rows, [*_notes(prediction), *notes])
+    return replace(table, records=records_of([record(row) for row in rows]))
+
+
+def _both(heading: str, interval: Callable, scale: float = 1.0, form: str = ".3g") -> list[Column]:
+    """Returns a column of an interval's middle, and one of its ends."""
+
+    def text(value: float) -> str:
+        value *= scale
+        return f"{value:,.0f}" if value >= 1000 else format(value, form)
+
+    def ends(row: PredictedRun) -> str:
+        return f"{text(interval(row).low)} to {text(interval(row).high)}"
+
+    middle = Column(heading, "", lambda row: interval(row).middle, text)
+    return [middle, Column("interval", "", ends)]
+
+
+def _notes(prediction: WorkerPrediction) -> list[str]:
+    constant, per_row = prediction.coefficients()
+    measured = prediction.measured
+    rows = sorted({step.rows for step in measured.steps})
+    listed = ", ".join(f"{one:.4g}" for one in rows)
+    unknown = "; how much of it is fixed, one number of rows cannot tell" if len(rows) == 1 else ""
+    notes = [
+        f"Medians, and intervals meant to hold {100 * SHARE:.0f} % of new runs, by a parametric "
+        f"bootstrap. A step: {1000 * constant.middle:.3g} ms and {1000 * per_row.middle:.3g} ms a "
+        f"row, from {listed} rows a worker{unknown}.",
+        f"Exchange: a ring all-reduce of {measured.gradient_bytes / 1e6:.4g} MB, "
+        f"{_link_text(prediction)}, {100 * measured.overlap:.0f} % overlapped.",
+    ]
+    if measured.targets:
+        sizes = ", ".join(f"{point:.4g}" for point in sorted({p.batch for p in measured.targets}))
+        said = "; how they grow with the batch, one size cannot tell"
+        critical = prediction.critical_batch
+        if critical is not None:
+            low, middle, high = map(_number, (critical.low, critical.middle, critical.high))
+            said = f"; twice the least are needed at a batch of {middle} ({low} to {high}), by the "
+            said += "curve that has such a batch"
+        runs = f"{len(measured.targets)} runs with batches of {sizes}"
+        notes.append(f"Utterances: from {runs}{said}.")
+    return notes
+
+
+def _link_text(prediction: WorkerPrediction) -> str:
+    link, exchanges = prediction.measured.link, prediction.measured.exchanges
+    said = []
+    if link is not None:
+        gbit_s, latency_us = 8e-9 * link.bytes_per_s, 1e6 * link.latency_s
+        said.append(f"a link of {gbit_s:.4g} Gbit/s and {latency_us:.4g} us a message")
+    if exchanges:
+        said.append(f"{len(exchanges)} measured exchanges")
+    return " beside ".join(said)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e9 else "any"
+
+
+def record(row: PredictedRun) -> dict[str, Any]:
+    """Returns a predicted run for programs; bounds are columns of their own."""
+    values: dict[str, Any] = {"workers": row.workers, "global_batch": row.global_batch}
+    names = ("steps_per_s", "step_s", "exchange_s", "efficiency", "utterances", "target_s")
+    for name in names:
+        interval = getattr(row, name)
+        if interval is not None:
+            values |= {name: interval.middle, f"{name}_low": interval.low}
+            values[f"{name}_high"] = interval.high
+    return {**values, "beyond": ",".join(row.beyond)}
+
+
+def prediction_chart(rows: Sequence[PredictedRun], target: str) -> Chart:
+    """Returns steps per second, and with a target the minutes, over the workers."""
+    panels = [_panel(rows, lambda row: row.steps_per_s, 1.0, "steps per second")]
+    if target:
+        panels.append(_panel(rows, lambda row: row.target_s, 1 / 60, f"minutes to {target}"))
+    caption = f"Predicted for N workers, with the interval of {100 * SHARE:.0f} % of new runs"
+    return Chart("prediction", caption, panels, columns=2, width=420)
+
+
+def _panel(
+    rows: Sequence[PredictedRun],
+    interval: Callable[[PredictedRun], Interval],
+    scale: float,
+    title: str,
+) -> Panel:
+    marks = []
+    for number, batch in enumerate(dict.fromkeys(_key(row, rows) for row in rows)):
+        own = [row for row in rows if _key(row, rows) == batch]
+        xs, colour = [row.workers for row in own], run_colour(number)
+        low, middle, high = (
+            [scale * getattr(interval(row), name) for row in own]
+            for name in ("low", "middle", "high")
+        )
+        marks += [Area(x=xs, low=low, high=high, colour=colour), *curve(xs, middle, colour, batch)]
+    counts = sorted({row.workers for row in rows})
+    return Panel(marks, counts_axis("workers", counts), Axis(title, log=True))
+
+
+def _key(row: PredictedRun, rows: Sequence[PredictedRun]) -> str:
+    batches = {other.global_batch for other in rows}
+    per_workers = len(batches) > 1 and all(
+        other.global_batch * row.workers == row.global_batch * other.workers for other in rows
+    )
+    if per_workers:
+        return f"{row.global_batch / row.workers:.4g} rows a worker"
+    return f"batch {row.global_batch}"

@@ -1,34 +1,361 @@
 """Weak and strong scaling of data parallelism over devices, with a prediction beside it."""
 
-from tfasr.bench.scaling.analysis import ScalingAnalysis
-from tfasr.bench.scaling.config import FROM_SHARDS, SORTING, Load, ScalingConfig, ScalingTask
-from tfasr.bench.scaling.measure import measure
-from tfasr.bench.workload import Context, Result, Workload
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfasr.bench.devices import PROCESS, DeviceUse, devices_text
+from tfasr.bench.scaling.measure import (
+    FROM_SHARDS,
+    LOADERS,
+    SORTING,
+    Load,
+    ScalingAnalysis,
+    ScalingAnswer,
+    ScalingConfig,
+    ScalingRow,
+    ScalingTask,
+    measure,
+)
+from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.errors import UsageError
+from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Rule, counts_axis, curve
+from tfasr.display.style import INK, device_colour, run_colour
+from tfasr.display.table import Column, Table, fixed, milliseconds, percent, table_of
 from tfasr.models.recogniser import ModelConfig, RecogniserConfig
 
 
+def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:
+    """Returns scaling, first steps, modules (where timed) and devices."""
+    modules = [_first_steps_of_modules(analysis), _modules(analysis)] if analysis.timed else []
+    return [_scaling(analysis), _first_steps(analysis), *modules, _devices(analysis)]
+
+
+def straggling(seconds_of_replicas: list[list[float]]) -> float:
+    """Returns the slowest device's seconds over the median device's, the median over rounds."""
+    return statistics.median(
+        max(one) / statistics.median(one) if statistics.median(one) > 0 else 1.0
+        for one in seconds_of_replicas
+    )
+
+
+def label(row: ScalingRow) -> str:
+    """Returns what tables call a row's way of scaling."""
+    return f"{row.mode}, {row.loader}" if row.loader else row.mode
+
+
+_SCALING = [
+    Column("scaling", "", label),
+    Column("devices", "", lambda row: row.devices),
+    Column("batch per\ndevice", "", lambda row: row.per_device_batch),
+    Column("steps", "", lambda row: row.steps),
+    Column("step\nms", "", lambda row: row.step_s, milliseconds),
+    Column("mean step\nms", "", lambda row: row.mean_step_s, milliseconds),
+    Column("input wait\nms", "", lambda row: row.input_wait_s, milliseconds),
+    Column("use\n%", "", lambda row: _use_of(row), fixed(0)),
+    Column("utterances/s", "", lambda row: row.utterances_per_s, "{:.4g}".format),
+    Column("speed-up", "", lambda row: row.speedup, fixed(2)),
+    Column("efficiency\n%", "", lambda row: row.efficiency, percent),
+    Column("predicted\nstep ms", "", lambda row: row.predicted_s, milliseconds),
+    Column("error\n%", "", lambda row: row.prediction_error, lambda x: f"{100 * x:+.0f}"),
+]
+
+
+def _scaling(analysis: ScalingAnalysis) -> Table:
+    return table_of("Scaling of data parallelism", _SCALING, analysis.rows, _notes(analysis))
+
+
+def _use_of(row: ScalingRow) -> float | None:
+    gpus = [use for name, use in row.use_percent.items() if name != PROCESS and use is not None]
+    return statistics.fmean(gpus) if gpus else row.use_percent.get(PROCESS)
+
+
+def _notes(analysis: ScalingAnalysis) -> list[str]:
+    notes = [
+        f"The first {analysis.warmup_steps} steps are left out; step: the median, input wait "
+        "included. Weak: a full batch on every device, and as many steps for each device as on "
+        f"one; strong: {analysis.strong_utterances} utterances over all. Without loader one batch "
+        "lies in memory; the sorting loader sorts utterances by length while training waits. "
+        "Efficiency: throughput (with a loader by the mean step, which its pauses belong to) over "
+        "that of one device times the devices. Use: of GPUs, or where there is none of all cores "
+        "by this process."
+    ]
+    if analysis.shared_cores:
+        notes.append(
+            "The devices are slices of one processor and share its cores: N of them have no more "
+            "to compute with than one, so 100 % cannot be reached. A speed-up of 1 means that "
+            "distribution itself cost nothing. Only separate devices show scaling."
+        )
+    if analysis.model is not None:
+        link = analysis.model.link
+        bandwidth = (
+            "no limit found" if math.isinf(link.bytes_per_s) else f"{link.bytes_per_s / 1e9:.3g}"
+        )
+        notes.append(
+            f"Predicted from one device's steps ({1e3 * analysis.model.single.fixed_s:.3g} ms and "
+            f"{1e3 * analysis.model.single.per_utterance_s:.3g} ms per utterance), a ring "
+            f"all-reduce of {analysis.model.gradient_bytes / 1e6:.4g} MB of gradients and a link "
+            f"of {bandwidth} GB/s and {1e6 * link.latency_s:.3g} us ({analysis.link_source}), "
+            f"{100 * analysis.model.overlap:.0f} % overlapped. Error: predicted over measured."
+        )
+    return notes
+
+
+def _steps_table(title: str, of: str, count: int, rows: Sequence[tuple], note: str) -> Table:
+    steps = (f"step {index + 1}\nms" for index in range(count))
+    columns = columns_of_tuples([of, "devices", *steps, "median\nafter"], milliseconds, 2)
+    return table_of(title, columns, rows, [note])
+
+
+def _first_steps(analysis: ScalingAnalysis) -> Table:
+    rows = [(label(row), row.devices, *row.first_s, row.step_s) for row in analysis.rows]
+    note = "The first step traces and compiles. None of these counts in any other figure."
+    return _steps_table("First steps, left out", "scaling", analysis.warmup_steps, rows, note)
+
+
+def _first_steps_of_modules(analysis: ScalingAnalysis) -> Table:
+    count = max(len(answer.modules.first_host_s) for answer in analysis.timed)
+    rows = []
+    for answer in analysis.timed:
+        devices, times = answer.devices, answer.modules
+        rows += [(m.module, devices, *m.first_s, m.in_step_s) for m in times.modules]
+        rows.append(("tracing, host", devices, *times.first_host_s, None))
+    note = (
+        "The first steps of each process, before all others: seconds of each function within the "
+        "step, forward and backward. Tracing, host: what the call took beside them."
+    )
+    return _steps_table("First steps of each function", "function", count, rows, note)
+
+
+def _modules(analysis: ScalingAnalysis) -> Table:
+    names = ("alone_s", "forward_s", "backward_s")
+    columns = ["module"]
+    for answer in analysis.timed:
+        on = devices_text(answer.devices)
+        columns += [f"{on}\nalone ms", "forward\nms", "backward\nms", "share\n%"]
+    rows = []
+    for index, module in enumerate(analysis.timed[0].modules.modules):
+        cells: list[Any] = [module.module]
+        for answer in analysis.timed:
+            own = answer.modules.modules[index]
+            cells += [getattr(own, name) for name in names]
+            cells.append(percent(own.in_step_s / answer.modules.step_s))
+        rows.append(cells)
+    whole: list[Any] = ["whole step"]
+    for answer in analysis.timed:
+        own = answer.modules.modules
+        whole += [sum(getattr(module, name) for module in own) for name in names]
+        whole.append("100.0")
+    note = (
+        "Within the step the clock is read after each module's forward and backward pass, and what "
+        "comes next begins after the reading: the seconds follow each other, add up to the step "
+        "and cannot be negative; medians of the steps after the first. Alone: all other modules "
+        "off, random input. The update's backward pass holds the exchange of the gradients. A "
+        "step whose clock is not read may overlap modules and be shorter."
+    )
+    by_place = columns_of_tuples(columns, milliseconds)
+    return table_of("Time per module", by_place, [*rows, whole], [note])
+
+
+def _straggling_of(answer: ScalingAnswer) -> float | None:
+    lone = answer.devices == 1 or not answer.replica_s
+    return None if lone else straggling(answer.replica_s)
+
+
+def _use(answer: ScalingAnswer) -> tuple[float | None, float | None]:
+    return _first_and_others(answer.gpu_percents()[: answer.devices])
+
+
+def _memory(answer: ScalingAnswer) -> tuple[float | None, float | None]:
+    return _first_and_others([size for size in answer.peak_device_bytes if size is not None])
+
+
+def _first_over_others(answer: ScalingAnswer) -> float | None:
+    first, others = _memory(answer)
+    return first / others if first and others else None
+
+
+_DEVICES = [
+    Column("devices", "", lambda answer: answer.devices),
+    Column("slowest over\nmedian device", "", _straggling_of, fixed(2)),
+    Column("GPU use\nfirst %", "", lambda answer: _use(answer)[0], fixed(0)),
+    Column("GPU use\nothers %", "", lambda answer: _use(answer)[1], fixed(0)),
+    Column("memory first\nGiB", "", lambda answer: _memory(answer)[0], fixed(2, 2**-30)),
+    Column("memory others\nGiB", "", lambda answer: _memory(answer)[1], fixed(2, 2**-30)),
+    Column("first over\nothers", "", _first_over_others, fixed(2)),
+    Column("process peak\nGiB", "", lambda answer: answer.peak_memory_mib, fixed(2, 2**-10)),
+]
+
+
+def _devices(analysis: ScalingAnalysis) -> Table:
+    note = (
+        "Slowest over median: forward and backward pass of each device, begun together. GPU use is "
+        "NVML's mean while training, memory the most that TensorFlow used on a device, others: "
+        "their median."
+    )
+    return table_of("Devices", _DEVICES, analysis.answers, [note])
+
+
+def _first_and_others(values: list[float]) -> tuple[float | None, float | None]:
+    others = statistics.median(values[1:]) if len(values) > 1 else None
+    return (values[0] if values else None), others
+
+
+_SHOWN_S = 25.0
+"""As in the paper's figure of the utilisation."""
+_SOURCES = {"": "without loader", "loader": "with loader", "sorting loader": "with sorting loader"}
+
+
+def scaling_charts(analysis: ScalingAnalysis) -> dict[str, Callable[[], Chart]]:
+    """Returns what makes each figure, by its name."""
+    charts = {
+        "scaling": lambda: scaling_chart(analysis),
+        "scaling_use": lambda: use_chart(analysis),
+    }
+    if analysis.timed:
+        charts["scaling_first_steps"] = lambda: first_steps_chart(analysis)
+        charts["scaling_modules"] = lambda: modules_chart(analysis)
+    return charts
+
+
+def scaling_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns weak and strong scaling side by side, each over the number of devices."""
+    panels = [_efficiency(analysis, mode) for mode in ("weak", "strong")]
+    caption = "Efficiency of data parallelism: ideal, predicted and measured"
+    return Chart("scaling", caption, panels, columns=2, width=420)
+
+
+def use_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns how busy the devices were over time, a panel for each source of batches."""
+    answer = analysis.answers[-1]
+    panels = []
+    for loader in LOADERS:
+        for times in answer.loads:
+            if (times.load.name, times.load.loader) == ("weak", loader):
+                panels.append(_use_panel(times.use, _SOURCES[loader]))
+    caption = f"Use of the devices over time while training on {devices_text(answer.devices)}"
+    return Chart("scaling_use", caption, panels, width=760)
+
+
+def first_steps_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns each module's seconds within the first steps, a panel for each number of devices."""
+    panels = []
+    for answer in analysis.timed:
+        count = len(answer.modules.first_host_s)
+        xs = list(range(1, count + 2))
+        marks: list[Mark] = []
+        for place, module in enumerate(answer.modules.modules):
+            ys = [1000 * seconds for seconds in [*module.first_s, module.in_step_s]]
+            marks += curve(xs, ys, run_colour(place), module.module)
+        host = [1000 * seconds for seconds in answer.modules.first_host_s]
+        look = {"colour": INK, "dash": "dashed"}
+        marks.append(Line(x=xs[:-1], y=host, series="tracing and host", **look))
+        named = [*map(str, xs[:-1]), "median after"]
+        x = Axis("step", limits=(0.7, count + 1.3), ticks=xs, tick_labels=named, grid=False)
+        panels.append(Panel(marks, x, _ms_axis(marks), title=devices_text(answer.devices)))
+    caption = "The first steps of each function, which no other figure counts"
+    return Chart("scaling_first_steps", caption, panels, columns=2, width=420)
+
+
+def modules_chart(analysis: ScalingAnalysis) -> Chart:
+    """Returns each module's seconds over the numbers of devices, within the step and alone."""
+    counts = [answer.devices for answer in analysis.timed]
+    panels = []
+    for title, seconds in (
+        ("within the step", lambda module: module.in_step_s),
+        ("alone, every other module off", lambda module: module.alone_s),
+    ):
+        marks: list[Mark] = []
+        for place, module in enumerate(analysis.timed[0].modules.modules):
+            ys = [1000 * seconds(a.modules.modules[place]) for a in analysis.timed]
+            marks += curve(counts, ys, run_colour(place), module.module)
+        wholes = [1000 * sum(map(seconds, a.modules.modules)) for a in analysis.timed]
+        marks.append(Line(x=counts, y=wholes, colour=INK, dash="dashed", series="all modules"))
+        panels.append(Panel(marks, counts_axis("devices", counts), _ms_axis(marks), title=title))
+    caption = "Time of each module over the number of devices"
+    return Chart("scaling_modules", caption, panels, columns=2, width=420)
+
+
+def _ms_axis(marks: Sequence[Mark]) -> Axis:
+    values = [value for mark in marks for value in mark.y if value > 0]
+    return Axis("ms, forward and backward", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+
+
+def _use_panel(use: Sequence[DeviceUse], title: str) -> Panel:
+    marks: list[Mark] = []
+    for place, device in enumerate(use):
+        shown = sum(seconds <= _SHOWN_S for seconds in device.seconds)
+        colour = INK if device.device == PROCESS else device_colour(place - 1)
+        look = {"colour": colour, "series": device.device, "width": 1.4}
+        marks.append(Line(x=device.seconds[:shown], y=device.percent[:shown], **look))
+        if device.mean_percent is not None:
+            text = f"mean {device.mean_percent:.0f} %"
+            marks.append(Rule(value=device.mean_percent, label=text, colour=colour))
+    last = max((x for mark in marks if isinstance(mark, Line) for x in mark.x), default=1.0)
+    x = Axis("seconds", limits=(0, min(_SHOWN_S, last)))
+    return Panel(marks, x, Axis("use, %", limits=(0, 105)), height=130, title=title)
+
+
+def _efficiency(analysis: ScalingAnalysis, mode: str) -> Panel:
+    measured = [row for row in analysis.rows if row.mode == mode]
+    counts = sorted({row.devices for row in measured})
+    marks: list[Mark] = [Rule(value=100, label="ideal")]
+    shown = list(counts)
+    if analysis.model is not None:
+        if analysis.shared_cores:
+            ys = [100 * _predicted(analysis.model, analysis, mode)(n) for n in counts]
+            name = "predicted, cores shared"
+            marks.append(Line(x=counts, y=ys, colour=run_colour(1), dash="dashed", series=name))
+        shown = sorted({*counts, *analysis.predicted_devices})
+        name = "predicted, devices apart" if analysis.shared_cores else "predicted"
+        ys = [100 * _predicted(analysis.separate(), analysis, mode)(n) for n in shown]
+        marks.append(Line(x=shown, y=ys, colour=run_colour(2), dash="dotted", series=name))
+    for place, loader in enumerate(LOADERS):
+        rows = [row for row in measured if row.loader == loader]
+        if rows:
+            marks += _measured(rows, analysis.shared_cores, (0, 3, 5)[place])
+    top = max(105.0, *(1.05 * 100 * row.efficiency for row in measured))
+    y = Axis("efficiency, %", limits=(0, top))
+    return Panel(marks, counts_axis("devices", shown), y, title=_title(analysis, mode))
+
+
+def _measured(rows: Sequence[ScalingRow], shared_cores: bool, colour: int) -> list[Mark]:
+    name = "measured, cores shared" if shared_cores else "measured"
+    name += f", {rows[0].loader}" if rows[0].loader else ""
+    counts, efficiencies = zip(*((row.devices, 100 * row.efficiency) for row in rows), strict=True)
+    symbol = "square" if rows[0].loader else "circle"
+    return curve(list(counts), list(efficiencies), run_colour(colour), name, symbol=symbol)
+
+
+def _title(analysis: ScalingAnalysis, mode: str) -> str:
+    if mode == "strong":
+        return f"strong: {analysis.strong_utterances} utterances in all"
+    batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+    return f"weak: {batch} utterances on each device"
+
+
+def _predicted(model, analysis: ScalingAnalysis, mode: str) -> Callable[[int], float]:
+    if mode == "strong":
+        return lambda n: model.strong_efficiency(n, analysis.strong_utterances)
+    batch = next(row.per_device_batch for row in analysis.rows if row.mode == "weak")
+    return lambda n: model.weak_efficiency(n, batch)
+
+
 def run(
-    config: ScalingConfig,
-    model: RecogniserConfig,
-    features: FeatureConfig,
-    context: Context,
+    config: ScalingConfig, model: RecogniserConfig, features: FeatureConfig, context: Context
 ) -> Result:
     """Runs the workload: a process for each number of devices.
 
     Raises:
         UsageError: if the backend is another than TensorFlow, or devices are too few.
     """
-    from tfasr.bench.scaling.figure import scaling_charts
-    from tfasr.bench.scaling.tables import scaling_tables
-
-    if context.backend != "tensorflow":
-        raise UsageError(
-            "The scaling analysis runs tfasr's own training under tf.distribute, which is "
-            f"TensorFlow's. Received: --backend {context.backend}. Leave it out."
-        )
+    require_tensorflow(
+        "The scaling analysis runs tfasr's own training under tf.distribute, which is "
+        "TensorFlow's.",
+        context,
+    )
     counts = sorted(set(config.device_counts)) or default_counts(config.strong_utterances)
     answers = [
         call(
@@ -49,7 +376,7 @@ def run(
 
 def default_counts(strong_utterances: int) -> list[int]:
     """Returns 1, 2, 4 and so on up to all GPUs, as far as they divide the global batch."""
-    from tfasr.bench.probes.devices import num_gpus
+    from tfasr.bench.devices import num_gpus
 
     most = num_gpus() or 2
     powers = {2**power for power in range(most.bit_length())} | {most}
@@ -59,16 +386,7 @@ def default_counts(strong_utterances: int) -> list[int]:
 def task_of(
     config: ScalingConfig, model, features, count: int, counts: list[int], fraction: float
 ) -> ScalingTask:
-    """Returns what the process of one number of devices is to measure.
-
-    Args:
-        config: what is scaled.
-        model: its config.
-        features: what it takes.
-        count: devices of the process.
-        counts: of all processes.
-        fraction: share of the steps.
-    """
+    """Returns what the process of one number of devices is to measure."""
     steps = max(config.warmup_steps + 1, round(config.steps * fraction))
     # As many for each device: 180 on one are 720 on four.
     loads = [Load("weak", config.weak_utterances, steps * count)]

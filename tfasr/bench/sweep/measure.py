@@ -1,31 +1,181 @@
 """The measuring processes of the hardware sweep: one precision each, batch sizes in order."""
 
+import dataclasses
 import logging
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.bench.probes.memory_limit import MemoryLimit
-from tfasr.bench.probes.noise import noise_batch
-from tfasr.bench.probes.out_of_memory import out_of_memory
-from tfasr.bench.sweep.config import SweepTask
-from tfasr.bench.sweep.rows import BatchTimes, InferenceTimes
+from tfasr.bench.backends.measure import RUNTIMES
+from tfasr.bench.decoder import log_softmax
+from tfasr.bench.devices import growing_batches, is_cliff
+from tfasr.bench.synthetic import noise_batch
+from tfasr.config import config_class, require
 from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
+from tfasr.data.pipeline import BatchSource
+from tfasr.decoding.greedy import GreedyDecoder
 from tfasr.exporting.litert import QUANTISED, convert, runner
+from tfasr.metrics import ErrorCounts, count_errors
 from tfasr.models.build import build_recogniser
-from tfasr.models.recogniser import RecogniserConfig, portable
-from tfasr.precision import PRECISIONS
+from tfasr.models.recogniser import MODELS, RecogniserConfig, portable
+from tfasr.precision import PRECISIONS, require_precision, swept
 from tfasr.telemetry.memory import peak_memory_mib
 from tfasr.training.build import build_model
+from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.trained import TrainedRun, open_trained
+
+
+@config_class
+class SweepConfig:
+    """What is swept."""
+
+    # of `tfasr.precision.swept`, float32 among them
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
+    inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances of a batch in inference
+    # in training, as far as the memory allows
+    training_batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    calls: int = 200  # batches measured in inference, for each size
+    steps: int = 10  # steps measured in training, for each size
+    warmup: int = 4  # calls and steps before those, for each size; left out
+    frames: int = 1000  # feature frames of each utterance
+    labels: int = 120  # labels of each
+    memory_share: float = 0.8  # of the free memory that training may take
+    # kinds of network to compare, of `tfasr.models.recogniser.MODELS`; empty for none
+    networks: tuple[str, ...] = ()
+    network_units: int = 0  # width of all of them; 0 for each config's own sizes
+    # frameworks beneath Keras, and XLA, to compare them in, of `RUNTIMES`; those not installed are
+    # left out
+    runtimes: tuple[str, ...] = tuple(RUNTIMES)
+    lengths: tuple[int, ...] = (250, 500, 1000, 2000)  # feature frames to compare them at
+    axes_batch: int = 8  # utterances of a batch then
+    axes_steps: int = 10  # steps measured then, of each
+    # share by which an utterance of a larger batch may take longer before that counts as a cliff
+    cliff_tolerance: float = 0.05
+
+    def check(self) -> None:
+        require_precision(self, "precisions", swept())
+        require("float32" in self.precisions, self, "precisions", "float32 and others")
+        for name in ("inference_batches", "training_batches", "lengths"):
+            sizes = getattr(self, name)
+            require(all(n > 0 for n in sizes), self, name, "positive")
+        known = all(name in MODELS for name in self.networks)
+        require(known, self, "networks", f"of {MODELS.listed()}")
+        known = set(self.runtimes) <= set(RUNTIMES) and bool(self.runtimes)
+        require(known, self, "runtimes", f"some of {', '.join(RUNTIMES)}")
+        require(bool(self.lengths), self, "lengths", "at least one")
+        require(self.network_units >= 0, self, "network_units", "at least 0")
+        require(bool(self.inference_batches), self, "inference_batches", "at least one")
+        counts = ("calls", "steps", "warmup", "frames", "labels", "axes_batch", "axes_steps")
+        for name in counts:
+            require(getattr(self, name) > 0, self, name, "positive")
+        require(0 < self.memory_share <= 1, self, "memory_share", "above 0 and at most 1")
+        require(self.cliff_tolerance >= 0, self, "cliff_tolerance", "at least 0")
+
+
+@dataclass(frozen=True)
+class SweepTask:
+    """What one process of the sweep measures."""
+
+    model: Any  # its config
+    num_features: int  # features per frame
+    precision: str  # of `tfasr.precision.swept`
+    batches: tuple[int, ...]  # numbers of utterances
+    calls: int  # measured for each
+    sweep: SweepConfig  # the other sizes
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """What a process measured of one batch size."""
+
+    batch: int  # utterances
+    seconds: list[float] = field(default_factory=list)  # of every call, the warm-up left out
+    warmup_s: list[float] = field(default_factory=list)  # seconds of the calls before
+    peak_memory_mib: float | None = None  # see `SweepRow`
+    device_memory_mib: float | None = None  # see `SweepRow`
+    reason: str = ""  # why it was not run, or ""
+
+
+@dataclass(frozen=True)
+class InferenceTimes:
+    """What a process measured in inference."""
+
+    batches: list[BatchTimes]  # growing
+    # the root of the mean squared difference from the logits of a float32 model with the same
+    # random weights, over the root of their mean square
+    logit_error: float
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One batch size in one precision."""
+
+    mode: str  # "inference" or "training"
+    precision: str  # of `tfasr.precision.swept`
+    batch: int  # utterances
+    p50_s: float | None  # median seconds of a batch; None where it was not run
+    p90_s: float | None = None  # what nine in ten stay below
+    p99_s: float | None = None  # what 99 in a hundred stay below
+    calls: int = 0  # measured, the warm-up left out
+    # the most that the process had held after this batch size, which comes after all smaller ones;
+    # None where it cannot be told
+    peak_memory_mib: float | None = None
+    # the same of TensorFlow on the GPU for this batch size alone
+    device_memory_mib: float | None = None
+    reason: str = ""  # why it was not run, or ""
+    cliff: bool = False  # whether an utterance takes longer than in a smaller batch
+
+    @property
+    def utterance_s(self) -> float | None:
+        return None if self.p50_s is None else self.p50_s / self.batch
+
+    @classmethod
+    def of(cls, mode: str, precision: str, measured: "BatchTimes") -> "SweepRow":
+        """Makes a row of what a process measured of a batch size."""
+        seconds = measured.seconds
+        quantiles = np.quantile(seconds, [0.5, 0.9, 0.99]).tolist() if seconds else [None] * 3
+        names = ("peak_memory_mib", "device_memory_mib", "reason")
+        more = {name: getattr(measured, name) for name in names}
+        return cls(mode, precision, measured.batch, *quantiles, calls=len(seconds), **more)
+
+
+def flag_cliffs(rows: Sequence[SweepRow], tolerance: float) -> list[SweepRow]:
+    """Returns the rows, those marked whose utterances take longer than in a smaller batch."""
+    flagged = []
+    for row in rows:
+        own = [
+            (other.batch, other.utterance_s)
+            for other in rows
+            if (other.mode, other.precision) == (row.mode, row.precision)
+        ]
+        cliff = is_cliff(row.batch, row.utterance_s, own, tolerance)
+        flagged.append(dataclasses.replace(row, cliff=cliff))
+    return flagged
+
+
+def speedup(row: SweepRow, rows: Sequence[SweepRow]) -> float | None:
+    """Returns how many times as fast a row is as float32 at the same batch size; None if untold."""
+    found = [
+        other.p50_s
+        for other in rows
+        if (other.mode, other.precision, other.batch) == (row.mode, "float32", row.batch)
+    ]
+    if row.p50_s is None or not found or found[0] is None:
+        return None
+    return statistics.fmean(found) / row.p50_s
+
 
 SEED = 1
-
 Logits = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -36,10 +186,10 @@ def measure_inference(task: SweepTask) -> InferenceTimes:
     answer = _inference_function(task.model, task.precision, *sizes)
     found = []
     for size in sorted(task.batches):
-        call = _call(answer(size), _noise(task, size))
-        found.append(_measured(size, call, task.calls, task.sweep.warmup))
-    batch = _noise(task, 1)
-    given = (batch["features"], batch["feature_lengths"])
+        given, logits = _given(task, size), answer(size)
+        times = _measured(size, partial(logits, *given), task.calls, task.sweep.warmup)
+        found.append(times)
+    given = _given(task, 1)
     exact = _inference_function(task.model, "float32", *sizes)(1)(*given)
     difference = answer(1)(*given) - exact
     error = float(np.sqrt(np.mean(np.square(difference)) / np.mean(np.square(exact))))
@@ -60,27 +210,17 @@ def measure_training(task: SweepTask, features: FeatureConfig) -> list[BatchTime
     )
     model = build_model(experiment, Alphabet(), compiled=True)
     step = tf.function(lambda batch: model.train_step(batch)["utterance_loss"])
-    found, limit = [], MemoryLimit(task.sweep.memory_share)
-    for size in sorted(task.batches):
-        reason = limit.refusal(size)
-        if not reason:
-            try:
-                noise = _noise(task, size)
-                batch = {name: tf.constant(value) for name, value in noise.items()}
-                measured = _measured(
-                    size, lambda batch=batch: step(batch), task.calls, task.sweep.warmup
-                )
-            except Exception as error:
-                if not out_of_memory(error):
-                    raise
-                reason = "out of memory"
-            else:
-                found.append(measured)
-                limit.ran(size)
-                continue
-        found.append(BatchTimes(size, reason=reason))
-        break
-    return found
+
+    def measured(size: int) -> BatchTimes:
+        batch = {name: tf.constant(value) for name, value in _noise(task, size).items()}
+        return _measured(size, lambda: step(batch), task.calls, task.sweep.warmup)
+
+    return [
+        times or BatchTimes(size, reason=reason)
+        for size, times, reason in growing_batches(
+            sorted(task.batches), task.sweep.memory_share, measured
+        )
+    ]
 
 
 def _prepare() -> None:
@@ -100,7 +240,6 @@ def _noise(task: SweepTask, size: int) -> dict[str, np.ndarray]:
 def _inference_function(
     config: RecogniserConfig, precision: str, frames: int, num_features: int
 ) -> Callable[[int], Logits]:
-    """Returns what makes the function from features and lengths to logits for a batch size."""
     classes = Alphabet().num_classes
     if PRECISIONS[precision].litert:
         model = build_recogniser(portable(config), num_features, classes, seed=SEED)
@@ -114,8 +253,9 @@ def _inference_function(
     return lambda _: lambda features, lengths: forward(features, lengths).numpy()
 
 
-def _call(logits: Logits, batch: dict[str, np.ndarray]) -> Callable[[], Any]:
-    return lambda: logits(batch["features"], batch["feature_lengths"])
+def _given(task: SweepTask, size: int) -> tuple[np.ndarray, np.ndarray]:
+    batch = _noise(task, size)
+    return batch["features"], batch["feature_lengths"]
 
 
 def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> BatchTimes:
@@ -130,3 +270,45 @@ def _measured(size: int, call: Callable[[], Any], calls: int, warmup: int) -> Ba
         seconds.append(time.perf_counter() - began)
     device = tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20 if gpu else None
     return BatchTimes(size, seconds[warmup:], seconds[:warmup], peak_memory_mib(), device)
+
+
+def measure_errors(
+    run_dir: Path,
+    split: str,
+    precision: str,
+    shard_dir: Path | None = None,
+    checkpoint: str = "best",
+) -> ErrorCounts:
+    """Evaluates a run's model in one precision, decoding greedily."""
+    trained = open_trained(run_dir)
+    source = trained.source(split, shard_dir)
+    if PRECISIONS[precision].litert:
+        return _by_litert(trained, source, precision, checkpoint)
+    model = trained.model(checkpoint, precision=precision)
+    return Evaluator(model, source, GreedyDecoder(trained.alphabet)).evaluate().counts
+
+
+def _by_litert(
+    trained: TrainedRun, source: BatchSource, precision: str, checkpoint: str
+) -> ErrorCounts:
+    config, num_features = trained.experiment.model, trained.experiment.features.num_features
+    model = build_recogniser(portable(config), num_features, trained.alphabet.num_classes)
+    model.set_weights(trained.model(checkpoint).recogniser.get_weights())
+    utterances = source.split.utterances
+    frames = max(utterance.frames for utterance in utterances)
+    # One utterance at a time, all padded alike: padding stands on the right and changes nothing.
+    logits = runner(
+        convert(model, 1, frames, num_features, quantised=precision in QUANTISED), usable_cores()
+    )
+    decoder, texts = GreedyDecoder(trained.alphabet), {}
+    for batch in source.evaluation():
+        rows = (batch[name].numpy() for name in ("positions", "features", "feature_lengths"))
+        for position, features, length in zip(*rows, strict=True):
+            padded = np.zeros((1, frames, num_features), np.float32)
+            padded[0, :length] = features[:length]
+            lengths = np.array([length], np.int32)
+            found = logits(padded, lengths)
+            outputs = np.asarray(config.output_lengths(lengths))
+            texts[int(position)] = decoder.decode(log_softmax(found[0])[None], outputs)[0].text
+    ordered = [texts[utterance.position] for utterance in utterances]
+    return count_errors([utterance.text for utterance in utterances], ordered)

@@ -1,23 +1,382 @@
 """Batch sizes and precisions: speed, memory, and what a precision costs in errors."""
 
 import dataclasses
-from typing import Any
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tfasr.bench.probes.backend import installed_backends
-from tfasr.bench.sweep.accuracy import measure_errors
-from tfasr.bench.sweep.axes import AxesTask, measure_axes
-from tfasr.bench.sweep.axes_tables import Axes, AxesRow, axes_chart, axes_table
-from tfasr.bench.sweep.config import SweepConfig, SweepTask
-from tfasr.bench.sweep.measure import measure_inference, measure_training
-from tfasr.bench.sweep.rows import SweepRow, flag_cliffs
-from tfasr.bench.sweep.tables import SweepAnalysis, sweep_tables
-from tfasr.bench.workload import Context, Result, Workload
+from tfasr.bench.backends.measure import RUNTIMES, AxesTask, measure_axes
+from tfasr.bench.devices import installed_backends
+from tfasr.bench.sweep.measure import (
+    SweepConfig,
+    SweepRow,
+    SweepTask,
+    flag_cliffs,
+    measure_errors,
+    measure_inference,
+    measure_training,
+    speedup,
+)
+from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow
 from tfasr.child import call
 from tfasr.data.features import FeatureConfig
+from tfasr.display.chart import Axis, Chart, Mark, Panel, Points, Segments, counts_axis, curve
+from tfasr.display.style import CLIFF_COLOUR, run_colour, run_dash
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
 from tfasr.models.recogniser import MODELS, ModelConfig, RecogniserConfig
 from tfasr.precision import PRECISIONS
 from tfasr.training.trained import open_trained
+
+if TYPE_CHECKING:
+    from tfasr.bench.backends.measure import AxesTimes
+
+
+@dataclass(frozen=True)
+class SweepAnalysis:
+    """Everything that the hardware sweep found."""
+
+    rows: Sequence[SweepRow]  # of inference, then of training, batch sizes growing
+    # error counts and rates of a run in every precision; None without a run
+    errors: dict[str, dict[str, Any]] | None
+    logit_errors: dict[str, float]  # relative error of the logits against float32, random weights
+    frames: int  # feature frames of each utterance
+    frame_s: float  # seconds of audio from one frame to the next
+    calls: int  # batches measured in inference
+    warmup: int  # calls and steps left out before each measurement
+    split: str | None  # what the errors were counted on; None without a run
+
+    def of(self, mode: str) -> list[SweepRow]:
+        """Returns the rows of "inference" or "training"."""
+        return [row for row in self.rows if row.mode == mode]
+
+    def audio_s_per_s(self, row: SweepRow) -> float | None:
+        """Returns the seconds of audio that a row works through in a second."""
+        return row.utterance_s and self.frames * self.frame_s / row.utterance_s
+
+    def cost(self, precision: str) -> str:
+        """Returns what a precision costs, for a table's cell."""
+        if self.errors is not None:
+            return f"{100 * self.errors[precision]['wer']:.2f}"
+        error = self.logit_errors.get(precision)
+        return UNKNOWN if error is None else f"{error:.2g}"
+
+    @property
+    def cost_name(self) -> str:
+        return "relative\nlogit error" if self.errors is None else "WER\n%"
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            {
+                **json_of(row, "utterance_s"),
+                "audio_s_per_s": self.audio_s_per_s(row),
+                "speedup_over_float32": speedup(row, self.rows),
+            }
+            for row in self.rows
+        ]
+        return {
+            "rows": rows,
+            "errors": self.errors,
+            "split": self.split,
+            "relative_logit_error": self.logit_errors,
+            "frames": self.frames,
+        }
+
+
+def sweep_tables(analysis: SweepAnalysis) -> list[Table]:
+    """Returns inference, training (where measured) and errors (of a run)."""
+    found = [_inference(analysis)]
+    if analysis.of("training"):
+        found.append(_training(analysis))
+    return [*found, *([_error_table(analysis)] if analysis.errors is not None else [])]
+
+
+def _row_columns(analysis: SweepAnalysis, *times: Column, fate: Callable) -> list[Column]:
+    """Returns the columns of inference and of training, around those of their times."""
+    return [
+        Column("precision", "", lambda row: PRECISIONS[row.precision].label),
+        Column("batch", "", lambda row: row.batch),
+        *times,
+        Column("audio\ns/s", "", analysis.audio_s_per_s, "{:.4g}".format),
+        Column("times\nfloat32", "", lambda row: speedup(row, analysis.rows), fixed(2)),
+        Column(analysis.cost_name, "", lambda row: analysis.cost(row.precision)),
+        Column("peak\nMiB", "", _memory, fixed(0)),
+        Column("cliff", "", fate),
+    ]
+
+
+_PER_UTTERANCE = Column("ms per\nutterance", "", lambda row: row.utterance_s, milliseconds)
+
+
+def _inference(analysis: SweepAnalysis) -> Table:
+    columns = _row_columns(
+        analysis,
+        Column("p50\nms", "", lambda row: row.p50_s, milliseconds),
+        Column("p90\nms", "", lambda row: row.p90_s, milliseconds),
+        Column("p99\nms", "", lambda row: row.p99_s, milliseconds),
+        _PER_UTTERANCE,
+        fate=_cliff,
+    )
+    notes = [
+        f"Latency of a batch of {analysis.frames} frames each, {analysis.calls} calls, the first "
+        f"{analysis.warmup} of each size left out. Each precision runs in a process of its own.",
+        *_common_notes(analysis),
+    ]
+    title = "Inference over batch sizes and precisions"
+    return table_of(title, columns, analysis.of("inference"), notes)
+
+
+def _training(analysis: SweepAnalysis) -> Table:
+    columns = _row_columns(
+        analysis,
+        Column("step\nms", "", lambda row: row.p50_s, milliseconds),
+        _PER_UTTERANCE,
+        Column(
+            "utterances/s", "", lambda row: row.utterance_s and 1 / row.utterance_s, "{:.4g}".format
+        ),
+        fate=lambda row: row.reason or _cliff(row),
+    )
+    notes = [
+        f"Medians of whole training steps, the first {analysis.warmup} of each size left out; "
+        "larger batches stop where the memory would be full. What a precision costs is that of "
+        "inference in it.",
+        *_common_notes(analysis),
+    ]
+    return table_of(
+        "Training over batch sizes and precisions", columns, analysis.of("training"), notes
+    )
+
+
+def _common_notes(analysis: SweepAnalysis) -> list[str]:
+    notes = [
+        "Cliff: an utterance takes longer than in a smaller batch. Peak: of the GPU's memory for "
+        "this size, or else the most that the process held up to this size.",
+        "float16 and bfloat16: Keras's mixed precision. LiteRT int8: 8-bit weights, dynamic range "
+        "quantisation after training, Keras's LSTM loop.",
+    ]
+    if analysis.errors is None:
+        notes.append(
+            "Relative logit error: root mean square of the difference from float32 over that of "
+            "float32, one batch, random weights. It says nothing about word errors: give a trained "
+            "run with --run_dir for those."
+        )
+    return notes
+
+
+def _error_table(analysis: SweepAnalysis) -> Table:
+    exact = analysis.errors["float32"]["wer"]
+    columns = [
+        Column("precision", "", lambda row: PRECISIONS[row[0]].label),
+        Column("WER\n%", "", lambda row: 100 * row[1]["wer"], fixed(2)),
+        Column("CER\n%", "", lambda row: 100 * row[1]["cer"], fixed(2)),
+        Column(
+            "WER against\nfloat32", "", lambda row: 100 * (row[1]["wer"] - exact), "{:+.2f}".format
+        ),
+        Column("utterances", "", lambda row: row[1]["utterances"]),
+    ]
+    note = f"The run's best checkpoint on {analysis.split}, decoded greedily."
+    rows = list(analysis.errors.items())
+    return table_of("What each precision costs in errors", columns, rows, [note])
+
+
+def _memory(row: SweepRow) -> float | None:
+    return row.peak_memory_mib if row.device_memory_mib is None else row.device_memory_mib
+
+
+def _cliff(row: SweepRow) -> str:
+    return "cliff" if row.cliff else ""
+
+
+"""What tables call the frameworks beneath Keras, and the compiler."""
+
+
+@dataclass(frozen=True)
+class AxesRow:
+    """One network at one length in one framework."""
+
+    runtime: str  # of `RUNTIMES`
+    times: "AxesTimes"  # what was measured
+    batch: int  # utterances
+
+    @property
+    def training_s(self) -> float | None:
+        """Median seconds of a training step; None where it was not run."""
+        return statistics.median(self.times.training_s) if self.times.training_s else None
+
+    @property
+    def inference_s(self) -> float | None:
+        """Median seconds of a batch in inference; None where it was not run."""
+        return statistics.median(self.times.inference_s) if self.times.inference_s else None
+
+
+@dataclass(frozen=True)
+class Axes:
+    """All rows, and why a runtime has none."""
+
+    rows: Sequence[AxesRow]  # by network, then runtime, then length
+    absent: Sequence[str]  # runtimes that are not installed
+    frame_s: float  # seconds of audio from one frame to the next
+
+    def audio_s_per_s(self, row: AxesRow) -> float | None:
+        """Returns the seconds of audio that are trained on in a second."""
+        audio_s = row.batch * row.times.frames * self.frame_s
+        return None if row.training_s is None else audio_s / row.training_s
+
+    def against_graph(self, row: AxesRow) -> float | None:
+        """Returns how many times as fast it trains as TensorFlow's graph; None if untold."""
+        same = ("tensorflow", row.times.network, row.times.frames)
+        graphs = [
+            other.training_s
+            for other in self.rows
+            if (other.runtime, other.times.network, other.times.frames) == same
+        ]
+        graph = graphs[0] if graphs else None
+        return graph / row.training_s if graph and row.training_s else None
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "runtime": row.runtime,
+                "batch": row.batch,
+                **dataclasses.asdict(row.times),
+                "training_median_s": row.training_s,
+                "inference_median_s": row.inference_s,
+                "audio_s_per_s": self.audio_s_per_s(row),
+            }
+            for row in self.rows
+        ]
+
+
+def axes_table(axes: Axes) -> Table:
+    """Returns a row for each network, framework and length."""
+    columns = [
+        Column("network", "", lambda row: row.times.network),
+        Column("framework", "", lambda row: RUNTIMES[row.runtime]),
+        Column("frames", "", lambda row: row.times.frames),
+        Column("parameters\nmillions", "", lambda row: row.times.parameters, fixed(2, 1e-6)),
+        Column("inference\nms", "", lambda row: row.inference_s, milliseconds),
+        Column("training step\nms", "", lambda row: row.training_s, milliseconds),
+        Column("audio s/s\nin training", "", axes.audio_s_per_s, "{:.4g}".format),
+        Column("times TensorFlow\ngraph", "", axes.against_graph, fixed(2)),
+        Column("first step\ns", "", lambda row: row.times.first_s, fixed(1)),
+    ]
+    notes = [
+        f"Medians of batches of {axes.rows[0].batch} utterances, float32; the first steps of each "
+        "length are left out, the very first, which compiles, is in the last column. The loss is "
+        "the cross entropy of a class for each output frame, alike in every framework. "
+        "TensorFlow's graph runs tfasr's own LSTM and normalisation, all others Keras's."
+    ]
+    notes += [
+        f"{UNKNOWN} for {row.times.network} on {RUNTIMES[row.runtime]} from {row.times.frames} "
+        f"frames on: “{row.times.reason}”"
+        for row in axes.rows
+        if row.times.reason
+    ]
+    if axes.absent:
+        named = ", ".join(RUNTIMES[name] for name in axes.absent)
+        notes.append(f"Not installed and left out: {named}.")
+    return table_of("Kinds of network, lengths and frameworks", columns, axes.rows, notes)
+
+
+def axes_chart(axes: Axes) -> Chart:
+    """Returns training and inference over the length, a panel each for every kind of network."""
+    networks = list(dict.fromkeys(row.times.network for row in axes.rows))
+    panels = []
+    for title, seconds in (("training step", "training_s"), ("inference", "inference_s")):
+        for network in networks:
+            own = [row for row in axes.rows if row.times.network == network]
+            panels.append(_axes_panel(own, f"{network}: {title}", seconds))
+    caption = "Kinds of network over the length of their sequences, in each framework"
+    return Chart("hardware_axes", caption, panels, columns=len(networks), width=290)
+
+
+def _axes_panel(rows: Sequence[AxesRow], title: str, seconds: str) -> Panel:
+    marks: list[Mark] = []
+    for index, (runtime, name) in enumerate(RUNTIMES.items()):
+        own = [row for row in rows if row.runtime == runtime and not row.times.reason]
+        if own:
+            xs = [row.times.frames for row in own]
+            ys = [1000 * getattr(row, seconds) for row in own]
+            marks += curve(xs, ys, run_colour(index), name, dash=run_dash(index))
+    frames = sorted({row.times.frames for row in rows})
+    values = [value for mark in marks for value in mark.y] or [1.0]
+    x = counts_axis("feature frames", frames)
+    y = Axis("ms", log=True, limits=(min(values) / 1.5, max(values) * 1.5))
+    return Panel(marks, x, y, height=210, title=title)
+
+
+_ASIDE = 0.05
+_BARS = (("y0", "p50_s"), ("y1", "p99_s"))
+
+
+def sweep_chart(analysis: SweepAnalysis) -> Chart:
+    """Returns inference latency, and beside it training throughput where it was measured.
+
+    Bars reach from the median latency to the 99th percentile; a red ring is a cliff.
+    """
+    modes = ["inference", *(["training"] if analysis.of("training") else [])]
+    panels = [_panel(analysis, mode) for mode in modes]
+    caption = "Batch sizes and precisions, in inference and in training"
+    return Chart("hardware_sweep", caption, panels, columns=len(modes), width=420)
+
+
+def _panel(analysis: SweepAnalysis, mode: str) -> Panel:
+    training = mode == "training"
+    value = _utterances_per_s if training else _latency_ms
+    precisions = list(dict.fromkeys(row.precision for row in analysis.rows))
+    rows = [row for row in analysis.of(mode) if row.p50_s is not None]
+
+    def place(row: SweepRow) -> float:
+        # Side by side, so that no bar hides another's.
+        index = precisions.index(row.precision)
+        return row.batch + (0 if training else _ASIDE * (index - 1.5))
+
+    marks: list[Mark] = []
+    for index, precision in enumerate(precisions):
+        own, colour = [row for row in rows if row.precision == precision], run_colour(index)
+        if own:
+            xs = [place(row) for row in own]
+            if not training:
+                bars = {name: [1000 * getattr(row, q) for row in own] for name, q in _BARS}
+                marks.append(Segments(x0=xs, x1=xs, **bars, colour=colour, width=1.4))
+            marks += curve(xs, [value(row) for row in own], colour, _legend(analysis, precision))
+    cliffs = [row for row in rows if row.cliff]
+    if cliffs:
+        marks.append(
+            Points(
+                x=[place(row) for row in cliffs],
+                y=[value(row) for row in cliffs],
+                symbol="ring",
+                size=15,
+                colour=CLIFF_COLOUR,
+                series="cliff: slower than in a smaller batch",
+            )
+        )
+    batches = sorted({row.batch for row in rows}) or [1]
+    ends = (batches[0] / 1.15, batches[-1] * 1.15)
+    if not training:
+        ends = (batches[0] - 0.5, batches[-1] + 0.5)
+    highest = [value(row) if training else 1000 * row.p99_s for row in rows] or [1.0]
+    label = "utterances per second" if training else "latency of a batch, ms: p50, bar to p99"
+    x = Axis("batch, utterances", log=training, limits=ends, ticks=batches)
+    return Panel(marks, x, Axis(label, limits=(0, 1.08 * max(highest))), title=mode)
+
+
+def _latency_ms(row: SweepRow) -> float:
+    return 1000 * row.p50_s
+
+
+def _utterances_per_s(row: SweepRow) -> float:
+    return 1 / row.utterance_s
+
+
+def _legend(analysis: SweepAnalysis, name: str) -> str:
+    label = PRECISIONS[name].label
+    if analysis.errors is not None:
+        return f"{label}: WER {analysis.cost(name)} %"
+    error = 100 * analysis.logit_errors[name]
+    return label if name == "float32" else f"{label}: logits ±{error:.2g} %"
 
 
 def run(
@@ -30,13 +389,10 @@ def run(
     Raises:
         UsageError: if the backend is another than TensorFlow, or the run cannot be evaluated.
     """
-    from tfasr.bench.sweep.figure import sweep_chart
-
-    if context.backend != "tensorflow":
-        raise UsageError(
-            "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's. "
-            f"Received: --backend {context.backend}. Leave it out."
-        )
+    require_tensorflow(
+        "The hardware sweep runs tfasr's own training step and LiteRT, which are TensorFlow's.",
+        context,
+    )
     if context.run_dir is not None:
         experiment = open_trained(context.run_dir).experiment
         model, features = experiment.model, experiment.features
@@ -82,7 +438,6 @@ def run(
 
 
 def _axes(config: SweepConfig, features: FeatureConfig, fraction: float) -> Axes | None:
-    """Returns networks, lengths and frameworks, a process for each framework; None for none."""
     if not config.networks:
         return None
     installed = installed_backends()
@@ -128,7 +483,6 @@ def _backend(runtime: str) -> str:
 
 
 def _errors(config: SweepConfig, context: Context) -> dict[str, dict[str, Any]] | None:
-    """Returns the error counts of the run in every precision; None without a run."""
     if context.run_dir is None:
         return None
     return {

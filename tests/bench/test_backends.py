@@ -1,0 +1,94 @@
+"""The comparison of backends."""
+
+import numpy as np
+import pytest
+
+from tests.bench.backend_probes import native_probe
+from tfasr.bench.backends import workload as backends
+from tfasr.bench.backends.measure import BackendsConfig, BackendTimes
+from tfasr.bench.backends.workload import backends_chart, backends_table
+from tfasr.bench.devices import check_backend, installed_backends
+from tfasr.bench.workload import Context
+from tfasr.child import call
+from tfasr.data.features import FeatureConfig
+from tfasr.display.vega import picture_spec
+from tfasr.errors import UsageError
+from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.keyword_spotter import KeywordSpotterConfig
+
+CONFIG = BackendsConfig(
+    backends=("tensorflow", "jax", "native_torch"),
+    layouts=("NHWC",),
+    rounds=1,
+    steps=2,
+    warmup_steps=2,
+    keyword_batch_size=3,
+    acoustic_batch_size=2,
+    acoustic_frames=40,
+)
+
+
+def test_a_backend_that_is_not_installed_is_left_out_and_said_so(monkeypatch):
+    monkeypatch.setattr(backends, "installed_backends", lambda: ["tensorflow"])
+    keyword = KeywordSpotterConfig(num_frames=30, num_bins=26, filters=(2, 2, 2, 2))
+    acoustic = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4)
+    result = backends.run(CONFIG, keyword, acoustic, FeatureConfig(), Context())
+    (table,) = result.tables
+    assert [row[:3] for row in table.rows] == [
+        ["keyword spotter, batch 3", "tensorflow", "NHWC"],
+        ["acoustic model, batch 2", "tensorflow", "n/a"],
+    ]
+    assert [row[7] for row in table.rows] == ["1.00", "1.00"]
+    assert "Not installed and left out: jax, PyTorch alone." in table.notes
+    assert result.values["not_installed"] == ["jax", "native_torch"]
+    rows = result.values["rows"]
+    assert [len(row["all_step_ms"][0]) for row in rows] == [2, 2]
+    assert result.warmup_steps == 8
+    assert result.values["backends"][0]["versions"].keys() == {"keras", "tensorflow"}
+
+
+def test_ratios_are_to_the_fastest_of_the_same_model_and_what_cannot_run_says_why():
+    def times(name, layout, first_s, forward_ms, step_ms, reason=""):
+        return BackendTimes("m", layout, name, 4, first_s, forward_ms, step_ms, reason)
+
+    rows = [
+        times("tensorflow", "NHWC", [1.0, 3.0], [[1.0], [2.0]], [[8.0, 9.0, 30.0], [7.0]]),
+        times("tensorflow", "NCHW", [None, None], [[], []], [[], []], "only supports NHWC"),
+        times("native_torch", "NCHW", [1.0, 1.0], [[1.0], [1.0]], [[4.0], [4.0]]),
+    ]
+    versions = {"tensorflow": "2", "torch": "2", "keras": "3"}
+    described = [
+        {"name": name, "devices": ["cpu"], "versions": versions}
+        for name in ("tensorflow", "native_torch")
+    ]
+    table = backends_table(rows, CONFIG, described, [])
+    slow, absent, fast = table.rows
+    assert slow[3:] == ["1.5", "8.0", "7.0–9.0", "500.0", "2.00", "2.0"]
+    assert absent[1:] == ["tensorflow", "NCHW", *["n/a"] * 6]
+    assert "n/a for NCHW on tensorflow: “only supports NHWC”" in table.notes
+    assert fast[1:3] + fast[7:8] == ["PyTorch alone", "NCHW", "1.00"]
+    assert "PyTorch alone NCHW" in str(picture_spec(backends_chart(rows)))
+
+
+def test_pytorch_alone_learns_what_keras_does_in_either_layout():
+    if "torch" not in installed_backends():
+        pytest.skip("needs torch: pip install torch")
+    keras_scores, *native = call(native_probe, backend="torch")
+    for scores in native:
+        np.testing.assert_allclose(scores[:3], keras_scores[:3], rtol=1e-3)
+        # PyTorch's running variance is the unbiased one, Keras's is not.
+        np.testing.assert_allclose(scores[3:], keras_scores[3:], atol=0.03)
+
+
+def test_without_any_backend_there_is_nothing_to_compare(monkeypatch):
+    monkeypatch.setattr(backends, "installed_backends", list)
+    configs = KeywordSpotterConfig(), AcousticModelConfig(), FeatureConfig()
+    with pytest.raises(UsageError, match="must be installed"):
+        backends.run(CONFIG, *configs, Context())
+    with pytest.raises(ValueError, match="backends"):
+        BackendsConfig(backends=("tensorflow", "theano"))
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(UsageError, match="theano"):
+        check_backend("theano")

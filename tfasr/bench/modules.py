@@ -1,0 +1,313 @@
+"""Seconds of each module of a model, within the step and alone, on one device or on several."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.bench.steppers import after
+from tfasr.data.pipeline import Batch
+from tfasr.losses import ctc_loss
+from tfasr.models.stages import Stage, stages_of
+from tfasr.training.ctc_model import CtcModel
+
+WARMUP_CALLS = 2
+
+
+class Replicas:
+    """Runs the same work on every device of a strategy, each with values of its own."""
+
+    def __init__(self, strategy: tf.distribute.Strategy):
+        self.strategy = strategy
+        self.count = strategy.num_replicas_in_sync
+
+    def values(self, make: Callable[[], Any]) -> Any:
+        """Returns what ``make`` returns, a copy on every device."""
+        if self.count == 1:
+            return make()
+        return self.strategy.experimental_distribute_values_from_function(lambda _: make())
+
+    def compiled(self, work: Callable[..., list], *arguments: Any) -> Callable[[], None]:
+        """Returns a call that does work on all devices at once and waits for its end."""
+
+        def on_device(*arguments):
+            # Nothing of size leaves the function, and nothing can be pruned from it.
+            return after(tf.zeros(()), work(*arguments))
+
+        @tf.function
+        def run(*arguments):
+            if self.count == 1:
+                return on_device(*arguments)
+            return self.strategy.run(on_device, args=arguments)
+
+        def call() -> None:
+            run(*arguments)
+            tf.test.experimental.sync_devices()
+
+        return call
+
+
+def time_in_turns(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Returns each call's median seconds over rounds in which every call has its turn.
+
+    Two calls of each come before, which trace and compile; they are left out.
+    """
+    for call in calls.values():
+        for _ in range(WARMUP_CALLS):
+            call()
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A part of the model."""
+
+    name: str  # of a stage of the model, such as "front end", or "loss"
+    # from what the module before returned and the batch to what this one returns
+    forward: Callable[[tf.Tensor, Batch], tf.Tensor]
+    variables: list  # its trainable variables
+    input_channels: int  # last dimension of what it takes; 0 for the first
+
+
+def modules_of(model: CtcModel) -> list[Module]:
+    """Returns the modules of a built model in order, the update of the weights left out.
+
+    They are the stages of the recogniser, see `tfasr.models.stages`, and the loss; together they
+    compute what `CtcModel.utterance_losses` does in training, without an intermediate loss.
+    """
+    modules = [
+        Module(stage.name, _of_batch(stage), stage.variables, stage.input_width)
+        for stage in stages_of(model.recogniser)
+    ]
+    return [*modules, Module("loss", _loss(model), [], Alphabet().num_classes)]
+
+
+def step_through(modules: list[Module], batch: Batch, inputs: tf.Tensor | None = None) -> list:
+    """Returns the gradients of modules run one after the other, for a sum over their outputs."""
+    sources = [variable for module in modules for variable in module.variables]
+    with tf.GradientTape() as tape:
+        hidden = batch["features"]
+        if inputs is not None:
+            tape.watch(inputs)
+            sources, hidden = [*sources, inputs], inputs
+        for module in modules:
+            hidden = module.forward(hidden, batch)
+    values = [source.value if isinstance(source, keras.Variable) else source for source in sources]
+    return tape.gradient(hidden, values)
+
+
+def _of_batch(stage: Stage) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
+    return lambda hidden, batch: stage.forward(hidden, batch["feature_lengths"])
+
+
+def _loss(model: CtcModel) -> Callable[[tf.Tensor, Batch], tf.Tensor]:
+    def forward(logits: tf.Tensor, batch: Batch) -> tf.Tensor:
+        lengths = model.output_lengths(batch["feature_lengths"])
+        losses = ctc_loss(logits, lengths, batch["labels"], batch["label_lengths"])
+        return tf.reduce_mean(losses)
+
+    return forward
+
+
+@dataclass(frozen=True)
+class StagedTimes:
+    """One step."""
+
+    # seconds of each module's forward pass in order, 0 for the update; means over the devices
+    forward_s: list[float]
+    # seconds of each module's gradients; for the update, the exchange of gradients and the change
+    # of the weights
+    backward_s: list[float]
+    host_s: float  # the rest of the call's time, which is mostly tracing in the first call
+
+
+class StagedStep:
+    """The step of a model on one batch, its modules one after the other.
+
+    Within one graph the clock is read before the first module and after every forward and every
+    backward pass; each pass begins from tensors that wait for the reading before it, and each
+    reading waits for all tensors of the pass. So the intervals follow each other without overlap:
+    none is a difference of two measurements, none can be negative, and together they are the
+    step. What is lost is whatever a device computes of two modules at the same time.
+    """
+
+    def __init__(self, model: CtcModel, placed: Any, strategy: tf.distribute.Strategy):
+        self._replicas, self._placed, self._model = Replicas(strategy), placed, model
+        self._modules = modules_of(model)
+        self.names = [*(module.name for module in self._modules), UPDATE]
+        self._run = tf.function(self._on_all_devices)
+
+    def __call__(self) -> StagedTimes:
+        began = time.perf_counter()
+        stamps = self._run(self._placed).numpy()
+        wall_s = time.perf_counter() - began
+        intervals = np.diff(stamps, axis=1).mean(axis=0)
+        count = len(self._modules)
+        return StagedTimes(
+            forward_s=[*intervals[:count].tolist(), 0.0],
+            backward_s=[*intervals[count : 2 * count][::-1].tolist(), float(intervals[-1])],
+            host_s=max(0.0, wall_s - float(intervals.sum())),
+        )
+
+    def _on_all_devices(self, batch: Any) -> tf.Tensor:
+        if self._replicas.count == 1:
+            return self._on_device(batch)[None]
+        strategy = self._replicas.strategy
+        found = strategy.run(self._on_device, args=(batch,))
+        return tf.stack(strategy.experimental_local_results(found))
+
+    def _on_device(self, batch: Batch) -> tf.Tensor:
+        stamps = [tf.timestamp()]
+        passes, hidden = [], batch["features"]
+        for module in self._modules:
+            inputs = _since(stamps, hidden)
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                hidden = module.forward(inputs, batch)
+            passes.append((module, tape, inputs, hidden))
+            stamps.append(stamp([hidden]))
+        gradient, gradients = self._first_gradient(hidden), []
+        for number, (module, tape, inputs, outputs) in reversed(list(enumerate(passes))):
+            values = [variable.value for variable in module.variables]
+            # The features' gradient is nobody's: the first module does without it.
+            sources = [*values, inputs] if number else values
+            begun = _since(stamps, gradient)
+            found = tape.gradient(
+                outputs, sources, begun, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            stamps.append(stamp(found))
+            gradients += zip(found, module.variables, strict=False)
+            gradient = found[-1] if number else gradient
+        begun = [(_since(stamps, gradient), variable) for gradient, variable in gradients]
+        self._model.optimizer.apply_gradients(begun)
+        stamps.append(stamp([tf.convert_to_tensor(variable.value) for _, variable in begun]))
+        return tf.stack(stamps)
+
+    def _first_gradient(self, loss: tf.Tensor) -> tf.Tensor:
+        one = tf.ones_like(loss)
+        optimizer = self._model.optimizer
+        if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            return optimizer.scale_loss(one)
+        return one
+
+
+def _since(stamps: list[tf.Tensor], tensor: tf.Tensor) -> tf.Tensor:
+    with tf.control_dependencies([stamps[-1]]):
+        return tf.identity(tensor)
+
+
+def stamp(tensors: list[tf.Tensor]) -> tf.Tensor:
+    finished = after(tf.zeros(()), tensors)
+    # A number on the host cannot be read before the device has computed it.
+    with tf.device("CPU:0"):
+        finished = tf.identity(finished)
+        # The clock has side effects of its own, so this wait is kept.
+        with tf.control_dependencies([finished]):
+            return tf.timestamp()
+
+
+@dataclass(frozen=True)
+class ModuleSeconds:
+    """A module, or the update of the weights."""
+
+    module: str
+    alone_s: float  # seconds forward and backward with every other module off, on random input
+    forward_s: float  # seconds of its forward pass within the step; 0 of the update
+    backward_s: float  # seconds of its backward pass within the step
+    # seconds of both within each of the first steps of the process, which are left out of
+    # everything else
+    first_s: list[float]
+
+    @property
+    def in_step_s(self) -> float:
+        return self.forward_s + self.backward_s
+
+
+@dataclass(frozen=True)
+class ModuleTimes:
+    """All modules of a step."""
+
+    modules: list[ModuleSeconds]  # in their order, the update last
+    # what each of the first steps took beside the modules: the first is traced
+    first_host_s: list[float]
+
+    @property
+    def step_s(self) -> float:
+        return sum(module.in_step_s for module in self.modules)
+
+
+def module_times(
+    model: CtcModel,
+    batch: Batch,
+    strategy: tf.distribute.Strategy,
+    rounds: int,
+    first_steps: int = WARMUP_CALLS,
+) -> ModuleTimes:
+    """Times every module's forward and backward pass, and the update."""
+    replicas = Replicas(strategy)
+    placed = replicas.values(lambda: {name: tf.constant(v) for name, v in batch.items()})
+    staged = StagedStep(model, placed, strategy)
+    first = [staged() for _ in range(first_steps)]
+    steps = [staged() for _ in range(rounds)]
+    modules = modules_of(model)
+    calls: dict[str, Callable[[], Any]] = {
+        module.name: _alone(replicas, model, module, number, batch, placed)
+        for number, module in enumerate(modules)
+    }
+    calls[UPDATE] = _update(replicas, model)
+    alone_s = time_in_turns(calls, rounds)
+    found = [
+        ModuleSeconds(
+            name,
+            alone_s[name],
+            statistics.median(step.forward_s[number] for step in steps),
+            statistics.median(step.backward_s[number] for step in steps),
+            [step.forward_s[number] + step.backward_s[number] for step in first],
+        )
+        for number, name in enumerate(staged.names)
+    ]
+    return ModuleTimes(found, [step.host_s for step in first])
+
+
+def _alone(replicas, model, module: Module, number: int, batch: Batch, placed):
+    if number == 0:
+        return replicas.compiled(lambda batch: step_through([module], batch), placed)
+    size = batch["features"].shape
+    steps = int(model.output_lengths(size[1]))
+    # What comes out of a normalised layer is about standard normal, as these are.
+    shape = (size[0], steps, module.input_channels)
+    dtype = tf.float32 if module.name == "loss" else model.recogniser.compute_dtype
+    inputs = replicas.values(lambda: tf.cast(tf.random.normal(shape, seed=number), dtype))
+    return replicas.compiled(
+        lambda batch, inputs: step_through([module], batch, inputs), placed, inputs
+    )
+
+
+def _update(replicas, model: CtcModel):
+    variables = model.trainable_variables
+
+    def gradients():
+        return [tf.fill(variable.shape, 1e-6) for variable in variables]
+
+    def update(*gradients):
+        if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+            gradients = [model.optimizer.scale_loss(gradient) for gradient in gradients]
+        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        return []
+
+    return replicas.compiled(update, *replicas.values(gradients))

@@ -1,0 +1,569 @@
+"""Predicts steps and runs of N workers from measured ones, by fits with intervals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects the devices."""
+
+    bytes_per_s: float  # bandwidth of each device's link, one way; infinite for none at all
+    latency_s: float = 0.0  # seconds that each message takes besides
+
+    def __post_init__(self):
+        if not self.bytes_per_s > 0 or not 0 <= self.latency_s < math.inf:
+            raise ValueError(
+                "A link must have a bandwidth above 0 and a finite latency of at least 0. "
+                f"Received: bytes_per_s={self.bytes_per_s}, latency_s={self.latency_s}."
+            )
+
+
+@dataclass(frozen=True)
+class SingleDeviceStep:
+    """Seconds of a step on one device: a fixed part, and one that grows with the batch."""
+
+    fixed_s: float  # what a step costs whatever the batch: the update, the starts of kernels
+    per_utterance_s: float  # what an utterance adds
+
+    def seconds(self, batch: float) -> float:
+        """Returns the seconds of a step on so many utterances."""
+        return self.fixed_s + self.per_utterance_s * batch
+
+
+@dataclass(frozen=True)
+class ScalingModel:
+    """Everything the prediction knows."""
+
+    single: SingleDeviceStep  # the step on one device without any communication
+    gradient_bytes: float  # bytes that every device exchanges in a step
+    link: Link  # between the devices
+    # share of the exchange hidden behind the backward pass, 0..1; never more than the backward pass
+    # lasts
+    overlap: float = 0.0
+    backward_share: float = 0.6  # share of the single device's step that is its backward pass
+    # whether the "devices" are slices of one processor, as logical CPU devices are, so that N of
+    # them compute N times as long
+    shared_cores: bool = False
+
+    def __post_init__(self):
+        for name in ("overlap", "backward_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in 0..1. Received: {getattr(self, name)}.")
+
+    def step_s(self, devices: int, per_device_batch: float) -> float:
+        """Returns the seconds of one step."""
+        compute_s = self.single.seconds(per_device_batch)
+        if self.shared_cores:
+            compute_s *= devices
+        exchange_s = ring_all_reduce_s(devices, self.gradient_bytes, self.link)
+        hidden_s = min(self.overlap * exchange_s, self.backward_share * compute_s)
+        return compute_s + exchange_s - hidden_s
+
+    def weak_efficiency(self, devices: int, per_device_batch: float) -> float:
+        """Returns one device's step over that of N devices, each with its own full batch."""
+        return self.step_s(1, per_device_batch) / self.step_s(devices, per_device_batch)
+
+    def strong_efficiency(self, devices: int, global_batch: float) -> float:
+        """Returns one device's step over N times that of N devices sharing its batch."""
+        shared = self.step_s(devices, global_batch / devices)
+        return self.step_s(1, global_batch) / (devices * shared)
+
+
+def ring_all_reduce_s(devices: int, size_bytes: float, link: Link) -> float:
+    """Returns the seconds of a ring all-reduce.
+
+    Each device sends ``2 (N - 1)`` messages of an N-th of the data, one after the other.
+
+    Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
+    Workstations, 2009, section 3.
+    """
+    if devices < 1:
+        raise ValueError(f"There must be at least 1 device. Received: devices={devices}.")
+    messages = 2 * (devices - 1)
+    return messages * (link.latency_s + size_bytes / devices / link.bytes_per_s)
+
+
+def fit_link(devices: Sequence[int], sizes: Sequence[float], seconds: Sequence[float]) -> Link:
+    """Returns the link whose ring all-reduce explains measured ones best.
+
+    Returns:
+        The least-squares link over relative errors; latency and time per byte are never negative.
+    """
+    if not len(devices) == len(sizes) == len(seconds) > 0 or min(devices) < 2:
+        raise ValueError(
+            "A link must be fitted to all-reduces over at least 2 devices. Received: "
+            f"devices={list(devices)}, {len(sizes)} sizes, {len(seconds)} times."
+        )
+    count, size = np.asarray(devices, float), np.asarray(sizes, float)
+    columns = np.stack([2 * (count - 1), 2 * (count - 1) * size / count], axis=1)
+    latency_s, s_per_byte = _fit_positive(columns, np.asarray(seconds, float))
+    return Link(1 / s_per_byte if s_per_byte > 0 else math.inf, latency_s)
+
+
+def fit_single_device(batches: Sequence[float], seconds: Sequence[float]) -> SingleDeviceStep:
+    """Returns the affine step that explains measured ones best, neither part negative."""
+    if not len(batches) == len(seconds) > 0 or min(batches) <= 0:
+        raise ValueError(
+            "A step must be fitted to measured batches of at least 1 utterance. Received: "
+            f"batches={list(batches)}, {len(seconds)} times."
+        )
+    if len(set(batches)) == 1:
+        return SingleDeviceStep(0.0, float(np.mean(seconds)) / batches[0])
+    sizes = np.asarray(batches, float)
+    columns = np.stack([np.ones_like(sizes), sizes], axis=1)
+    return SingleDeviceStep(*_fit_positive(columns, np.asarray(seconds, float)))
+
+
+def _fit_positive(columns: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    from scipy.optimize import nnls
+
+    weighted = columns / seconds[:, None]
+    scale = np.maximum(weighted.max(axis=0), np.finfo(float).tiny)
+    first, second = nnls(weighted / scale, np.ones(len(seconds)))[0] / scale
+    return float(first), float(second)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is believed of an error before any was measured."""
+
+    error: float  # standard deviation of logarithms, that is roughly a fraction
+    weight: float  # measurements that it counts as: the fewer, the sooner others decide
+
+
+def drawn_errors(
+    squares: float, freedom: int, prior: Prior, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Returns draws of a standard deviation, ``(draws,)``.
+
+    The variance is drawn from the scaled inverse chi-squared distribution of the prior and of what
+    was measured.
+
+    Source: A. Gelman et al., Bayesian Data Analysis, 3rd edition, 2013, section 3.2.
+    """
+    weight = prior.weight + freedom
+    scale = prior.weight * prior.error**2 + squares
+    return np.sqrt(scale / rng.chisquare(weight, draws))
+
+
+class PositiveFit:
+    """``first * x + second * y`` fitted to measured seconds by least squares of relative errors.
+
+    A parametric bootstrap: each draw has an error of its own size, measurements that differ from
+    the fitted ones by it, and coefficients fitted to those. Where the measurements cannot tell the
+    two causes apart, such as one size alone, each draw shares them out at random.
+
+    Args:
+        causes: ``(measurements, 2)``, none negative and none both 0.
+        seconds: of each measurement, above 0. Several of the same causes count as their geometric
+            mean: they say nothing of other causes.
+        prior: of the error of a measurement, and of the model.
+        draws: how many.
+        rng: draws them.
+
+    Attributes:
+        coefficients: of each draw, ``(draws, 2)``.
+    """
+
+    def __init__(
+        self,
+        causes: Sequence[Sequence[float]],
+        seconds: Sequence[float],
+        prior: Prior,
+        draws: int,
+        rng: np.random.Generator,
+    ):
+        x, inverse = np.unique(np.asarray(causes, float), axis=0, return_inverse=True)
+        logs = np.log(np.asarray(seconds, float))
+        inverse = inverse.reshape(-1)  # of one dimension in every version of NumPy
+        measured = np.exp(np.bincount(inverse, logs) / np.bincount(inverse))
+        self._rng = rng
+        # One for all causes, so that what differs between two predictions is their causes alone.
+        self._new = rng.standard_normal(draws)
+        rank = int(np.linalg.matrix_rank(x / measured[:, None]))
+        if rank < 2:
+            self._errors = drawn_errors(0.0, 0, prior, draws, rng)
+            drawn = self._noisy(measured)
+            self.coefficients = _shared_out(x, drawn, rng.uniform(size=draws))
+            return
+        fitted = _solved(x, measured[None])[0] @ x.T
+        squares = float(np.square(np.log(measured / fitted)).sum())
+        self._errors = drawn_errors(squares, len(x) - 2, prior, draws, rng)
+        self.coefficients = _solved(x, self._noisy(fitted))
+
+    def drawn(self, first: float, second: float) -> np.ndarray:
+        """Returns draws of the seconds that such causes will take when measured, ``(draws,)``."""
+        seconds = self.coefficients @ np.array([first, second], float)
+        return seconds * np.exp(self._errors * self._new)
+
+    def _noisy(self, seconds: np.ndarray) -> np.ndarray:
+        noise = self._rng.standard_normal((len(self._errors), len(seconds)))
+        return seconds * np.exp(self._errors[:, None] * noise)
+
+
+def _shared_out(x: np.ndarray, seconds: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    present = x.max(axis=0) > 0
+    share = np.stack([shares, 1 - shares], axis=1) if present.all() else present * np.ones((1, 2))
+    scale = np.where(present, x[-1], math.inf)
+    return share * seconds[:, -1:] / scale
+
+
+def _solved(x: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    # scipy.optimize.nnls takes one row at a time, and there are thousands of draws.
+    weighted = x[None] / seconds[:, :, None]  # (rows, measurements, 2)
+    moments = np.einsum("rmi,rmj->rij", weighted, weighted)
+    sums = weighted.sum(axis=1)
+    (a, b), d = moments[:, 0].T, moments[:, 1, 1]
+    determinant = np.maximum(a * d - b * b, np.finfo(float).tiny)
+    both = np.stack([d * sums[:, 0] - b * sums[:, 1], a * sums[:, 1] - b * sums[:, 0]], axis=1)
+    both /= determinant[:, None]
+    alone = [np.stack([sums[:, 0] / a, 0 * a], axis=1), np.stack([0 * d, sums[:, 1] / d], axis=1)]
+    # With one cause alone the squares fall by the square of its sum over its moment.
+    first_alone = sums[:, 0] ** 2 / a >= sums[:, 1] ** 2 / d
+    edge = np.where(first_alone[:, None], *alone)
+    return np.where((both >= 0).all(axis=1)[:, None], both, edge)
+
+
+RUN_TO_RUN = Prior(error=0.07, weight=4)
+"""MLPerf's times to train of RNN-T vary by 3 to 10 % from seed to seed."""
+NO_BATCH = 1e12
+"""Stands for a critical batch that is larger than any."""
+_SCALES = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 801)])
+
+
+@dataclass(frozen=True)
+class TargetMet:
+    """A run that met the target."""
+
+    batch: float  # utterances of its global batch
+    utterances: float  # that it trained on until then
+
+
+class BatchCurve:
+    """Utterances to a target over the global batch, by a parametric bootstrap.
+
+    Two curves are fitted to the logarithms, since nobody knows which is right beyond the measured
+    sizes: ``least * (1 + batch / critical)``, and a power of the batch between 0 (nothing is lost)
+    and 1 (steps stay as many). Each draw refits both to utterances that differ by a drawn error,
+    and takes one of them with its Akaike weight; with two sizes each fits, and weighs, the same.
+    With one size alone the power is drawn evenly between 0 and 1.
+
+    Args:
+        points: runs that met the target; several of one size tell how much runs differ.
+        draws: how many.
+        rng: draws them.
+        prior: of the error of a run.
+
+    Raises:
+        ValueError: if there are no points.
+
+    Source: S. McCandlish et al., An Empirical Model of Large-Batch Training, 2018, equation 2.11
+    (the critical batch); C. Shallue et al., Measuring the Effects of Data Parallelism on Neural
+    Network Training, 2019, section 4 (no one curve fits every workload).
+    """
+
+    def __init__(
+        self,
+        points: Sequence[TargetMet],
+        draws: int,
+        rng: np.random.Generator,
+        prior: Prior = RUN_TO_RUN,
+    ):
+        if not points:
+            raise ValueError("A batch curve must be fitted to runs that met a target. Got none.")
+        sizes = np.array([point.batch for point in points], float)
+        logs = np.log([point.utterances for point in points])
+        self._middle = float(np.exp(np.log(sizes).mean()))
+        self._new = rng.standard_normal(draws)  # one for all batches, see `PositiveFit`
+        self.sizes = sorted(set(sizes.tolist()))
+        relative = sizes / self._middle
+        one_size = len(self.sizes) == 1
+        fits = _fits(relative, logs[None])
+        squares, fitted = min(((fit.squares[0], fit.fitted[0]) for fit in fits), key=lambda f: f[0])
+        freedom = len(points) - (1 if one_size else 2)
+        self._errors = drawn_errors(float(squares), max(freedom, 0), prior, draws, rng)
+        noise = self._errors[:, None] * rng.standard_normal((draws, len(points)))
+        critical, power = _fits(relative, fitted + noise)
+        if one_size:
+            power.slope[:] = rng.uniform(size=draws)
+        weight = _first_weight(critical.squares, power.squares, len(points))
+        self._by_power = rng.uniform(size=draws) >= (0.0 if one_size else weight)
+        self._critical, self._power = critical, power
+
+    @property
+    def critical_batch(self) -> np.ndarray:
+        """Draws of the batch at which the least utterances double; `NO_BATCH` for none."""
+        return self._middle / np.maximum(self._critical.slope, self._middle / NO_BATCH)
+
+    def drawn(self, batch: float) -> np.ndarray:
+        """Returns draws of the utterances of one new run with such a global batch, ``(draws,)``."""
+        relative = batch / self._middle
+        by_critical = self._critical.offset + np.log1p(self._critical.slope * relative)
+        by_power = self._power.offset + self._power.slope * np.log(relative)
+        logs = np.where(self._by_power, by_power, by_critical)
+        return np.exp(logs + self._errors * self._new)
+
+
+@dataclass
+class _Fit:
+    """A curve fitted to each row of logarithms of utterances."""
+
+    offset: np.ndarray  # ``(rows,)``
+    slope: np.ndarray  # ``(rows,)``: of what the batch adds, or its power
+    squares: np.ndarray  # sums of squared residuals, ``(rows,)``
+    fitted: np.ndarray  # ``(rows, points)``
+
+
+def _fits(sizes: np.ndarray, logs: np.ndarray) -> tuple[_Fit, _Fit]:
+    means = logs.mean(axis=1, keepdims=True)
+    centred = logs - means
+    # The critical batch: the best of many, each with its best offset.
+    shapes = np.log1p(_SCALES[:, None] * sizes)
+    shape_means = shapes.mean(axis=1)
+    shapes_centred = shapes - shape_means[:, None]
+    squares = (
+        np.square(centred).sum(axis=1)[:, None]
+        - 2 * centred @ shapes_centred.T
+        + np.square(shapes_centred).sum(axis=1)
+    )
+    best = squares.argmin(axis=1)
+    offset = means[:, 0] - shape_means[best]
+    critical = _Fit(
+        offset, _SCALES[best], squares[np.arange(len(logs)), best], offset[:, None] + shapes[best]
+    )
+    # A power: a straight line over logarithms.
+    x = np.log(sizes)
+    x_centred = x - x.mean()
+    spread = np.square(x_centred).sum()
+    slope = np.clip(centred @ x_centred / spread, 0, 1) if spread > 1e-12 else 0 * means[:, 0]
+    fitted = means + slope[:, None] * x_centred
+    residual = np.square(logs - fitted).sum(axis=1)
+    power = _Fit(means[:, 0] - slope * x.mean(), slope, residual, fitted)
+    return critical, power
+
+
+def _first_weight(first: np.ndarray, second: np.ndarray, count: int) -> np.ndarray:
+    floor = 1e-4 * count  # differences of less than 1 % decide nothing
+    ratio = count / 2 * (np.log(first + floor) - np.log(second + floor))
+    return 1 / (1 + np.exp(np.clip(ratio, -500, 500)))
+
+
+DRAWS = 4000
+SHARE = 0.9
+"""Of new runs, the part that an interval is meant to hold."""
+STEP_ERROR = Prior(error=0.10, weight=4)
+"""How far a straight line over rows, and a ring over a network, are from what will be measured."""
+DELIVERED = (0.75, 0.95)
+"""What of a stated link gradients get, drawn evenly: headers of Ethernet, IP and TCP take 6 %, and
+after each step's pause TCP begins slowly. Chosen by steps over veth pairs of known rates, see
+docs/benchmarks/scaling.md."""
+_BACKWARD_SHARE = 0.6
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """What one worker computed in a step, without the exchange."""
+
+    rows: float  # utterances of the worker's part of the batch
+    seconds: float  # of the step, input wait included
+
+
+@dataclass(frozen=True)
+class MeasuredExchange:
+    """An exchange of gradients."""
+
+    workers: int  # that took part, at least 2
+    gradient_bytes: float  # that each had
+    seconds: float  # until all had their sum
+
+
+@dataclass(frozen=True)
+class BesideSteps:
+    """The seconds of a run, up to its target, that are not steps."""
+
+    fixed_s: float  # start, compilation, checkpoints and the like
+    shared_s: float  # evaluation and decoding by all workers together, as if by one
+    utterances: float  # trained on meanwhile
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """All that a prediction is made of."""
+
+    # of one worker, at least one; several numbers of rows tell what a step costs whatever its rows
+    steps: Sequence[MeasuredStep]
+    gradient_bytes: float  # that a step exchanges
+    link: Link | None = None  # between workers, as stated; None to take it from ``exchanges``
+    # measured. Beside a link they are what an exchange costs without one, such as over a loopback,
+    # and the link's seconds are added
+    exchanges: Sequence[MeasuredExchange] = ()
+    overlap: float = 0.0  # share of the exchange hidden behind the backward pass
+    # runs that met the target; none for a prediction of steps alone
+    targets: Sequence[TargetMet] = ()
+    beside: Sequence[BesideSteps] = ()  # what those runs did beside their steps
+    filled: float = 1.0  # mean over nominal batch: the last batches of an epoch are smaller
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The median of draws, and the bounds between which `SHARE` of them lie."""
+
+    low: float
+    middle: float
+    high: float
+
+    @classmethod
+    def of(cls, draws: np.ndarray, share: float = SHARE) -> "Interval":
+        """Returns the interval of draws."""
+        low, middle, high = np.quantile(draws, [(1 - share) / 2, 0.5, (1 + share) / 2])
+        return cls(float(low), float(middle), float(high))
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies within the bounds."""
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class PredictedRun:
+    """What is to be expected of a number of workers on a global batch."""
+
+    workers: int
+    global_batch: int  # utterances over all
+    step_s: Interval  # seconds of a step
+    exchange_s: Interval  # of them, the exchange that nothing hides
+    efficiency: Interval  # a step of one worker on as many rows over this one
+    utterances: Interval | None = None  # to the target; None where no run met one
+    target_s: Interval | None = None  # seconds to the target; likewise
+    # which of "rows", "batch" and "workers" lie outside of what was measured
+    beyond: list[str] = field(default_factory=list)
+
+    @property
+    def steps_per_s(self) -> Interval:
+        step = self.step_s
+        return Interval(1 / step.high, 1 / step.middle, 1 / step.low)
+
+
+class WorkerPrediction:
+    """Predictions from measurements, each an interval of new runs.
+
+    ``step = fixed + per_row * rows + exposed``, where ``rows = batch / workers``, the exchange is a
+    ring all-reduce, ``2 (N - 1) * (latency + bytes / N / bandwidth)``, and exposed is what of it
+    the backward pass does not hide. ``time = steps * step + fixed + shared / workers`` with
+    ``steps = utterances(batch) / batch``; rows and steps are of the mean batch.
+
+    Args:
+        measured: what it is made of.
+        seed: of the draws.
+
+    Raises:
+        ValueError: if no step was measured, or nothing says how fast the workers exchange.
+
+    Source: P. Patarasuk and X. Yuan, Bandwidth Optimal All-reduce Algorithms for Clusters of
+    Workstations, 2009, section 3 (the ring).
+    """
+
+    def __init__(self, measured: Measurements, seed: int = 0):
+        if not measured.steps or (measured.link is None and not measured.exchanges):
+            raise ValueError(
+                "A prediction must be given measured steps and a link or measured exchanges. "
+                f"Received: {len(measured.steps)} steps, {len(measured.exchanges)} exchanges."
+            )
+        self.measured = measured
+        rng = np.random.default_rng(seed)
+        steps, exchanges = measured.steps, measured.exchanges
+        self._compute = PositiveFit(
+            [(1.0, step.rows) for step in steps],
+            [step.seconds for step in steps],
+            STEP_ERROR,
+            DRAWS,
+            rng,
+        )
+        self._exchange = exchanges and PositiveFit(
+            [_messages(one.workers, one.gradient_bytes) for one in exchanges],
+            [one.seconds for one in exchanges],
+            STEP_ERROR,
+            DRAWS,
+            rng,
+        )
+        self._delivered = rng.uniform(*DELIVERED, DRAWS)
+        self._curve = BatchCurve(measured.targets, DRAWS, rng) if measured.targets else None
+        # Each draw has the rest of one of the runs.
+        which = rng.integers(0, max(len(measured.beside), 1), DRAWS)
+        rests = measured.beside or [BesideSteps(0.0, 0.0, 1.0)]
+        self._fixed_s = np.array([rest.fixed_s for rest in rests])[which]
+        self._shared_s = np.array([rest.shared_s / rest.utterances for rest in rests])[which]
+
+    @property
+    def critical_batch(self) -> Interval | None:
+        """The batch at which twice the least utterances are needed; None without two batches."""
+        if self._curve is None or len(self._curve.sizes) == 1:
+            return None
+        return Interval.of(self._curve.critical_batch)
+
+    def coefficients(self) -> tuple[Interval, Interval]:
+        """Returns a step's seconds whatever its rows, and those of a row."""
+        fixed, per_row = self._compute.coefficients.T
+        return Interval.of(fixed), Interval.of(per_row)
+
+    def run(self, workers: int, global_batch: int) -> PredictedRun:
+        """Returns what is to be expected of so many workers on such a global batch."""
+        batch = global_batch * self.measured.filled
+        rows = batch / workers
+        compute_s = self._compute.drawn(1.0, rows)
+        exchange_s = self._exchange_s(workers)
+        hidden_s = np.minimum(self.measured.overlap * exchange_s, _BACKWARD_SHARE * compute_s)
+        exposed_s = exchange_s - hidden_s
+        step_s = compute_s + exposed_s
+        utterances = target_s = None
+        if self._curve is not None:
+            drawn = self._curve.drawn(global_batch)
+            beside_s = self._fixed_s + drawn * self._shared_s / workers
+            target_s = Interval.of(drawn / batch * step_s + beside_s)
+            utterances = Interval.of(drawn)
+        return PredictedRun(
+            workers,
+            global_batch,
+            Interval.of(step_s),
+            Interval.of(exposed_s),
+            Interval.of(compute_s / step_s),
+            utterances,
+            target_s,
+            self._beyond(workers, rows, global_batch),
+        )
+
+    def _exchange_s(self, workers: int) -> np.ndarray:
+        link, size = self.measured.link, self.measured.gradient_bytes
+        if workers == 1:
+            return np.zeros(DRAWS)
+        messages, per_link = _messages(workers, size)
+        seconds = np.zeros(DRAWS)
+        if self._exchange:
+            seconds = seconds + self._exchange.drawn(messages, per_link)
+        if link is not None:
+            per_s = self._delivered * link.bytes_per_s
+            seconds = seconds + messages * link.latency_s + per_link / per_s
+        return seconds
+
+    def _beyond(self, workers: int, rows: float, batch: float) -> list[str]:
+        of_rows = [step.rows for step in self.measured.steps]
+        found = [] if min(of_rows) <= rows <= max(of_rows) else ["rows"]
+        if self._curve is not None and not self._curve.sizes[0] <= batch <= self._curve.sizes[-1]:
+            found.append("batch")
+        seen = [one.workers for one in self.measured.exchanges]
+        if workers > max(seen, default=1) and self.measured.link is None:
+            found.append("workers")
+        return found
+
+
+def _messages(workers: int, size_bytes: float) -> tuple[float, float]:
+    messages = 2.0 * (workers - 1)
+    return messages, messages * size_bytes / workers
+
+
+def without_limit() -> Link:
+    """Returns a link that takes no time: for steps whose measured seconds hold the exchange."""
+    return Link(math.inf)

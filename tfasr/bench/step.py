@@ -1,0 +1,359 @@
+"""Seconds, FLOP/s and memory of a training step on a synthetic batch.
+
+Every size and precision is measured in a process of its own, so that its peak memory is its own.
+"""
+
+import dataclasses
+import logging
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from tfasr.bench.workload import Context, Result, Workload
+from tfasr.child import call
+from tfasr.config import config_class, require
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
+from tfasr.errors import wrong_values_are_wrong_use
+from tfasr.precision import require_precision, trained
+from tfasr.telemetry.compiled import require_compiled_parts
+from tfasr.telemetry.memory import peak_bytes
+
+if TYPE_CHECKING:
+    from tfasr.training.experiment import Experiment
+
+_log = logging.getLogger(__name__)
+
+
+@config_class
+class StepConfig:
+    """What is measured: every batch with all frames and precisions."""
+
+    experiment: str = ""  # a preset or gin file of model and optimizer; empty for the paper's
+    bindings: tuple[str, ...] = ()  # lines of gin that override it
+    batches: tuple[int, ...] = (16,)  # utterances
+    frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
+    labels: int | None = None  # of the longest transcript; None for as many as are said in the time
+    # Keras's dtype policies of the layers, of `tfasr.precision.trained`
+    precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
+    rounds: int = 5  # how often each part of a step is measured
+    length_spread: float = 0.0  # by what share the shortest utterance is shorter than the longest
+
+    def check(self) -> None:
+        for field, flag in (("batches", "--batch"), ("frames", "--frames")):
+            sizes = getattr(self, field)
+            require(bool(sizes) and min(sizes) > 0, self, field, f"at least 1 each ({flag})")
+        require(bool(self.precisions), self, "precisions", "at least one (--precision)")
+        require_precision(self, "precisions", trained())
+        require(self.rounds > 0, self, "rounds", "at least 1 (--rounds)")
+        spread = 0 <= self.length_spread < 1
+        require(spread, self, "length_spread", "in 0..1, below 1 (--length_spread)")
+
+
+# The first call traces and compiles, the second may still tune itself.
+WARM_UPS = 2
+
+
+@dataclass(frozen=True)
+class StepTiming:
+    """A training step, measured on one synthetic batch.
+
+    Seconds are medians over rounds; each round runs the forward pass, the forward and backward
+    pass and the whole step once, so that what disturbs the machine disturbs all three.
+    """
+
+    precision: str  # Keras's dtype policy
+    batch: int  # utterances
+    frames: int  # feature frames to which they are padded
+    labels: int  # of the longest transcript
+    length_spread: float  # by what share the shortest utterance is shorter
+    accumulation_steps: int  # parts in which the batch went through the model
+    lstm_kernels: list[str]  # what computed the recurrence
+    parameters: int  # of the model
+    rounds: int  # measured
+    forward_s: float  # the forward pass in training, the loss included
+    forward_backward_s: float  # the loss and its gradients
+    step_s: float  # the whole step
+    audio_s: float  # of the batch
+    flops: int | None  # of the step's matrix products; None where the model does not tell
+    ceiling_flops_per_s: float  # of large matrix products in the precision's dtype, in the same run
+    first_step_s: float  # the first step, tracing and compilation included
+    warm_up_calls: int  # calls of each of the three before the rounds; they are left out
+    warm_up_s: float  # what they took
+    traces: int  # of the step, after all rounds
+    # the most that the process held, or the GPU's allocator; None if unknown
+    peak_memory_bytes: int | None
+    memory_before_bytes: int | None  # the same before the model was built
+    peak_memory_of: str  # "process" or "GPU"
+
+    @property
+    def backward_s(self) -> float:
+        return self.forward_backward_s - self.forward_s
+
+    @property
+    def update_s(self) -> float:
+        return self.step_s - self.forward_backward_s
+
+    @property
+    def compile_s(self) -> float:
+        """What the first step took beyond a later one: tracing, compilation, first allocations."""
+        return self.first_step_s - self.step_s
+
+    @property
+    def audio_s_per_s(self) -> float:
+        return self.audio_s / self.step_s
+
+    @property
+    def utterances_per_s(self) -> float:
+        return self.batch / self.step_s
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """Operations of matrix products per second of the whole step; None if unknown."""
+        return None if self.flops is None else self.flops / self.step_s
+
+    @property
+    def model_flops_utilisation(self) -> float | None:
+        """Achieved over possible operations per second, a fraction; None if unknown."""
+        return None if self.flops is None else self.flops_per_s / self.ceiling_flops_per_s
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns all figures as one flat JSON object, null for what could not be told."""
+        derived = (
+            "backward_s",
+            "update_s",
+            "compile_s",
+            "audio_s_per_s",
+            "utterances_per_s",
+            "flops_per_s",
+            "model_flops_utilisation",
+        )
+        return {**dataclasses.asdict(self), **{name: getattr(self, name) for name in derived}}
+
+
+def measure_step(
+    experiment: "Experiment",
+    *,
+    batch: int = 16,
+    frames: int = 600,
+    labels: int | None = None,
+    precision: str | None = None,
+    rounds: int = 5,
+    length_spread: float = 0.0,
+    ceiling_s: float = 2.0,
+) -> StepTiming:
+    """Trains on a synthetic batch and measures.
+
+    Peak memory is this process's, whatever it did before: call it in a fresh one, or through
+    `tfasr bench step`, which does.
+
+    Args:
+        experiment: names model, features, optimizer and accumulation; one device trains.
+        batch: utterances.
+        frames: feature frames to which they are padded.
+        labels: of the longest transcript; by default as many as are said in the time.
+        precision: Keras's dtype policy; by default the experiment's.
+        rounds: how often each part is measured, after warming up.
+        length_spread: by what share the shortest utterance is shorter than the longest.
+        ceiling_s: how long large matrix products are measured.
+
+    Raises:
+        ValueError: if a size makes no batch.
+    """
+    # Imported here: the process that asks for a measurement does without TensorFlow.
+    import tensorflow as tf
+
+    from tfasr.alphabet import Alphabet
+    from tfasr.bench.synthetic import matmul_ceiling
+    from tfasr.models.recogniser import kernels, model_flops
+    from tfasr.training.build import build_model
+    from tfasr.training.memory.synthetic_batch import FRAMES_PER_LABEL, synthetic_batch
+
+    if batch < 1 or rounds < 1 or not 0 <= length_spread < 1:
+        raise ValueError(
+            "batch and rounds must be at least 1, and length_spread in 0..1, below 1. Received: "
+            f"batch={batch}, rounds={rounds}, length_spread={length_spread}."
+        )
+    precision = precision or experiment.training.precision
+    training = dataclasses.replace(experiment.training, precision=precision)
+    experiment = dataclasses.replace(experiment, training=training)
+    labels = max(frames // FRAMES_PER_LABEL, 1) if labels is None else labels
+    data = synthetic_batch(experiment, batch, frames, labels, length_spread=length_spread)
+    before_bytes, _ = _peak_memory()
+    model = build_model(experiment, Alphabet(), compiled=True)
+    timed = _time_parts(model, experiment, data, rounds)
+    peak, peak_of = _peak_memory(at_least=before_bytes)
+    sizes = (experiment.features.num_features, Alphabet().num_classes, batch, frames)
+    return StepTiming(
+        precision=precision,
+        batch=batch,
+        frames=frames,
+        labels=labels,
+        length_spread=length_spread,
+        accumulation_steps=training.gradient_accumulation_steps,
+        lstm_kernels=sorted(kernels(model.recogniser)),
+        parameters=int(model.count_params()),
+        rounds=rounds,
+        audio_s=float(tf.reduce_sum(data["duration_s"])),
+        flops=model_flops(experiment.model, *sizes, training=True),
+        ceiling_flops_per_s=matmul_ceiling(precision, seconds=ceiling_s),
+        warm_up_calls=WARM_UPS,
+        peak_memory_bytes=peak,
+        memory_before_bytes=before_bytes,
+        peak_memory_of=peak_of,
+        **timed,
+    )
+
+
+def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str, Any]:
+    """Returns those fields of `StepTiming` that are timed."""
+    import tensorflow as tf
+
+    from tfasr.bench.steppers import after
+    from tfasr.training.memory.synthetic_batch import batch_spec
+
+    spec = batch_spec(experiment)
+
+    @tf.function(input_signature=[spec])
+    def forward(batch):
+        return model.training_losses(batch)[1]
+
+    @tf.function(input_signature=[spec])
+    def forward_backward(batch):
+        return after(*model.loss_gradients(batch))
+
+    step, last = model.global_step(spec), model.trainable_variables[-1]
+
+    def whole_step(batch):
+        losses = step(batch)["utterance_loss"].numpy()
+        # A GPU's loss is there before its weights are updated.
+        tf.reduce_sum(last.value).numpy()
+        return losses
+
+    # The step first: what its first call takes is what a run's first step takes.
+    parts = {
+        "step_s": whole_step,
+        "forward_s": lambda batch: forward(batch).numpy(),
+        "forward_backward_s": lambda batch: forward_backward(batch).numpy(),
+    }
+
+    def seconds(part) -> float:
+        began = time.perf_counter()
+        part(data)
+        return time.perf_counter() - began
+
+    began = time.perf_counter()
+    warm_up = {name: [seconds(part) for _ in range(WARM_UPS)] for name, part in parts.items()}
+    warm_up_s = time.perf_counter() - began
+    measured = [{name: seconds(part) for name, part in parts.items()} for _ in range(rounds)]
+    medians = {name: statistics.median(one[name] for one in measured) for name in parts}
+    return {
+        **medians,
+        "first_step_s": warm_up["step_s"][0],
+        "warm_up_s": warm_up_s,
+        "traces": step.experimental_get_tracing_count(),
+    }
+
+
+def _peak_memory(at_least: int | None = None) -> tuple[int | None, str]:
+    """Returns the most that was ever held, no less than before, and by what."""
+    import tensorflow as tf
+
+    if tf.config.list_logical_devices("GPU"):
+        return int(tf.config.experimental.get_memory_info("GPU:0")["peak"]), "GPU"
+    peak = peak_bytes()
+    # Linux's mark is counted to some pages a thread, and can be told lower than it was before.
+    return peak if peak is None else max(peak, at_least or 0), "process"
+
+
+def run(config: StepConfig, context: Context) -> Iterator[Result]:
+    """Measures one size after the other; the process that asks uses no device."""
+    require_compiled_parts()
+    source = {"gin_file": config.experiment or None, "gin_bindings": list(config.bindings)}
+    timings: list[StepTiming] = []
+    for batch, frames, precision in product(config.batches, config.frames, config.precisions):
+        task = f"Measuring {batch} x {frames} in {precision}"
+        sizes = (batch, frames, precision)
+        timing = call(measure_configured, config, *sizes, task=task, show_messages=False)
+        timings.append(timing)
+        share = timing.model_flops_utilisation
+        of_ceiling = "" if share is None else f", {share:.0%} of the matmul ceiling"
+        ms = 1000 * timing.step_s
+        _log.info("%d x %d, %s: %.0f ms a step%s", batch, frames, precision, ms, of_ceiling)
+        yield Result(
+            tables=[step_table(timings)],
+            values={
+                "source": source,
+                "warm_up_calls": WARM_UPS,
+                "rows": [one.to_json() for one in timings],
+            },
+            warmup_steps=WARM_UPS,
+        )
+
+
+def measure_configured(config: StepConfig, batch: int, frames: int, precision: str) -> StepTiming:
+    """Measures one size of those that a config asks for, in this process.
+
+    Raises:
+        UsageError: if the experiment's preset is wrong, or the sizes make no batch.
+    """
+    from tfasr.training.from_gin import load_config
+
+    experiment = load_config(config.experiment or None, config.bindings).experiment
+    with wrong_values_are_wrong_use():
+        return measure_step(
+            experiment,
+            batch=batch,
+            frames=frames,
+            labels=config.labels,
+            precision=precision,
+            rounds=config.rounds,
+            length_spread=config.length_spread,
+        )
+
+
+def _size(timing: StepTiming) -> str:
+    parts = timing.accumulation_steps
+    return f"{timing.batch} x {timing.frames}" + (f" in {parts}" if parts > 1 else "")
+
+
+_COLUMNS = [
+    Column("batch x\nframes", "", _size),
+    Column("precision", "", lambda t: t.precision),
+    Column("forward\nms", "", lambda t: t.forward_s, fixed(1, 1000)),
+    Column("backward\nms", "", lambda t: t.backward_s, fixed(1, 1000)),
+    Column("update\nms", "", lambda t: t.update_s, fixed(1, 1000)),
+    Column("step\nms", "", lambda t: t.step_s, fixed(1, 1000)),
+    Column("audio s\nper s", "", lambda t: t.audio_s_per_s, fixed(0)),
+    Column("utterances\nper s", "", lambda t: t.utterances_per_s, fixed(1)),
+    Column("GFLOP\nper s", "", lambda t: t.flops_per_s, fixed(0, 1e-9)),
+    Column("ceiling\nGFLOP per s", "", lambda t: t.ceiling_flops_per_s, fixed(0, 1e-9)),
+    Column("utilisation\n%", "", lambda t: t.model_flops_utilisation, fixed(1, 100)),
+    Column("peak memory\nMiB", "", lambda t: t.peak_memory_bytes, fixed(0, 2**-20)),
+    Column("compile\ns", "", lambda t: t.compile_s, fixed(1)),
+]
+
+
+def step_table(timings: Sequence[StepTiming]) -> Table:
+    kernels = sorted({kernel for timing in timings for kernel in timing.lstm_kernels})
+    traced = sorted({timing.traces for timing in timings})
+    rounds = sorted({timing.rounds for timing in timings})
+    memory_of = sorted({f"the {timing.peak_memory_of}'s" for timing in timings})
+    notes = [
+        f"Medians of {' to '.join(map(str, dict.fromkeys((rounds[0], rounds[-1]))))} rounds on a "
+        f"synthetic batch; the first {WARM_UPS} calls of everything, in which it is traced and "
+        "compiled, are left out. Backward and update are differences: forward and backward less "
+        "forward, the whole step less both.",
+        "GFLOP counts the matrix products of the model over all padded frames, backward twice "
+        f"forward ({UNKNOWN} where the model does not tell them); the ceiling is that of large "
+        "matrix products in the precision's dtype, measured in the same run.",
+        f"Recurrence: {', '.join(kernels) or UNKNOWN}. Traces of the step: "
+        f"{', '.join(map(str, traced))}. Compile is what the first step took beyond a later one.",
+        f"Each row is measured in a process of its own; peak memory is {' and '.join(memory_of)}.",
+    ]
+    return table_of("A training step", _COLUMNS, timings, notes)
+
+
+STEP = Workload(run, (StepConfig,), backends=(), flat=True)

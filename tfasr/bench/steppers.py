@@ -1,0 +1,591 @@
+"""Training steps on whichever backend Keras runs: each part waited for, and their kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+
+from tfasr.errors import UsageError
+
+# A process uses one framework: importing another takes seconds, and may take the GPU's memory.
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+    from tfasr.losses import ctc_loss
+elif keras.backend.backend() == "jax":
+    import jax
+    import jax.numpy as jnp
+else:
+    import torch
+
+Loss = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch; arrays, or tensors on the device once `Stepper.place` has moved them."""
+
+    inputs: tuple[Any, ...]  # what the model is called with, each ``(batch, ...)``
+    # what the loss is given after the model's outputs, each ``(batch, ...)``
+    targets: tuple[Any, ...]
+
+
+class Stepper(Protocol):
+    """Runs parts of a training step; every method returns when its work is done.
+
+    Made by `make_stepper`.
+    """
+
+    def place(self, batch: Batch) -> Batch:
+        """Returns a batch whose arrays are on the device, or split over the devices."""
+
+    def forward(self, batch: Batch) -> float:
+        """Computes the mean loss in training mode, without gradients."""
+
+    def gradients(self, batch: Batch) -> float:
+        """Computes the mean loss and all gradients."""
+
+    def apart(self, batch: Batch) -> tuple[float, float] | None:
+        """Computes the loss and then all gradients, each waited for.
+
+        Returns:
+            Seconds of the forward pass, which keeps what the gradients need, and of the backward
+            pass; None on several devices, which cannot wait between the two.
+        """
+
+    def update(self, batch: Batch) -> float:
+        """Computes the mean loss and the gradients, and updates the weights."""
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        """Returns the model's outputs in inference mode."""
+
+
+class OfModel:
+    """What steppers of a Keras model keep, whichever backend computes."""
+
+    def __init__(self, model: Any, loss: Loss, optimizer: Any = None):
+        self._model = model
+        self._loss = loss
+        self._optimizer = optimizer
+        if optimizer is not None:
+            optimizer.build(model.trainable_variables)
+
+
+def seconds_of(part: Callable[[Batch], float], batch: Batch) -> float:
+    """Returns the wall-clock seconds of one call of a stepper's method."""
+    began = time.perf_counter()
+    part(batch)
+    return time.perf_counter() - began
+
+
+def after(value: tf.Tensor, tensors: Iterable[tf.Tensor | None]) -> tf.Tensor:
+    """Returns a value that cannot be had without computing tensors.
+
+    A control dependency does not do: TensorFlow's graph optimizer drops operations without side
+    effects of which no result is used, also where something was told to wait for them.
+
+    Returns:
+        The value; NaN if the tensors' first elements sum up to NaN.
+    """
+    firsts = [
+        tf.cast(tf.reshape(tensor, (-1,))[0], tf.float32)
+        for tensor in tensors
+        if tensor is not None
+    ]
+    number = tf.add_n(firsts) if firsts else tf.zeros(())
+    return tf.where(tf.math.is_nan(number), tf.cast(float("nan"), value.dtype), value)
+
+
+def ctc_losses(logits, logit_lengths, labels, label_lengths):
+    """Returns the CTC loss of each utterance.
+
+    TensorFlow's and PyTorch's own kernels; on JAX, which has none, Keras's.
+
+    Args:
+        logits: float32 ``(batch, frames, classes)``, the blank last.
+        logit_lengths: int32 ``(batch,)``: valid frames.
+        labels: int32 ``(batch, labels)``, right-padded with anything.
+        label_lengths: int32 ``(batch,)``: valid labels.
+
+    Returns:
+        float32 ``(batch,)``: negative logarithms of the labels' probabilities.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return ctc_loss(logits, logit_lengths, labels, label_lengths)
+    blank = logits.shape[-1] - 1
+    if backend == "torch":
+        log_probs = torch.nn.functional.log_softmax(logits, dim=-1).transpose(0, 1)
+        lengths = (logit_lengths.to(torch.int64), label_lengths.to(torch.int64))
+        return torch.nn.functional.ctc_loss(
+            log_probs, labels.to(torch.int64), *lengths, blank=blank, reduction="none"
+        )
+    return keras.ops.ctc_loss(labels, logits, label_lengths, logit_lengths, mask_index=blank)
+
+
+class TensorflowStepper:
+    """See `tfasr.bench.steppers.Stepper`; graphs, without XLA as Keras trains recurrent
+    models unless it is asked for.
+
+    Reading a result waits for the device. Under a strategy each batch is cut into a part for each
+    device, and gradients are summed over devices.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        loss: Loss,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        strategy: tf.distribute.Strategy | None = None,
+        xla: bool = False,
+    ):
+        self._model = model
+        self._loss = loss
+        self._optimizer = optimizer
+        self._strategy = strategy
+        if optimizer is not None:
+            with strategy.scope() if strategy else tf.init_scope():
+                optimizer.build(model.trainable_variables)
+        steps = (self._forward_step, self._gradient_step, self._update_step, self._predict_step)
+        self._forward, self._gradients, self._update, self._predict = (
+            # XLA wants to know every shape, so that each gets a trace of its own.
+            tf.function(step, reduce_retracing=not xla, jit_compile=xla or None)
+            for step in steps
+        )
+
+    def place(self, batch: Batch) -> Batch:
+        """Moves a batch to its devices; see `Stepper.place`."""
+        replicas = self._strategy.num_replicas_in_sync if self._strategy else 1
+        put = tf.constant if replicas == 1 else lambda array: self._split(array, replicas)
+        return Batch(*(tuple(map(put, part)) for part in (batch.inputs, batch.targets)))
+
+    def _split(self, array: np.ndarray, replicas: int) -> Any:
+        # A last batch of fewer utterances than devices: some are computed twice, never counted.
+        rows = np.arange(max(len(array), replicas)) % len(array)
+        parts = np.array_split(array[rows], replicas)
+        return self._strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant(parts[context.replica_id_in_sync_group])
+        )
+
+    def forward(self, batch: Batch) -> float:
+        return self._run(self._forward, batch)
+
+    def gradients(self, batch: Batch) -> float:
+        return self._run(self._gradients, batch)
+
+    def apart(self, batch: Batch) -> tuple[float, float] | None:
+        if self._strategy is not None:
+            return None
+        variables = [variable.value for variable in self._model.trainable_variables]
+        began = time.perf_counter()
+        with tf.GradientTape() as tape:
+            loss = self._forward(batch.inputs, batch.targets)
+        loss.numpy()
+        between = time.perf_counter()
+        tape.gradient(loss, variables)
+        tf.test.experimental.sync_devices()
+        return between - began, time.perf_counter() - between
+
+    def update(self, batch: Batch) -> float:
+        return self._run(self._update, batch)
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        return self._predict(tuple(map(tf.convert_to_tensor, batch.inputs))).numpy()
+
+    def _run(self, function: Any, batch: Batch) -> float:
+        return float(np.mean(function(batch.inputs, batch.targets).numpy()))
+
+    def _mean_loss(self, inputs, targets) -> tf.Tensor:
+        outputs = self._model(*inputs, training=True)
+        return tf.reduce_mean(self._loss(outputs, *targets))
+
+    def _forward_step(self, inputs, targets) -> tf.Tensor:
+        return self._everywhere(self._mean_loss, inputs, targets)
+
+    def _gradient_step(self, inputs, targets) -> tf.Tensor:
+        def step(inputs, targets):
+            loss, gradients = self._loss_and_gradients(inputs, targets)
+            if self._strategy is not None:
+                context = tf.distribute.get_replica_context()
+                gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+            return after(loss, gradients)
+
+        return self._everywhere(step, inputs, targets)
+
+    def _update_step(self, inputs, targets) -> tf.Tensor:
+        def step(inputs, targets):
+            loss, gradients = self._loss_and_gradients(inputs, targets)
+            # Under a strategy the optimizer sums the gradients itself.
+            self._optimizer.apply(gradients, self._model.trainable_variables)
+            return loss
+
+        return self._everywhere(step, inputs, targets)
+
+    def _predict_step(self, inputs) -> tf.Tensor:
+        return self._model(*inputs, training=False)
+
+    def _loss_and_gradients(self, inputs, targets):
+        with tf.GradientTape() as tape:
+            loss = self._mean_loss(inputs, targets)
+            share = loss / (self._strategy.num_replicas_in_sync if self._strategy else 1)
+        variables = [variable.value for variable in self._model.trainable_variables]
+        return loss, tape.gradient(share, variables)
+
+    def _everywhere(self, step, inputs, targets) -> tf.Tensor:
+        if self._strategy is None:
+            return step(inputs, targets)
+        losses = self._strategy.run(step, args=(inputs, targets))
+        return self._strategy.reduce("MEAN", losses, axis=None)
+
+
+def cut_processor(num_devices: int) -> None:
+    """Makes the processor so many logical devices where there is no GPU; before any other use."""
+    if not tf.config.list_physical_devices("GPU"):
+        (processor,) = tf.config.list_physical_devices("CPU")
+        logical = [tf.config.LogicalDeviceConfiguration()] * num_devices
+        with contextlib.suppress(RuntimeError):  # TensorFlow works already: what it has must do
+            tf.config.set_logical_device_configuration(processor, logical)
+
+
+def mirrored_strategy(num_devices: int) -> tf.distribute.Strategy:
+    cut_processor(num_devices)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    if len(devices) < num_devices:
+        raise UsageError(
+            f"There must be as many devices as are to share a batch. Received: {num_devices}, and "
+            f"{len(devices)} devices: {', '.join(device.name for device in devices)}."
+        )
+    return tf.distribute.MirroredStrategy([device.name for device in devices[:num_devices]])
+
+
+class JaxStepper(OfModel):
+    """See `tfasr.bench.steppers.Stepper`; XLA compiles each step for every shape of a batch."""
+
+    def __init__(
+        self, model: keras.Model, loss: Loss, optimizer: keras.optimizers.Optimizer | None = None
+    ):
+        super().__init__(model, loss, optimizer)
+        self._trainable = [variable.value for variable in model.trainable_variables]
+        self._others = [variable.value for variable in model.non_trainable_variables]
+        variables = optimizer.variables if optimizer is not None else []
+        self._optimizer_state = [variable.value for variable in variables]
+        self._forward = jax.jit(self._mean_loss)
+        self._gradients = jax.jit(jax.value_and_grad(self._mean_loss, has_aux=True))
+        self._update = jax.jit(self._update_step)
+        # The first program returns what the second takes: a function with the values it has kept.
+        self._linearised = jax.jit(self._linearise)
+        self._pulled_back = jax.jit(lambda backward, one: backward(one))
+        self._predict = jax.jit(self._predict_step)
+
+    def place(self, batch: Batch) -> Batch:
+        inputs, targets = (tuple(map(jnp.asarray, x)) for x in (batch.inputs, batch.targets))
+        jax.block_until_ready((inputs, targets))
+        return Batch(inputs, targets)
+
+    def forward(self, batch: Batch) -> float:
+        found = self._forward(self._trainable, self._others, *_arrays(batch))
+        return self._kept(jax.block_until_ready(found))
+
+    def gradients(self, batch: Batch) -> float:
+        found = self._gradients(self._trainable, self._others, *_arrays(batch))
+        return self._kept(jax.block_until_ready(found)[0])
+
+    def apart(self, batch: Batch) -> tuple[float, float]:
+        began = time.perf_counter()
+        loss, backward, self._others = jax.block_until_ready(
+            self._linearised(self._trainable, self._others, *_arrays(batch))
+        )
+        between = time.perf_counter()
+        jax.block_until_ready(self._pulled_back(backward, jnp.ones_like(loss)))
+        return between - began, time.perf_counter() - between
+
+    def update(self, batch: Batch) -> float:
+        loss, self._trainable, self._others, self._optimizer_state = jax.block_until_ready(
+            self._update(self._trainable, self._others, self._optimizer_state, *_arrays(batch))
+        )
+        return float(loss)
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        return np.asarray(self._predict(self._trainable, self._others, _arrays(batch)[0]))
+
+    def _kept(self, found: tuple[Any, Any]) -> float:
+        loss, self._others = found
+        return float(loss)
+
+    def _mean_loss(self, trainable, others, inputs, targets):
+        outputs, others = self._model.stateless_call(trainable, others, *inputs, training=True)
+        return jnp.mean(self._loss(outputs, *targets)), others
+
+    def _linearise(self, trainable, others, inputs, targets):
+        def mean_loss(trainable):
+            return self._mean_loss(trainable, others, inputs, targets)
+
+        return jax.vjp(mean_loss, trainable, has_aux=True)
+
+    def _update_step(self, trainable, others, state, inputs, targets):
+        gradient = jax.value_and_grad(self._mean_loss, has_aux=True)
+        (loss, others), gradients = gradient(trainable, others, inputs, targets)
+        trainable, state = self._optimizer.stateless_apply(state, gradients, trainable)
+        return loss, trainable, others, state
+
+    def _predict_step(self, trainable, others, inputs):
+        return self._model.stateless_call(trainable, others, *inputs, training=False)[0]
+
+
+def _arrays(batch: Batch) -> tuple[Any, Any]:
+    return batch.inputs, batch.targets
+
+
+class TorchStepper(OfModel):
+    """See `tfasr.bench.steppers.Stepper`."""
+
+    def place(self, batch: Batch) -> Batch:
+        inputs, targets = (
+            tuple(map(keras.ops.convert_to_tensor, part)) for part in (batch.inputs, batch.targets)
+        )
+        _wait()
+        return Batch(inputs, targets)
+
+    def forward(self, batch: Batch) -> float:
+        return waited(self._mean_loss(batch))
+
+    def gradients(self, batch: Batch) -> float:
+        return waited(self._backward(batch))
+
+    def apart(self, batch: Batch) -> tuple[float, float]:
+        self._model.zero_grad()
+        began = time.perf_counter()
+        loss = self._mean_loss(batch)
+        waited(loss)
+        between = time.perf_counter()
+        loss.backward()
+        _wait()
+        return between - began, time.perf_counter() - between
+
+    def update(self, batch: Batch) -> float:
+        loss = self._backward(batch)
+        self._apply_gradients()
+        return waited(loss)
+
+    def predict(self, batch: Batch) -> np.ndarray:
+        with torch.no_grad():
+            outputs = self._model(*batch.inputs, training=False)
+        return keras.ops.convert_to_numpy(outputs)
+
+    def _backward(self, batch: Batch) -> torch.Tensor:
+        self._model.zero_grad()
+        loss = self._mean_loss(batch)
+        loss.backward()
+        return loss
+
+    def _apply_gradients(self) -> None:
+        variables = self._model.trainable_variables
+        with torch.no_grad():
+            self._optimizer.apply([variable.value.grad for variable in variables], variables)
+
+    def _mean_loss(self, batch: Batch) -> torch.Tensor:
+        outputs = self._model(*batch.inputs, training=True)
+        return self._loss(outputs, *batch.targets).mean()
+
+
+def waited(loss: torch.Tensor) -> float:
+    """Returns a loss as a number, once all that was asked of the device is done."""
+    _wait()
+    return float(loss.detach())
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def make_stepper(
+    model: keras.Model,
+    loss: Loss,
+    optimizer: keras.optimizers.Optimizer | None = None,
+    strategy: Any = None,
+    xla: bool = False,
+) -> Stepper:
+    """Returns the stepper of Keras's backend."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return TensorflowStepper(model, loss, optimizer, strategy, xla)
+    if backend == "jax":
+        return JaxStepper(model, loss, optimizer)
+
+    return TorchStepper(model, loss, optimizer)
+
+
+def make_strategy(num_devices: int) -> Any:
+    """Returns the ``tf.distribute.Strategy`` that mirrors a model on devices, or None for one.
+
+    Where there is no GPU and TensorFlow has not begun to work, the processor is cut into as many
+    logical devices.
+
+    Raises:
+        UsageError: if there are fewer devices, or several on another backend than TensorFlow.
+    """
+    if num_devices == 1:
+        return None
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise UsageError(
+            "Several devices are used through tf.distribute, so the backend must be tensorflow. "
+            f"Received: {num_devices} devices and backend={backend!r}."
+        )
+
+    return mirrored_strategy(num_devices)
+
+
+# "convolution/Conv2D:Conv2D", an operation's name and type; not "ExecutorState::Process".
+_OPERATION = re.compile(r"[^:\s]+:([A-Za-z_]\w*)$")
+# A whole program of XLA, whose parts have names of their own. In these models TensorFlow 2.21 runs
+# convolutions so on processors, nothing else.
+_PROGRAM = "CpuExecutable::ExecuteAsyncOnStream"
+PROGRAM_NAME = "XLA program"
+_KINDS = (
+    ("convolution", re.compile("conv|xla", re.IGNORECASE)),
+    ("recurrence", re.compile("pyfunc|rnn|lstm|recurrence", re.IGNORECASE)),
+    ("matmul", re.compile(r"matmul|gemm|einsum|mm\b", re.IGNORECASE)),
+)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All calls of one kind of kernel in a step."""
+
+    name: str  # the operation's type on a processor, the kernel's own name on a GPU
+    calls: float
+    seconds: float  # in sum over threads or streams, without the kernels that ran within
+    # floating-point operations, where the profiler tells them; None elsewhere
+    flops: float | None = None
+
+    @property
+    def kind(self) -> str:
+        """Which of `tfasr.models.costs.KINDS` it computes, as far as its name tells."""
+        return next((kind for kind, names in _KINDS if names.search(self.name)), "elementwise")
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of a step."""
+
+    kernels: list[Kernel]  # by falling time
+    reason: str = ""  # why there are none, or ""
+
+    @property
+    def seconds(self) -> float:
+        return sum(kernel.seconds for kernel in self.kernels)
+
+    def of_kind(self, kind: str) -> float:
+        """Returns the seconds of all kernels of a kind."""
+        return sum(kernel.seconds for kernel in self.kernels if kernel.kind == kind)
+
+
+def profile(step: Callable[[], Any], steps: int) -> Kernels:
+    """Runs steps under TensorFlow's profiler.
+
+    Returns:
+        Kernels with calls and seconds for one step, or the reason why there are none.
+    """
+    try:
+        from tensorflow.tsl.profiler.protobuf import xplane_pb2
+    except ImportError as error:
+        return Kernels([], f"the profiler's format cannot be read: {error}")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tf.profiler.experimental.start(folder)
+        except tf.errors.OpError as error:
+            return Kernels([], f"the profiler did not start: {error.message}")
+        for _ in range(steps):
+            step()
+        tf.profiler.experimental.stop()
+        traces = sorted(Path(folder).rglob("*.xplane.pb"))
+        space = xplane_pb2.XSpace()
+        for trace in traces:
+            space.MergeFromString(trace.read_bytes())
+    kernels = kernels_of(space, steps)
+    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
+
+
+def kernels_of(space: Any, steps: int = 1) -> list[Kernel]:
+    """Returns the kernels of a trace by falling time."""
+    gpus = [plane for plane in space.planes if plane.name.startswith("/device:GPU")]
+    gpus = [plane for plane in gpus if any(line.events for line in plane.lines)]
+    calls: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    for plane in gpus or [plane for plane in space.planes if plane.name == "/host:CPU"]:
+        for line in plane.lines:
+            if gpus and not line.name.startswith("Stream"):
+                continue
+            for name, own_ps in _own_times(_events(plane, line, on_gpu=bool(gpus))):
+                calls[name] = calls.get(name, 0) + 1
+                seconds[name] = seconds.get(name, 0.0) + own_ps / 1e12
+    kernels = [Kernel(name, calls[name] / steps, seconds[name] / steps) for name in calls]
+    return sorted(kernels, key=lambda kernel: -kernel.seconds)
+
+
+def _events(plane: Any, line: Any, on_gpu: bool) -> list[tuple[str, int, int]]:
+    found = []
+    for event in line.events:
+        name = plane.event_metadata[event.metadata_id].name
+        own = name if on_gpu else _operation(name)
+        if own is not None:
+            found.append((own, event.offset_ps, event.offset_ps + event.duration_ps))
+    return found
+
+
+def _operation(name: str) -> str | None:
+    if name == _PROGRAM:
+        return PROGRAM_NAME
+    operation = _OPERATION.match(name)
+    return operation and operation[1]
+
+
+def _own_times(events: Iterable[tuple[str, int, int]]) -> list[tuple[str, int]]:
+    own: list[list[Any]] = []
+    open_: list[tuple[int, int]] = []  # (end, index) of the events around the present one
+    for name, began, ended in sorted(events, key=lambda event: (event[1], -event[2])):
+        while open_ and open_[-1][0] <= began:
+            open_.pop()
+        if open_:
+            own[open_[-1][1]][1] -= min(ended, open_[-1][0]) - began
+        open_.append((ended, len(own)))
+        own.append([name, ended - began])
+    return [(name, max(time_ps, 0)) for name, time_ps in own]
+
+
+def profile_torch(step, steps: int) -> Kernels:
+    from torch.profiler import ProfilerActivity
+
+    on_gpu = torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    with torch.profiler.profile(activities=activities, with_flops=True) as profiler:
+        for _ in range(steps):
+            step()
+    kernels, of_convolutions = [], 0.0
+    for event in profiler.key_averages():
+        # Time on the device where there is one, without what ran within.
+        spent_us = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        if spent_us > 0:
+            # The operations of a convolution are told of the call around its kernel.
+            around = event.key in ("aten::conv1d", "aten::conv2d")
+            of_convolutions += event.flops / steps if around else 0
+            flops = event.flops / steps if event.flops and not around else None
+            kernels.append(Kernel(event.key, event.count / steps, spent_us / 1e6 / steps, flops))
+    kernels.sort(key=lambda kernel: -kernel.seconds)
+    for index, kernel in enumerate(kernels):
+        if kernel.kind == "convolution" and "backward" not in kernel.name:
+            kernels[index] = dataclasses.replace(kernel, flops=of_convolutions or None)
+            break
+    return Kernels(kernels, "" if kernels else "the profiler recorded no kernel")
