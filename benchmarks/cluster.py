@@ -27,7 +27,7 @@ from typing import Any
 from cluster_steps import KINDS, take_steps
 
 import tfasr
-from tfasr.analysis.stragglers import worker_parts
+from tfasr.reports.cluster import worker_parts
 from tfasr.telemetry.compiled import require_compiled_parts
 
 

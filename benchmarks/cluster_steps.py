@@ -161,13 +161,11 @@ def _steps(experiment: Any, request: dict[str, Any], team: Any, folder: Path) ->
     import tensorflow as tf
 
     from tfasr.data.shares import Share
-    from tfasr.ledger import Ledger
+    from tfasr.ledger.events import Ledger
     from tfasr.training.checkpoint import TrainingState
-    from tfasr.training.epoch_batches import EpochBatches
-    from tfasr.training.interruption import Interruption
-    from tfasr.training.run import build, open_run
-    from tfasr.training.workers.interruption import AgreedInterruption
-    from tfasr.training.workers.step import SharedStep
+    from tfasr.training.run import EpochBatches, build, open_run
+    from tfasr.training.run_folder import Interruption
+    from tfasr.training.workers.step import AgreedInterruption, SharedStep
 
     run = open_run(experiment, request["shard_dir"], folder, team)
     build(run, Ledger(folder, 0), Interruption())

@@ -26,8 +26,7 @@ import numpy as np
 from decoder_load import Load, read_corpus, write_bigram_arpa
 
 from tfasr import Alphabet
-from tfasr.decoding.bigram_counts import BigramCounts
-from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.decoding.word_beam_search import BigramCounts, WordBeamSearch
 from tfasr.telemetry.compiled import require_compiled_parts
 
 Decode = Callable[[], list[str]]
@@ -62,7 +61,7 @@ def tfasr_bigrams(load: Load, beam_width: int, folder: Path, recombine: bool = F
 
 
 def tfasr_kenlm(load: Load, beam_width: int, folder: Path, recombine: bool = False) -> Decode:
-    from tfasr.decoding.kenlm_model import KenlmModel
+    from tfasr.decoding.language_models import KenlmModel
 
     with tempfile.TemporaryDirectory() as scratch:
         arpa = Path(scratch) / "bigrams.arpa"

@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 from interval_coverage import exchanges, of_logarithms, rounded_up, share, spread_of
 
-from tfasr.tta.bracketed_means import mean_difference
-from tfasr.tta.group_comparison import LEVEL
-from tfasr.tta.groups import FEWEST_FOR_TEST
-from tfasr.tta.order_test import order_scores
-from tfasr.tta.sequential import LOOKS, levels
+from tfasr.tta.comparison import LEVEL, LOOKS, levels, order_scores
+from tfasr.tta.groups import FEWEST_FOR_TEST, mean_difference
 
 RATIOS = (1.0, 1.05, 1.1, 1.2, 1.5)
 VARIATIONS = (0.03, 0.10, 0.20)

@@ -25,11 +25,11 @@ from twin import results
 from twin.worker import environment
 
 from tfasr.alphabet import Alphabet
-from tfasr.ledger import read_events
-from tfasr.models.recogniser import can_stream, model_flops
-from tfasr.run_files import ALPHABET_FILE, EVENTS_FILE
+from tfasr.kit.files import ALPHABET_FILE, EVENTS_FILE
+from tfasr.ledger.events import read_events
+from tfasr.models.model import can_stream, model_flops
 from tfasr.training.from_gin import load_config
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 FAMILIES = {
     "paper (LSTM)": "demo.gin",

@@ -48,7 +48,7 @@ def main() -> None:
     if args.coefficients:
         write_coefficients(args.coefficients, found["coefficients"])
     if args.figure:
-        from tfasr.display.pictures import write_chart
+        from tfasr.display.vega import write_chart
 
         write_chart(chart(found), args.figure)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.tta.change_points import changes
+from tfasr.reports.history import changes
 
 COMMITS, CHANGED_AT = 50, 20
 SLOWER = (0.05, 0.10, 0.20)

@@ -20,9 +20,9 @@ import numpy as np
 from scipy.stats import rankdata
 
 from tfasr.scoring.bootstrap import rate_interval
-from tfasr.scoring.paired import exchange_p
-from tfasr.tta.bracketed_means import BracketedMean, bracketed_mean, mean_difference
-from tfasr.tta.order_test import order_scores
+from tfasr.scoring.summary import exchange_p
+from tfasr.tta.comparison import order_scores
+from tfasr.tta.groups import BracketedMean, bracketed_mean, mean_difference
 
 RATIOS = (1.0, 1.06, 1.2, 1.5)
 QUARTERS = 4

@@ -143,7 +143,7 @@ def made_packing():
     from tfasr.data.features import FeatureConfig
     from tfasr.data.packing import Packing
     from tfasr.data.shards import ShardConfig
-    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.models.recurrent import AcousticModelConfig
 
     return Packing(
         Alphabet(),
@@ -156,7 +156,7 @@ def made_packing():
 def list_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     import tensorflow  # noqa: F401 - its import is no part of the time
 
-    from tfasr.corpora.json_manifest import read_json_manifest
+    from tfasr.corpora.manifests import read_json_manifest
     from tfasr.data.prepare import pack_split
 
     packing, executor = made_packing(), Stopping()
@@ -171,8 +171,8 @@ def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
     import tensorflow  # noqa: F401 - its import is no part of the time
 
     from tfasr.data.listing import Dropped, Selection
+    from tfasr.data.manifest import PackedIndex
     from tfasr.data.rows import Rows
-    from tfasr.data.shard_index import PackedIndex
 
     folder, packing = shard_dir / "train", made_packing()
     count = make_sidecars(manifest, folder)
@@ -190,9 +190,9 @@ def index_lines(manifest: Path, shard_dir: Path) -> dict[str, float]:
 def open_for_training(shard_dir: Path) -> dict[str, float]:
     import tensorflow  # noqa: F401 - its import is no part of the time
 
+    from tfasr.data.batches import BatchSource, PipelineConfig
     from tfasr.data.features import FeatureConfig
-    from tfasr.data.overlap import overlap
-    from tfasr.data.pipeline import BatchSource, PipelineConfig
+    from tfasr.data.prepare_corpus import overlap
     from tfasr.data.shards import open_split
 
     began = time.perf_counter()

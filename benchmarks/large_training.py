@@ -60,7 +60,7 @@ class MadeRecords:
     """Records of a few features and texts; of each, only the position is written anew."""
 
     def __init__(self, packing, length: int):
-        from tfasr.corpora.manifest import ctc_frames_needed
+        from tfasr.corpora.manifests import ctc_frames_needed
         from tfasr.data.shards import FeatureSums, encode_record
 
         draw = np.random.default_rng(0)
@@ -98,7 +98,7 @@ def sidecars(folder: Path, split: str, count: int, made: MadeRecords) -> Iterato
     """Writes the shards of a split and yields what packing would note beside each."""
     import tensorflow as tf
 
-    from tfasr.data.shard_index import file_sha256
+    from tfasr.data.manifest import file_sha256
     from tfasr.data.split_folder import shard_name
 
     options = tf.io.TFRecordOptions("GZIP", compression_level=1, compression_strategy=3)  # runs
@@ -139,11 +139,11 @@ def make_split(shard_dir: Path, split: str, count: int, frames: int = FRAMES) ->
     from tfasr.alphabet import Alphabet
     from tfasr.data.features import FeatureConfig
     from tfasr.data.listing import Dropped, Selection
+    from tfasr.data.manifest import PackedIndex
     from tfasr.data.packing import Packing
     from tfasr.data.rows import Rows
-    from tfasr.data.shard_index import PackedIndex
     from tfasr.data.shards import ShardConfig
-    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.models.recurrent import AcousticModelConfig
 
     folder = shard_dir / split
     if (folder / "index.json").exists():

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfasr.layers.recurrent.lstm import LSTM
+from tfasr.layers.lstm import LSTM
 from tfasr.telemetry.compiled import require_compiled_parts
 
 try:

@@ -18,12 +18,12 @@ import sys
 from pathlib import Path
 
 import tfasr
-from tfasr.analysis.facts import epoch_seconds
+from tfasr.ledger.intervals import EVALUATION
+from tfasr.reports.numbers import epoch_seconds
 from tfasr.telemetry.compiled import require_compiled_parts
 from tfasr.tta.decomposition import decompose, parts_until
-from tfasr.tta.intervals import EVALUATION
+from tfasr.tta.metrics import parse_target
 from tfasr.tta.run import Run
-from tfasr.tta.targets import parse_target
 
 INTERVALS = ("train", "input_wait", "compile", *EVALUATION, "checkpoint", "overhead", "init")
 

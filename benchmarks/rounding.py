@@ -26,7 +26,7 @@ import keras
 import numpy as np
 
 from tfasr.telemetry.system import describe_system
-from tfasr.training.ctc_model import CtcModel
+from tfasr.training.ctc import CtcModel
 from tfasr.training.trained import open_trained
 
 

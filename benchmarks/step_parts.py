@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from twin import results
 
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.data.shards import open_split
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.from_gin import load_config

@@ -9,7 +9,7 @@
         --gin_file fast/an4.gin --baseline_gin_file an4.gin --seeds 1 2 3 4 5
 
 tfasr's run is ``tfasr train``; the twin's is `twin/torch_training.py`. Both read the same gin file
-and take the same batches in the same order (`tfasr.data.pipeline.BatchSource`: features,
+and take the same batches in the same order (`tfasr.data.batches.BatchSource`: features,
 normalisation, padding, SpecAugment), the same sizes, initialisation scheme (Glorot uniform,
 orthogonal, forget gates' biases 1), masked batch statistics, dropout, the same optimizer (Adadelta,
 Adam or AdamW) with the same settings and learning rates, and the same greedy decoder after every
@@ -37,10 +37,10 @@ from twin.tta_tables import tta_tables
 from twin.worker import environment
 
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
-from tfasr.run_files import EVENTS_FILE
+from tfasr.kit.files import EVENTS_FILE
+from tfasr.ledger.events import read_events
 from tfasr.telemetry.compiled import require_compiled_parts
-from tfasr.tta.targets import Target, parse_target
+from tfasr.tta.metrics import Target, parse_target
 
 MODULES = {
     "tfasr": ["tfasr.cli", "train"],

@@ -19,11 +19,10 @@ import espeakng_loader
 import numpy as np
 
 import tfasr
-from tfasr.corpora.synthetic.espeak import SAMPLE_RATE_HZ
-from tfasr.corpora.synthetic.espeak_process import Library
-from tfasr.corpora.synthetic.synthetic import read_parameters, read_synthetic, spoken_corpus
-from tfasr.recognising.results import Word
-from tfasr.scoring.alignment import align
+from tfasr.corpora.espeak import SAMPLE_RATE_HZ, Library
+from tfasr.corpora.synthetic import read_parameters, read_synthetic, spoken_corpus
+from tfasr.recognising.spec import Word
+from tfasr.scoring.errors import align
 
 LIST_TERMINATED, WORD, END = 0, 1, 5  # of espeak_EVENT_TYPE
 WITHIN_MS = (50, 100)
@@ -68,7 +67,7 @@ class TellingLibrary(Library):
             number += 1
 
     def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
-        """Returns samples, see `tfasr.corpora.synthetic.synthetic_speech.Speaker`."""
+        """Returns samples, see `tfasr.corpora.synthetic.Speaker`."""
         self.beginnings.clear()
         return np.frombuffer(super().speak(text, voice, rate_wpm, pitch), "<i2")
 

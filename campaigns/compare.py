@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
-from tfasr.run_files import CHECKPOINTS_FOLDER
+from tfasr.kit.files import CHECKPOINTS_FOLDER
+from tfasr.ledger.events import read_events
 from tfasr.training.checkpoint import damage, find_checkpoint, read_state
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 # A killed session is known to have lived until its last sign of life, a second apart, and Python
 # needs a moment to end after a run has: both take longer on a machine with other work, see `_busy`.

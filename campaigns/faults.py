@@ -246,7 +246,7 @@ class Faults:
 
     def _long_intervals(self) -> list[str]:
         """Returns what is wrong with the times of a run that took a minute at most."""
-        from tfasr.tta.load import load_run
+        from tfasr.tta.run import load_run
 
         timeline = load_run(self._place / "run").timeline
         seconds = timeline.interval_seconds()

@@ -21,8 +21,7 @@ import numpy as np
 import soundfile
 
 with atheris.instrument_imports(include=["tfasr"]):
-    from tfasr.corpora.json_manifest import read_json_manifest
-    from tfasr.corpora.tsv import read_tsv
+    from tfasr.corpora.manifests import read_json_manifest, read_tsv
     from tfasr.data.audio import audio_duration_s, read_audio
     from tfasr.errors import UsageError
 

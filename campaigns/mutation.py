@@ -39,8 +39,8 @@ EQUIVALENT = Path(__file__).with_name("equivalent_mutants.json")
 ROOMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tta": (("tfasr/tta/**/*.py",),
             ("tests/tta", "tests/reports/test_profile.py", "tests/reports/test_beside.py")),
-    "ledger": (("tfasr/ledger.py",), ("tests/test_ledger.py", "tests/tta")),
-    "scoring": (("tfasr/scoring/*.py", "tfasr/metrics.py"),
+    "ledger": (("tfasr/ledger/events.py",), ("tests/test_ledger.py", "tests/tta")),
+    "scoring": (("tfasr/scoring/*.py", "tfasr/scoring/errors.py"),
                 ("tests/scoring", "tests/test_metrics.py")),
     "decoding": (("tfasr/decoding/*.py",), ("tests/decoding",)),
     "checkpoint": (("tfasr/training/checkpoint.py",),

@@ -58,10 +58,10 @@ class Checker:
 
     def training(self, name: str, folder: Path, promised: Promised) -> list[str]:
         """Returns what is wrong with a run's folder in a state of a disk."""
-        from tfasr.ledger import read_events
+        from tfasr.ledger.events import read_events
         from tfasr.training.checkpoint import damage, newest_checkpoint, read_state
         from tfasr.training.run_folder import own_run_folder
-        from tfasr.tta.load import load_run
+        from tfasr.tta.run import load_run
 
         run_dir, faults = folder / "run", []
         for path in sorted((run_dir / "checkpoints").glob("*.npz")):

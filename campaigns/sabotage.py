@@ -49,13 +49,13 @@ SABOTAGES = (
     ),
     Sabotage(
         "a file's new name is not synced",
-        "tfasr/durable.py",
+        "tfasr/kit/files.py",
         "        raise\n    sync_folder(path.parent)\n",
         "        raise\n",
     ),
     Sabotage(
         "files are written in their place",
-        "tfasr/durable.py",
+        "tfasr/kit/files.py",
         "    partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else "
         "Path(partial)\n    try:\n",
         "    partial = path\n    try:\n",

@@ -22,9 +22,9 @@ from typing import Any
 
 import psutil
 
-from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+from tfasr.corpora.synthetic import make_synthetic_corpus
+from tfasr.kit.files import EVENTS_FILE
 from tfasr.reports.write import report
-from tfasr.run_files import EVENTS_FILE
 
 MOST_GROWTH = 0.03
 MOST_BEYOND_LINEAR = 0.25

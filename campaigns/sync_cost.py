@@ -15,8 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
-from tfasr.tta.load import load_run
+from tfasr.corpora.synthetic import make_synthetic_corpus
+from tfasr.tta.run import load_run
 
 MOST_SHARE = 0.005
 

@@ -5,10 +5,9 @@ tfasr prepare --import examples/own_corpus.py --corpus sound_and_text --corpus_d
 
 from pathlib import Path
 
-from tfasr.corpora.corpus import Corpus
-from tfasr.corpora.reading.assembly import Entry, assemble
-from tfasr.corpora.registry import CORPORA
-from tfasr.corpora.splits import SPLITS
+from tfasr.corpora.corpus import CORPORA, Corpus
+from tfasr.corpora.reading import Entry, assemble
+from tfasr.corpora.utterance import SPLITS
 
 
 def splits(corpus_dir):

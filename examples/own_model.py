@@ -5,8 +5,8 @@ tfasr train --import examples/own_model.py --gin_binding "ModelConfig.name = 'co
 
 import keras
 
-from tfasr.config import config_class, require
-from tfasr.models.recogniser import MODELS
+from tfasr.kit.config import config_class, require
+from tfasr.models.model import MODELS
 
 STRIDE = 3
 

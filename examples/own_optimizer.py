@@ -8,7 +8,7 @@ Source: Bernstein et al., "signSGD", ICML 2018, Algorithm 2.
 
 import keras
 
-from tfasr.training.optimizer.registry import OPTIMIZERS
+from tfasr.training.from_gin import OPTIMIZERS
 
 
 @OPTIMIZERS.register("Signum")

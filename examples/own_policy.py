@@ -3,7 +3,7 @@
 tfasr report RUN --import examples/own_policy.py --policy pure_training
 """
 
-from tfasr.tta.intervals import INTERVALS
+from tfasr.ledger.intervals import INTERVALS
 from tfasr.tta.policies import POLICIES, Policy
 
 POLICIES.register(

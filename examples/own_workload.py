@@ -11,8 +11,8 @@ import time
 import numpy as np
 
 from tfasr.bench.workload import WORKLOADS, Context, Result, Workload
-from tfasr.config import config_class, require
 from tfasr.display.table import Table
+from tfasr.kit.config import config_class, require
 
 
 @config_class

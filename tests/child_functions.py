@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfasr.child import received
 from tfasr.errors import RunError, UsageError
+from tfasr.kit.process import received
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def _logging_as_before() -> Iterator[None]:
 def shard_dir(tmp_path_factory) -> Path:
     """Shards of a small synthetic corpus: 96 training and 24 validation utterances."""
     pytest.importorskip("espeakng_loader", reason="needs the demo extra: pip install 'tfasr[demo]'")
-    from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+    from tfasr.corpora.synthetic import make_synthetic_corpus
     from tfasr.data.prepare_corpus import prepare
     from tfasr.data.shards import ShardConfig
 

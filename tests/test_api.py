@@ -55,7 +55,7 @@ def test_what_type_checkers_see_is_what_programs_get():
 def test_report_is_a_function_whatever_of_its_package_was_imported(tmp_path):
     ledger_of([0.5, 0.1, 0.1]).write(tmp_path / "run")
     script = (
-        "from tfasr import report\nimport tfasr.reports.page.page\nimport tfasr\n"
+        "from tfasr import report\nimport tfasr.reports.page\nimport tfasr\n"
         "assert tfasr.report is report and 'tensorflow' not in tfasr.__dict__\n"
         "print(report([RUN]) == tfasr.report([RUN], output_format='table') != '')"
     )

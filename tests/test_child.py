@@ -22,8 +22,11 @@ from tests.child_functions import (
     send_back,
     where_from,
 )
-from tfasr import plugins
-from tfasr.child import (
+from tfasr.errors import RunError, UsageError
+from tfasr.kit import registry as plugins
+from tfasr.kit.config import config_class
+from tfasr.kit.files import from_typed_json, to_typed_json
+from tfasr.kit.process import (
     ChildError,
     Correspondence,
     call,
@@ -31,9 +34,6 @@ from tfasr.child import (
     module_command,
     stream,
 )
-from tfasr.config import config_class
-from tfasr.errors import RunError, UsageError
-from tfasr.typed_json import from_typed_json, to_typed_json
 
 ROOT = Path(child_functions.__file__).parents[1]
 
@@ -143,8 +143,8 @@ def test_the_folder_of_a_function_is_the_last_to_be_searched(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def answer():\n    import json\n    return json.dumps([1])\n"
     )
-    script = "import json, sys; sys.path.append(sys.argv[1]); import mine, tfasr.child; "
-    script += "print(tfasr.child.call(mine.answer))"
+    script = "import json, sys; sys.path.append(sys.argv[1]); import mine, tfasr.kit.process; "
+    script += "print(tfasr.kit.process.call(mine.answer))"
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=False
     )
@@ -184,7 +184,7 @@ def test_a_correspondence_ends_with_the_process_that_began_it():
     script = """
 import os, signal, sys
 from tests.child_functions import double_each
-from tfasr.child import Correspondence
+from tfasr.kit.process import Correspondence
 other = Correspondence(double_each, "x", task="Doubling")
 other.send("pid")
 print(other.next_answer(60), flush=True)

@@ -6,7 +6,7 @@ from typing import Literal
 import gin
 import pytest
 
-from tfasr.config import config_class, require, to_json
+from tfasr.kit.config import config_class, require, to_json
 
 
 @config_class

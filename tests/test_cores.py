@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from tfasr import cores
+from tfasr.kit import process as cores
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.ledger import LEDGER_FORMAT, Ledger, last_value, read_events
-from tfasr.run_files import EVENTS_FILE, HEARTBEAT_FILE
+from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE
+from tfasr.ledger.events import LEDGER_FORMAT, Ledger, last_value, read_events
 
 # Writes steps without end; prints one number once a step is surely written.
 WRITER = """
 import sys
-from tfasr.ledger import Ledger
+from tfasr.ledger.events import Ledger
 ledger = Ledger(sys.argv[1])
 step = 0
 while True:

@@ -6,8 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.corpora.manifest import ctc_frames_needed
-from tfasr.losses import ctc_loss
+from tfasr.corpora.manifests import ctc_frames_needed
+from tfasr.training.ctc import ctc_loss
 
 
 def log_softmax(logits):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.metrics import ErrorCounts, count_errors, kaldi_line
+from tfasr.scoring.errors import ErrorCounts, count_errors, kaldi_line
 
 sentences = st.lists(st.sampled_from(["a", "b", "ab", "abc"]), max_size=6).map(" ".join)
 pairs = st.lists(st.tuples(sentences, sentences), max_size=6)

@@ -6,15 +6,9 @@ import sys
 
 import pytest
 
-import tfasr.plugins
+import tfasr.kit.registry
 from tfasr.errors import UsageError
-from tfasr.plugins import (
-    load_plugin,
-    plugins,
-    record_plugins,
-    require_plugins,
-)
-from tfasr.registry import Registry
+from tfasr.kit.registry import Registry, load_plugin, plugins, record_plugins, require_plugins
 
 TOOLS: Registry
 
@@ -26,7 +20,7 @@ def here(tmp_path, monkeypatch):
     TOOLS = Registry("tool")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(tfasr.plugins, "_loaded", {})
+    monkeypatch.setattr(tfasr.kit.registry, "_loaded", {})
     known = {*sys.modules}
     yield
     del TOOLS
@@ -104,7 +98,7 @@ def test_a_run_notes_its_plug_ins_and_refuses_to_go_on_without_them(tmp_path, ca
         file.write("# changed\n")
     require_plugins(run)
     assert "saw.py has changed" in caplog.text
-    monkeypatch.setattr(tfasr.plugins, "plugins", list)
+    monkeypatch.setattr(tfasr.kit.registry, "plugins", list)
     remedy = rf"run was trained with the plug-in .*registers tool saw.*--import {tmp_path}/saw\.py"
     with pytest.raises(UsageError, match=remedy):
         require_plugins(run)

@@ -4,7 +4,7 @@ import pytest
 
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import presets_folder
+from tfasr.kit.gin import presets_folder
 from tfasr.training.build import build_model, check_batch_size
 from tfasr.training.from_gin import load_config
 

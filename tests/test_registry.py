@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.registry import Registry
+from tfasr.kit.registry import Registry
 
 
 def test_things_are_found_by_name_in_the_order_of_registration():
@@ -100,7 +100,7 @@ def test_what_a_kind_must_have_is_checked_where_it_is_registered_and_when_it_is_
 def test_listing_built_in_names_imports_nothing():
     script = (
         "import sys\n"
-        "from tfasr.registry import Registry\n"
+        "from tfasr.kit.registry import Registry\n"
         "tools = Registry('tool', {'ndjson': 'wave:open'})\n"
         "assert list(tools) == ['ndjson'] and 'ndjson' in tools\n"
         "assert tools.entry('ndjson').module == 'wave'\n"

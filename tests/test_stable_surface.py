@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 import tfasr
-from tfasr import ledger, registry
 from tfasr.cli import COMMANDS
+from tfasr.kit import registry
+from tfasr.ledger import events as ledger
 
 ROOT = Path(__file__).parents[1]
 SURFACE = ROOT / "tests" / "data_before_fold" / "surface.json"

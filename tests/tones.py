@@ -6,9 +6,9 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from tfasr.data.batches import PipelineConfig
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import PipelineConfig
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
 OLD = Path(__file__).parent / "data_0_1_0"

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tfasr.checked_files import read_object
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
+from tfasr.kit.files import read_object, write_whole
 
 _BEFORE_ITS_EQUAL = re.compile(r"(.)(?=\1)", re.DOTALL)
 ENGLISH = " abcdefghijklmnopqrstuvwxyz'_"

@@ -12,8 +12,8 @@ import os
 import sys
 
 from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory
-from tfasr.plugins import load_plugin
-from tfasr.quiet import load_tensorflow
+from tfasr.kit.process import load_tensorflow
+from tfasr.kit.registry import load_plugin
 
 COMMANDS = {
     "prepare": "pack a corpus's audio and transcripts into shards of features",

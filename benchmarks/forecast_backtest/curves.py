@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.tta.forecast import course
+from tfasr.tta.policies import AccuracyPoint, medians
 from tfasr.tta.published import find_logs, load_log
-from tfasr.tta.time_to_accuracy import AccuracyPoint, medians
 
 TIMES_TARGET = (1.0, 1.25, 1.6, 2.2)
 WINDOWS = (1, 3)

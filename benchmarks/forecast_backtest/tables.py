@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tfasr.display.chart import Area, Axis, Chart, Line, Mark, Panel, Points, Rule
-from tfasr.display.style import INK, run_colour
+from tfasr.display.chart import INK, Area, Axis, Chart, Line, Mark, Panel, Points, Rule, run_colour
 
 _FEWEST_DRAWN = 10
 

@@ -14,7 +14,7 @@ def disagreements(config, peers: list[str]) -> dict[str, float]:
     statistics that leave out padded frames; without dropout, whose draws cannot be the same.
 
     Args:
-        config: the model, a `tfasr.models.acoustic_model.AcousticModelConfig`.
+        config: the model, a `tfasr.models.recurrent.AcousticModelConfig`.
         peers: "torch", "stock_keras" or both.
 
     Returns:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.gin_files.preset import read_gin
+from tfasr.kit.gin import read_gin
 
 STEP_S = 0.01
 LABELS_PER_FRAME = 0.3  # 180 labels in 600 frames
@@ -39,8 +39,8 @@ class Size:
         return float(made_batch(self)["duration_s"].sum())
 
     def model_config(self):
-        """Returns the `tfasr.models.acoustic_model.AcousticModelConfig`; loads Keras."""
-        from tfasr.models.acoustic_model import AcousticModelConfig
+        """Returns the `tfasr.models.recurrent.AcousticModelConfig`; loads Keras."""
+        from tfasr.models.recurrent import AcousticModelConfig
 
         if self.units is not None:
             return AcousticModelConfig(
@@ -74,7 +74,7 @@ def parse_size(text: str) -> Size:
 
 
 def made_batch(size: Size, seed: int = 0) -> dict[str, np.ndarray]:
-    """Returns a batch as `tfasr.data.pipeline.BatchSource` makes them, of noise.
+    """Returns a batch as `tfasr.data.batches.BatchSource` makes them, of noise.
 
     The longest utterance has all frames, the others 85 to 100 %, as in a batch made by buckets.
     No label repeats its neighbour, so that every utterance has a CTC path.

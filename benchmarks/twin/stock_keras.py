@@ -3,17 +3,17 @@
 import keras
 import tensorflow as tf
 
-from tfasr.models.acoustic_model import AcousticModel
+from tfasr.models.recurrent import AcousticModel
 
 
 def stock_network(config, num_classes: int, num_features: int) -> keras.Model:
     """Returns a functional model from features to logits, built of stock layers.
 
-    Layers are named as in `tfasr.models.acoustic_model.AcousticModel`. Padded frames count for the
+    Layers are named as in `tfasr.models.recurrent.AcousticModel`. Padded frames count for the
     batch statistics, as they do unless one carries a mask through the convolution by hand.
 
     Args:
-        config: sizes, a `tfasr.models.acoustic_model.AcousticModelConfig`.
+        config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.
         num_classes: classes, the CTC blank last.
         num_features: features per frame.
     """

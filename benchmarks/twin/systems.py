@@ -35,7 +35,7 @@ def make_step(system: str, size: Size, precision: str) -> Step:
 def tfasr_step(size: Size, batch: Batch, precision: str) -> Step:
     """Returns the step that `tfasr train` makes: its model, its train function, its optimizer."""
     from tfasr.alphabet import Alphabet
-    from tfasr.data.pipeline import PipelineConfig
+    from tfasr.data.batches import PipelineConfig
     from tfasr.training.build import build_model
     from tfasr.training.experiment import Experiment, TrainingConfig
     from tfasr.training.step import TimedStep

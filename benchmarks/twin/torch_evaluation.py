@@ -4,9 +4,9 @@ import numpy as np
 import torch
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.pipeline import Batch, BatchSource
-from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.recording.blocks import Evaluation
+from tfasr.data.batches import Batch, BatchSource
+from tfasr.decoding.decoder import GreedyDecoder
+from tfasr.recording.recorder import Evaluation
 from twin.torch_model import TorchTwin
 
 

@@ -69,7 +69,7 @@ class TorchTwin(nn.Module):
     the convolution's output. An LSTM's second bias stays 0, as Keras has but one.
 
     Args:
-        config: sizes, a `tfasr.models.acoustic_model.AcousticModelConfig`.
+        config: sizes, a `tfasr.models.recurrent.AcousticModelConfig`.
         num_classes: classes, the CTC blank last.
         num_features: features per frame.
         mask_statistics: whether padded frames are left out of batch statistics, as tfasr does, or

@@ -1,6 +1,6 @@
 """The PyTorch twin's whole job: trains on tfasr's shards and books every second as tfasr does.
 
-What surrounds the model is tfasr's own for both: the batches (`tfasr.data.pipeline.BatchSource`,
+What surrounds the model is tfasr's own for both: the batches (`tfasr.data.batches.BatchSource`,
 with the same features, padding, augmentation and order for a seed), the greedy decoder, the error
 counts, and `tfasr.Recorder` for the ledger. What is PyTorch's is the model, the loss, the update
 and the checkpoint. It has its own process.
@@ -17,15 +17,14 @@ import torch
 
 import tfasr
 from tfasr.alphabet import Alphabet
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
-from tfasr.decoding.lexicon import lexicon_from_transcripts
+from tfasr.decoding.decoder import lexicon_from_transcripts
 from tfasr.errors import RunError, UsageError
-from tfasr.training.batch_statistics import moving_momentum
-from tfasr.training.build import check_splits
+from tfasr.training.build import check_splits, moving_momentum
 from tfasr.training.experiment import Experiment
-from tfasr.training.facts import comparability
 from tfasr.training.from_gin import load_config
+from tfasr.training.train import comparability
 from twin.torch_evaluation import TwinEvaluator, as_arrays, as_tensors, mixed_precision
 from twin.torch_model import TorchTwin
 from twin.torch_optimizer import clip_together, torch_optimizer

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.commands.report import report
-from tfasr.ledger import Ledger
+from tfasr.ledger.events import Ledger
 from tfasr.tta.decomposition import FACTORS
-from tfasr.tta.load import load_run
-from tfasr.tta.run import Run
+from tfasr.tta.run import Run, load_run
 
 _SHARES = {
     "startup_pct": ("init", "compile"),

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import torch
 
-from tfasr.models.acoustic_model import AcousticModel
+from tfasr.models.recurrent import AcousticModel
 from twin.torch_model import TorchTwin
 
 

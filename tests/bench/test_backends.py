@@ -9,12 +9,12 @@ from tfasr.bench.backends.measure import BackendsConfig, BackendTimes
 from tfasr.bench.backends.workload import backends_chart, backends_table
 from tfasr.bench.devices import check_backend, installed_backends
 from tfasr.bench.workload import Context
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.display.vega import picture_spec
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.kit.process import call
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
+from tfasr.models.recurrent import AcousticModelConfig
 
 CONFIG = BackendsConfig(
     backends=("tensorflow", "jax", "native_torch"),

@@ -22,13 +22,12 @@ from tfasr.bench.decoder import (
     measure_apart,
 )
 from tfasr.decoding.choice import DecoderConfig
-from tfasr.decoding.decoder import Hypothesis
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.decoder import GreedyDecoder, Hypothesis
 from tfasr.decoding.word_beam_search import WordBeamSearch
 from tfasr.display.chart import Labels, Line, Segments
-from tfasr.display.pictures import write_chart
+from tfasr.display.vega import write_chart
 from tfasr.errors import UsageError
-from tfasr.metrics import ErrorCounts, count_errors
+from tfasr.scoring.errors import ErrorCounts, count_errors
 
 WORD_BEAM = DecoderConfig(name="word_beam", beam_width=8)
 

@@ -15,7 +15,7 @@ from tfasr.bench.keywords import (
 from tfasr.bench.workload import Context
 from tfasr.errors import UsageError
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "data" / "speech_commands"
 SMALL = KeywordSpotterConfig(num_frames=40, num_bins=26, filters=(4, 4, 8, 8), num_words=4)

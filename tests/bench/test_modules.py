@@ -9,9 +9,9 @@ from tfasr.bench.modules import StagedStep, module_times, modules_of, step_throu
 from tfasr.bench.scaling.measure import replica_seconds
 from tfasr.bench.scaling.workload import straggling
 from tfasr.bench.synthetic import noise_batch, write_noise_split
+from tfasr.data.batches import BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import BatchSource, PipelineConfig
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from tfasr.child import child_environment, module_command
+from tfasr.kit.process import child_environment, module_command
 
 SOURCE = '''
 """Seconds to sort numbers."""
@@ -13,8 +13,8 @@ SOURCE = '''
 import os
 
 from tfasr.bench.workload import WORKLOADS, Context, Result, Workload
-from tfasr.child import call
-from tfasr.config import config_class
+from tfasr.kit.process import call
+from tfasr.kit.config import config_class
 from tfasr.display.table import Table
 from tfasr.errors import RunError
 

@@ -29,12 +29,11 @@ from tfasr.bench.roofline.workload import (
     roofline_tables,
 )
 from tfasr.bench.steppers import PROGRAM_NAME, Kernel, Kernels, kernels_of
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.display.pictures import write_chart
-from tfasr.display.vega import picture_spec
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.display.vega import picture_spec, write_chart
+from tfasr.kit.process import call
 from tfasr.models.costs import model_costs, unknown_costs
+from tfasr.models.recurrent import AcousticModelConfig
 
 SIZES = {"batch": 8, "frames": 300, "labels": 30}
 LOOP = "CpuExecutable::ExecuteAsyncOnStream"

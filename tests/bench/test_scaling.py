@@ -30,12 +30,12 @@ from tfasr.bench.scaling.workload import (
     task_of,
 )
 from tfasr.bench.workload import Context, find_workload
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Line
 from tfasr.display.vega import picture_spec
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.kit.process import call
+from tfasr.models.recurrent import AcousticModelConfig
 
 MODEL = AcousticModelConfig(conv_filters=4, num_lstm_layers=1, lstm_units=4, lstm_kernel="generic")
 CONFIG = ScalingConfig(

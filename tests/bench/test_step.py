@@ -12,8 +12,8 @@ from tfasr.bench.synthetic import matmul_ceiling
 from tfasr.bench.workload import Context
 from tfasr.cli import parse
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
-from tfasr.models.flops import training_flops
+from tfasr.models.costs import training_flops
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
 
 MODEL = AcousticModelConfig(conv_filters=16, num_lstm_layers=0)

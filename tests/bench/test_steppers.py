@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests.bench.backend_probes import probe, probe_devices
 from tfasr.bench.devices import installed_backends
 from tfasr.bench.steppers import after
-from tfasr.child import call
+from tfasr.kit.process import call
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,14 @@ from tfasr.bench.sweep.workload import (
     sweep_chart,
     sweep_tables,
 )
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
 from tfasr.display.chart import Line
 from tfasr.display.vega import picture_spec
 from tfasr.errors import UsageError
 from tfasr.exporting.litert import convert, runner
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
-from tfasr.models.recogniser import MODELS
+from tfasr.kit.process import call
+from tfasr.models.model import MODELS
+from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 from tfasr.models.separable_conv import SeparableConvConfig
 
 TINY = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, lstm_kernel="generic")

@@ -9,10 +9,10 @@ from tfasr.bench import devices as backend
 from tfasr.bench.perform import bench_preset, load_bench
 from tfasr.bench.workload import WORKLOADS, Workload, purpose
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import presets_folder
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.kit.gin import presets_folder
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
-from tfasr.models.recogniser import ModelConfig
+from tfasr.models.model import ModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.from_gin import load_config
 
 FOLDER = presets_folder() / "bench"

@@ -14,7 +14,7 @@ from forecast_backtest.tables import chart, markdown
 
 from tests.benchmarks.conftest import BENCHMARKS
 from tfasr.tta.forecast import forecast
-from tfasr.tta.time_to_accuracy import AccuracyPoint
+from tfasr.tta.policies import AccuracyPoint
 
 PUBLISHED = Path(__file__).parents[3] / "shared" / "data" / "published"
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tfasr.data.feature_config import FeatureConfig
-from tfasr.data.pipeline import BatchSource, PipelineConfig
+from tfasr.data.batches import BatchSource, PipelineConfig
+from tfasr.data.features import FeatureConfig
 from tfasr.data.shards import open_split
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 
 
 def test_an_error_that_all_batches_share_is_systematic():

@@ -7,11 +7,11 @@ import sys
 import keras
 import pytest
 
-from tfasr.data.pipeline import PipelineConfig
-from tfasr.ledger import read_events
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.data.batches import PipelineConfig
+from tfasr.ledger.events import read_events
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 # Not imported here: PyTorch reads the number of its threads when it is loaded, see conftest.py.
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import pytest
 
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
 

@@ -7,8 +7,8 @@ pytest.importorskip("espeakng_loader", reason="needs pip install 'tfasr[demo]'")
 
 from word_times import TellingLibrary, TrueWord, errors_ms, summary, true_words
 
-from tfasr.corpora.synthetic.espeak import SAMPLE_RATE_HZ
-from tfasr.recognising.results import Word
+from tfasr.corpora.espeak import SAMPLE_RATE_HZ
+from tfasr.recognising.spec import Word
 
 
 def test_words_that_were_heard_right_are_compared():

@@ -21,7 +21,7 @@ import os, pickle, sys
 from pathlib import Path
 import numpy as np
 from campaigns.operations import FailAt, KillAt, Recorder, observed
-from tfasr.durable import locked, make_folder, whole_file, write_whole
+from tfasr.kit.files import locked, make_folder, whole_file, write_whole
 place, kept = Path(sys.argv[2]), []
 observer = eval(sys.argv[1])
 observed(observer)

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfasr.cluster.description import Cluster
-from tfasr.cluster.slurm import expand_nodes, tasks_per_node
-from tfasr.cluster.sources import named_cluster
+from tfasr.cluster.description import Cluster, expand_nodes, named_cluster, tasks_per_node
 from tfasr.errors import UsageError
 
 ADDRESSES = ("node1:12345", "node2:12345", "node2:12346")

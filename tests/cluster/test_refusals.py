@@ -9,12 +9,10 @@ import pytest
 from tests.tones import tones_experiment
 from tfasr import cli
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.launcher import free_ports
-from tfasr.cluster.peers import await_peers, unreachable
-from tfasr.cluster.watch import PeerWatch
+from tfasr.cluster.launcher import PeerWatch, await_peers, free_ports, unreachable
 from tfasr.errors import RunError, UsageError
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.training.batch_statistics import synchronise
+from tfasr.training.build import synchronise
 from tfasr.training.workers.team import accused, check_clustered
 
 

@@ -11,10 +11,10 @@ from tests.training.bare_run import bare_run
 from tfasr.errors import RunError
 from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.interruption import Interruption, RunInterruptedError
 from tfasr.training.loop import Hook, Loop
+from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.workers.exchange import Alone, Gate
-from tfasr.training.workers.interruption import AgreedInterruption
+from tfasr.training.workers.step import AgreedInterruption
 from tfasr.training.workers.team import Team
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.tones import TRAIN_UTTERANCES
-from tfasr.analysis.stragglers import worker_parts
 from tfasr.cluster.launcher import free_ports
-from tfasr.ledger import read_events
-from tfasr.run_files import worker_events_file
-from tfasr.tta.load import load_run
+from tfasr.kit.files import worker_events_file
+from tfasr.ledger.events import read_events
+from tfasr.reports.cluster import worker_parts
+from tfasr.tta.run import load_run
 
 # 24 utterances in buckets of 8 and 16: batches of 6, 2 and 6, 6, 4. Two workers can share each of
 # them equally, as replicas must; three cannot, and of two utterances one worker gets none.

@@ -23,9 +23,7 @@ def asked(monkeypatch):
         return types.SimpleNamespace(returncode=1 if "fail" in str(words) else 0)
 
     monkeypatch.setattr(module, "run_module", run_module)
-    monkeypatch.setattr(
-        "tfasr.corpora.synthetic.synthetic.make_synthetic_corpus", lambda folder: None
-    )
+    monkeypatch.setattr("tfasr.corpora.synthetic.make_synthetic_corpus", lambda folder: None)
     return commands
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tfasr.commands import doctor as doctor_command
 from tfasr.errors import RunError, UsageError
-from tfasr.training.memory.buffer import BufferNeed
-from tfasr.tta.costs.hardware_files import load_hardware
+from tfasr.training.memory import BufferNeed
+from tfasr.tta.costs import load_hardware
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
-from tfasr.analysis.history import load_history
-from tfasr.telemetry.revision import revision
+from tfasr.reports.history import load_history
+from tfasr.telemetry.machine import revision
 
 DAY_S = 86400
 

@@ -15,13 +15,13 @@ import soundfile
 from tests.data.made_corpus import contents, make_utterances, noise, write_tsv
 from tfasr import cli
 from tfasr.commands.prepare import add_arguments
-from tfasr.corpora import registry
+from tfasr.corpora import corpus as registry
 from tfasr.corpora.corpus import Corpus
 from tfasr.data.features import FeatureConfig
 from tfasr.data.prepare_corpus import prepare
 from tfasr.data.shards import ShardConfig, open_split
 from tfasr.errors import RunError, UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 
 ROOT = Path(__file__).parents[2]
 AN4 = ROOT.parent / "shared" / "data" / "an4"

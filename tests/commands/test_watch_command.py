@@ -12,8 +12,7 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
-from tfasr.analysis.watching import Watch
-from tfasr.reports.watching import duration, line, screen
+from tfasr.reports.watching import Watch, duration, line, screen
 
 FALLING = [0.9 * n**-0.6 for n in range(1, 61)]
 
@@ -106,7 +105,7 @@ def test_five_hundred_runs_are_looked_at_and_read_once(tmp_path, monkeypatch):
         (paths[-1] / "events.jsonl").write_bytes(text)
     looking = Watch(paths, window=1)
     assert len(looking.look()) == 500
-    monkeypatch.setattr("tfasr.analysis.watching.load_log", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr("tfasr.reports.watching.load_log", lambda path: pytest.fail("read again"))
     runs = looking.look()
     from rich.console import Console
 

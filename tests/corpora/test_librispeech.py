@@ -3,7 +3,7 @@ from collections import Counter
 import pytest
 import soundfile
 
-from tfasr.corpora.registry import available_splits, read_split
+from tfasr.corpora.corpus import available_splits, read_split
 from tfasr.errors import UsageError
 
 

@@ -9,9 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import normalise
-from tfasr.corpora.json_manifest import read_json_manifest
-from tfasr.corpora.registry import available_splits, read_split
-from tfasr.corpora.tsv import read_tsv
+from tfasr.corpora.corpus import available_splits, read_split
+from tfasr.corpora.manifests import read_json_manifest, read_tsv
 from tfasr.errors import UsageError
 
 HEADER = "path\tspeaker\tseconds\ttext"

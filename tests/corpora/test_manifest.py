@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.corpora.manifest import TOO_LONG, ctc_frames_needed, fault
+from tfasr.corpora.manifests import TOO_LONG, ctc_frames_needed, fault
 from tfasr.corpora.utterance import Utterance
 
 

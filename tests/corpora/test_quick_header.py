@@ -8,8 +8,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.corpora.reading.audio_header import opened_audio
-from tfasr.corpora.reading.quick_header import stated_duration_s
+from tfasr.corpora.audio_header import opened_audio, stated_duration_s
 
 
 def written(path, form, subtype, samples, rate_hz=8000):

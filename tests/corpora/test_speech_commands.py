@@ -1,6 +1,6 @@
 import pytest
 
-from tfasr.corpora.registry import available_splits, read_split
+from tfasr.corpora.corpus import available_splits, read_split
 from tfasr.corpora.speech_commands import official_split
 from tfasr.errors import UsageError
 

@@ -13,10 +13,10 @@ import pytest
 import soundfile
 
 from tfasr.alphabet import Alphabet
-from tfasr.corpora.registry import available_splits, read_split
-from tfasr.corpora.synthetic import espeak
-from tfasr.corpora.synthetic.espeak import Espeak
-from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+from tfasr.corpora import espeak
+from tfasr.corpora.corpus import available_splits, read_split
+from tfasr.corpora.espeak import Espeak
+from tfasr.corpora.synthetic import make_synthetic_corpus
 from tfasr.data.audio import read_audio
 from tfasr.errors import RunError, UsageError
 
@@ -47,7 +47,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def making(folder: Path, before: str = "", **arguments) -> list[str]:
     code = (
-        f"{before}\nfrom tfasr.corpora.synthetic.synthetic import make_synthetic_corpus\n"
+        f"{before}\nfrom tfasr.corpora.synthetic import make_synthetic_corpus\n"
         f"make_synthetic_corpus({str(folder)!r}, **{arguments})"
     )
     return [sys.executable, "-c", code]
@@ -190,7 +190,7 @@ def test_a_deep_environment_does_not_cut_the_path_of_the_data(tmp_path, monkeypa
 
 
 def test_the_voices_sound_different():
-    from tfasr.corpora.synthetic.synthetic_speech import VOICES
+    from tfasr.corpora.synthetic import VOICES
 
     with Espeak() as synthesiser:
         spoken = {synthesiser.speak("turn the light off", voice).tobytes() for voice in VOICES}

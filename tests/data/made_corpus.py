@@ -12,7 +12,7 @@ from tfasr.data.features import FeatureConfig
 from tfasr.data.packing import Packing
 from tfasr.data.prepare import pack_split
 from tfasr.data.shards import ShardConfig
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 
 HEADER = "path\tspeaker\tseconds\ttext\n"
 TINY_FEATURES = FeatureConfig(num_mel_bins=8, num_mfcc=2)

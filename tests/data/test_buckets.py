@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.data.buckets import bucket_boundaries
+from tfasr.data.batches import bucket_boundaries
 
 
 def padded_frames(lengths, boundaries):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tfasr.corpora.manifest import TOO_LONG
+from tfasr.corpora.manifests import TOO_LONG
 from tfasr.data.listing import Dropped, Selection
 from tfasr.data.rows import Rows
 

@@ -9,7 +9,9 @@ import pytest
 
 from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
 from tfasr import cli
-from tfasr.data import elsewhere, executors, shard_task
+from tfasr.data import executors
+from tfasr.data import executors as elsewhere
+from tfasr.data import executors as shard_task
 from tfasr.data.executors import cluster_executor, completed
 from tfasr.errors import RunError, UsageError
 

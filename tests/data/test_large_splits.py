@@ -5,16 +5,16 @@ import pytest
 
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
 from tfasr.alphabet import Alphabet
-from tfasr.data import shard_index
-from tfasr.data.overlap import overlap
-from tfasr.data.pipeline import BatchSource, PipelineConfig
-from tfasr.data.shard_index import PackedUtterances
+from tfasr.data import manifest as shard_index
+from tfasr.data.batches import BatchSource, PipelineConfig
+from tfasr.data.manifest import PackedUtterances
+from tfasr.data.prepare_corpus import overlap
 from tfasr.data.shards import ShardedSplit, open_split
 from tfasr.errors import UsageError
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import check_splits
 from tfasr.training.experiment import Experiment
-from tfasr.training.memory.probe import longest_batch
+from tfasr.training.memory import longest_batch
 
 
 @pytest.fixture

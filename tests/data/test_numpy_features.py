@@ -7,9 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.test_features import CONFIGS, chirp
-from tfasr.data import numpy_features as module
-from tfasr.data.features import FeatureConfig, compute_features, normalise_features
-from tfasr.data.numpy_features import expect_many_frames, normalise_frames, numpy_features
+from tfasr.data import features as module
+from tfasr.data.features import (
+    FeatureConfig,
+    compute_features,
+    expect_many_frames,
+    normalise_features,
+    normalise_frames,
+    numpy_features,
+)
 
 ODD = FeatureConfig(window_samples=401, step_samples=100, num_mel_bins=10, num_mfcc=0)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tfasr.data.overlap import Overlap
-from tfasr.data.overlap import overlap as overlap_of_held
-from tfasr.data.shard_index import HeldUtterances, ShardedUtterance
+from tfasr.data.manifest import HeldUtterances, ShardedUtterance
+from tfasr.data.prepare_corpus import Overlap
+from tfasr.data.prepare_corpus import overlap as overlap_of_held
 
 
 def overlap(training: list, held_out: list) -> Overlap:

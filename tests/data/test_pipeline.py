@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.data.made_corpus import TINY_FEATURES, make_utterances, packing, prepare_split
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.batches import BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.data.shards import RECORD, open_split
 from tfasr.data.shares import Share
 from tfasr.errors import UsageError

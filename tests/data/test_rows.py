@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.data.made_corpus import contents, make_utterances, packing, prepare_split, write_tsv
-from tfasr.corpora.reading import assembly
-from tfasr.corpora.tsv import read_tsv
+from tfasr.corpora import reading as assembly
+from tfasr.corpora.manifests import read_tsv
 from tfasr.data import listing
 from tfasr.data import rows as rows_module
 from tfasr.data.listing import packing_order

@@ -4,8 +4,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.corpora.manifest import ctc_frames_needed
-from tfasr.data.tempo import Tempo, least_frames, most_frames, resampled
+from tfasr.corpora.manifests import ctc_frames_needed
+from tfasr.data.augmentation import Tempo, least_frames, most_frames, resampled
 
 LONGEST = 90
 

@@ -4,8 +4,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tfasr.data.augmentation import VocalTract
 from tfasr.data.features import FeatureConfig, compute_features
-from tfasr.data.vocal_tract import VocalTract
 
 CONFIG = FeatureConfig()
 

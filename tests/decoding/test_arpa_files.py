@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from tfasr.decoding.kenlm_model import KenlmModel
+from tfasr.decoding.language_models import KenlmModel
 from tfasr.errors import UsageError
 
 HEAD = "\\data\\\nngram 1=2\nngram 2=1\n\n"

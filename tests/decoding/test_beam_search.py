@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.decoding.test_greedy import TINY, log_probs_of, one_path
-from tfasr.decoding.beam_search import BeamSearchDecoder
+from tfasr.decoding.decoder import BeamSearchDecoder
 
 
 def best_by_all_paths(log_probs):

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.decoding.bigram_counts import BigramCounts
-from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.decoding.decoder import GreedyDecoder
+from tfasr.decoding.word_beam_search import BigramCounts, WordBeamSearch
 
 ALPHABET = Alphabet(" abc_")
 WORDS = ["ab", "cab", "a", "bac", "acc"]

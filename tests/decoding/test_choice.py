@@ -3,7 +3,6 @@
 import pytest
 
 from tfasr import Alphabet
-from tfasr.decoding.bigram_counts import MAX_COUNT, BigramCounts
 from tfasr.decoding.choice import (
     DECODERS,
     DecoderConfig,
@@ -13,7 +12,7 @@ from tfasr.decoding.choice import (
     save_lexicon,
 )
 from tfasr.decoding.decoder import DecoderKind
-from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.decoding.word_beam_search import MAX_COUNT, BigramCounts, WordBeamSearch
 from tfasr.errors import UsageError
 
 

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.decoding.beam_search import BeamSearchDecoder
 from tfasr.decoding.choice import DecoderConfig, make_decoder
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.decoder import BeamSearchDecoder, GreedyDecoder
 
 TINY = Alphabet("ab_", "_")
 

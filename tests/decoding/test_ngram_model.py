@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfasr.decoding.ngram_model import BEGIN, END, MAX_ORDER, UNKNOWN, NgramModel
+from tfasr.decoding.language_models import BEGIN, END, MAX_ORDER, UNKNOWN, NgramModel
 
 SENTENCES = st.lists(
     st.lists(st.sampled_from(["one", "two", "three", "four"]), max_size=6).map(" ".join),

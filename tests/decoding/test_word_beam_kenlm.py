@@ -13,7 +13,7 @@ from tfasr.decoding.word_beam_search import WordBeamSearch
 
 kenlm = pytest.importorskip("kenlm", reason="kenlm, an optional extra, is not installed")
 
-from tfasr.decoding.kenlm_model import KenlmModel  # noqa: E402
+from tfasr.decoding.language_models import KenlmModel  # noqa: E402
 
 ARPA = """\\data\\
 ngram 1=6

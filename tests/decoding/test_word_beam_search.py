@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tfasr import Alphabet
-from tfasr.decoding.bigram_counts import BigramCounts
-from tfasr.decoding.decoder import Hypothesis
-from tfasr.decoding.lexicon import lexicon_from_transcripts
-from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.decoding.decoder import Hypothesis, lexicon_from_transcripts
+from tfasr.decoding.word_beam_search import BigramCounts, WordBeamSearch
 from tfasr.errors import RunError
 
 ALPHABET = Alphabet(" abcol_", separator="_")

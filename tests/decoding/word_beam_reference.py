@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tfasr import Alphabet
-from tfasr.decoding.bigram_counts import BigramCounts
-from tfasr.decoding.lexicon import lexicon_from_transcripts, split_words
-from tfasr.decoding.word_beam_search import WordBeamSearch
+from tfasr.decoding.decoder import lexicon_from_transcripts, split_words
+from tfasr.decoding.word_beam_search import BigramCounts, WordBeamSearch
 
 FORECAST_MODES = ("ngrams_forecast", "ngrams_forecast_sample")
 

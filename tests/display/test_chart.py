@@ -20,8 +20,16 @@ from tfasr.display.chart import (
     Segments,
     rows_axis,
 )
-from tfasr.display.pictures import embedded_svg, svg_text, write_chart
-from tfasr.display.vega import log_ticks, numbers, page_legend, page_panels, picture_spec
+from tfasr.display.vega import (
+    embedded_svg,
+    log_ticks,
+    numbers,
+    page_legend,
+    page_panels,
+    picture_spec,
+    svg_text,
+    write_chart,
+)
 
 BOX = {"x0": [0, 1], "x1": [1, 2], "y0": [0, 0], "y1": [1, 2]}
 MARKS = [

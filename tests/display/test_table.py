@@ -1,8 +1,16 @@
 """A column is written once; readers and programs get what is theirs of it."""
 
-from tfasr.display.csv_text import table_to_csv
-from tfasr.display.table import NEVER, Column, fixed, for_readers, records, table_of, values_of
-from tfasr.display.text import to_markdown
+from tfasr.display.table import (
+    NEVER,
+    Column,
+    fixed,
+    for_readers,
+    records,
+    table_of,
+    table_to_csv,
+    to_markdown,
+    values_of,
+)
 
 ROWS = [("small", 90.0, 3), ("large", None, 0)]
 COLUMNS = [

@@ -14,11 +14,11 @@ import tfasr
 from tests.exporting.test_onnx_graph import CLASSES, CONFIGS, log_softmax, made, num_features
 from tests.recognising.spoken_tones import RUN, sentence, spoken
 from tfasr.cli import parse, run
-from tfasr.config import config_class
 from tfasr.errors import RunError
 from tfasr.exporting.check import check_padded
+from tfasr.kit.config import config_class
 from tfasr.models.build import build_recogniser
-from tfasr.models.recogniser import MODELS, portable
+from tfasr.models.model import MODELS, portable
 from tfasr.recognising.exported import check_sums
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")

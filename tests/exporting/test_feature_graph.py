@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tests.data.test_features import CONFIGS, chirp
-from tfasr.data.feature_config import FeatureConfig
-from tfasr.data.numpy_features import normalise_frames, numpy_features
+from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
 
 pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")
 pytest.importorskip("onnxruntime")

@@ -4,12 +4,11 @@ import keras
 import numpy as np
 import pytest
 
-from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models.build import build_recogniser
 from tfasr.models.conformer import ConformerConfig
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
-from tfasr.models.gru import GruModelConfig
-from tfasr.models.recogniser import model_name
+from tfasr.models.model import model_name
+from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 from tfasr.models.separable_conv import SeparableConvConfig
 
 onnx = pytest.importorskip("onnx", reason="needs the export extra: pip install 'tfasr[export]'")

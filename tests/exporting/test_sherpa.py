@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.recognising.spoken_tones import RATE_HZ, RUN, pause, sentence, spoken
 from tfasr.alphabet import Alphabet
 from tfasr.cli import parse, run
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import UsageError
 from tfasr.recognising.exported import check_sums
 
@@ -21,7 +21,7 @@ pytest.importorskip("onnxruntime")
 
 from tfasr.exporting.check import session  # noqa: E402 - needs onnx
 from tfasr.exporting.onnx import GraphWriter, quantised  # noqa: E402
-from tfasr.exporting.sherpa import (  # noqa: E402
+from tfasr.exporting.sherpa import (
     decoder_graph,
     encoder_graph,
     sherpa_files,

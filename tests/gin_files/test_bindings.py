@@ -8,7 +8,7 @@ import pytest
 
 from tfasr.errors import UsageError
 from tfasr.training.from_gin import load_config
-from tfasr.tta.costs.hardware_files import load_hardware
+from tfasr.tta.costs import load_hardware
 
 
 def optimizer_of(config) -> str:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import COMMAND_LINE, Line, parse, presets_folder, read_gin
+from tfasr.kit.gin import COMMAND_LINE, Line, parse, presets_folder, read_gin
 
 TEXT = """# A comment.
 import my_lab.models

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfasr.layers import compiled
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.dropout import Dropout
+from tfasr.layers.fused_call import Dropout
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.layers.dropout import Dropout
+from tfasr.layers.fused_call import Dropout
 
 
 @settings(deadline=None, max_examples=40)

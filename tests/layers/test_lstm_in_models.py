@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfasr.layers.recurrent.lstm import LSTM
+from tfasr.layers.lstm import LSTM
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -114,7 +114,7 @@ def test_fit_on_two_devices_learns_what_keras_own_learns():
         """
         import keras, numpy as np, tensorflow as tf
         from tfasr.layers.compiled import replicas_here
-        from tfasr.layers.recurrent.lstm import LSTM
+        from tfasr.layers.lstm import LSTM
         cpu = tf.config.list_physical_devices("CPU")[0]
         devices = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
         tf.config.set_logical_device_configuration(cpu, devices)
@@ -148,7 +148,7 @@ def test_on_other_backends_it_is_keras_own(backend):
     run_python(
         """
         import keras, numpy as np, os
-        from tfasr.layers.recurrent.lstm import LSTM
+        from tfasr.layers.lstm import LSTM
         inputs = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("float32")
         keras_own, ours = keras.layers.LSTM(4), LSTM(4)
         expected = keras_own(inputs)

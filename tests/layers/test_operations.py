@@ -15,8 +15,8 @@ from tensorflow.python.framework import op_def_registry
 
 from tfasr.layers import operations
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.recurrent.lstm import LSTM
-from tfasr.layers.recurrent.simple_rnn import ClippedReLU, SimpleRNN
+from tfasr.layers.clipped_rnn import ClippedReLU, SimpleRNN
+from tfasr.layers.lstm import LSTM
 
 core = pytest.importorskip("tfasr.layers._recurrent_core", reason="built without a compiler")
 if not hasattr(core, "register_operations"):
@@ -149,7 +149,7 @@ from tfasr.layers import operations
 inputs = np.load("inputs.npy")
 loaded = tf.saved_model.load("model")
 told["outputs"] = loaded.serve(inputs).numpy().tolist()
-from tfasr.layers.recurrent.lstm import LSTM
+from tfasr.layers.lstm import LSTM
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 targets = np.ones((len(inputs), 2), "float32")
 real = operations.add

@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.layers.recurrent.simple_rnn import ClippedReLU, SimpleRNN
+from tfasr.layers.clipped_rnn import ClippedReLU, SimpleRNN
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

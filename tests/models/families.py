@@ -30,7 +30,7 @@ SIZES = {
 
 def config(name: str):
     """Returns the small model's config."""
-    from tfasr.models.recogniser import MODELS
+    from tfasr.models.model import MODELS
 
     return MODELS[name.removeprefix("bidirectional_")](**SIZES[name])
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.layers.recurrent.lstm import LSTM
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
+from tfasr.layers.lstm import LSTM
+from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

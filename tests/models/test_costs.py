@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
 from tfasr.models.costs import KINDS, model_costs, num_weights, total_cost
+from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 
 CONFIGS = st.builds(
     AcousticModelConfig,

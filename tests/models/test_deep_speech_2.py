@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
-from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
+from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from tests.models.families import CLASSES, FEATURES, LENGTHS, SIZES, batch, built, config, logits
 from tfasr.errors import UsageError
-from tfasr.models.network import add_to_blank_bias, zero_classifier
-from tfasr.models.recogniser import MODELS, can_stream, estimated_step_bytes, model_flops
+from tfasr.models.model import MODELS, can_stream, estimated_step_bytes, model_flops
+from tfasr.models.recurrent import add_to_blank_bias, zero_classifier
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

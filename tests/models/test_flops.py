@@ -5,8 +5,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.models.acoustic_model import AcousticModel, AcousticModelConfig
-from tfasr.models.flops import forward_flops, training_flops
+from tfasr.models.costs import forward_flops, training_flops
+from tfasr.models.recurrent import AcousticModel, AcousticModelConfig
 
 PAPER = AcousticModelConfig()
 

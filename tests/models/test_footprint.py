@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfasr.models.acoustic_model import AcousticModelConfig
-from tfasr.models.footprint import estimated_step_bytes
+from tfasr.models.costs import estimated_step_bytes
+from tfasr.models.recurrent import AcousticModelConfig
 
 MIB = 2**20
 

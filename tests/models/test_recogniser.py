@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.config import config_class
 from tfasr.errors import UsageError
+from tfasr.kit.config import config_class
 from tfasr.layers.geometry import conv_output_frames
-from tfasr.models.acoustic_model import AcousticModelConfig
 from tfasr.models.build import build_recogniser
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
-from tfasr.models.recogniser import (
+from tfasr.models.model import (
     MODELS,
     can_stream,
     estimated_step_bytes,
@@ -26,7 +25,7 @@ from tfasr.models.recogniser import (
     model_source,
     portable,
 )
-from tfasr.models.stages import stages_of
+from tfasr.models.recurrent import AcousticModelConfig, stages_of
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -72,7 +71,7 @@ def registered():
 
 def test_listing_the_models_imports_no_keras():
     script = (
-        "import sys\nfrom tfasr.models.recogniser import MODELS\n"
+        "import sys\nfrom tfasr.models.model import MODELS\n"
         "assert list(MODELS)[:2] == ['acoustic_model', 'deep_speech_2']\n"
         "assert 'keras' not in sys.modules and 'tensorflow' not in sys.modules\n"
     )

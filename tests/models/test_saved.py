@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.models.families import CLASSES, FEATURES, batch, built, config, logits
-from tfasr.models.saved import SavedRecogniser
+from tfasr.models.build import SavedRecogniser
 
 # TensorFlow 2.21 under numpy 2.4, wherever Keras turns a variable into an array.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -8,7 +8,7 @@ from tests.recognising.spoken_tones import RUN
 @pytest.fixture(scope="session")
 def recogniser():
     """The recogniser of `RUN`, on Keras."""
-    from tfasr.recognising.load import load_recogniser
+    from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(RUN)
 

@@ -85,10 +85,10 @@ def adam():
 
 def train_run(folder: Path) -> None:
     """Trains a run like `RUN` in a folder."""
+    from tfasr.data.batches import PipelineConfig
     from tfasr.data.features import FeatureConfig
-    from tfasr.data.pipeline import PipelineConfig
     from tfasr.data.prepare_corpus import prepare
-    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.models.recurrent import AcousticModelConfig
     from tfasr.training.experiment import Experiment, TrainingConfig
     from tfasr.training.train import train
 

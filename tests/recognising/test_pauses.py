@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.recognising.pauses import PauseCutter
+from tfasr.recognising.segments import PauseCutter
 
 RATE_HZ = 1000
 

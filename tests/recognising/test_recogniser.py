@@ -18,12 +18,12 @@ from tests.recognising.spoken_tones import (
     write_wav,
 )
 from tfasr.data.audio import read_audio
-from tfasr.data.numpy_features import expect_many_frames
+from tfasr.data.features import expect_many_frames
 from tfasr.errors import UsageError
-from tfasr.metrics import count_errors
 from tfasr.recognising.exported import GRAPH_FILE
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.runtimes import OnnxAcoustics, open_exported
+from tfasr.scoring.errors import count_errors
 
 TEXT = "abc dad bb"
 

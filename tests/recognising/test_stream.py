@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tests.recognising.spoken_tones import pause, spoken
 from tfasr.decoding.choice import DecoderConfig, make_decoder
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import UsageError
 from tfasr.models.build import build_recogniser
-from tfasr.recognising.endpoints import EndpointRules
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.spec import STREAMING_PRESET
-from tfasr.recognising.stream import Stream
+from tfasr.recognising.stream import EndpointRules, Stream
 
 SAMPLES = spoken("abc da bcd", seed=7)
 SIZES = st.one_of(st.sampled_from([0, 1, 159, 160, 161, 512]), st.integers(0, 9000))
@@ -121,7 +120,7 @@ def test_models_that_cannot_stream_say_why_and_name_a_preset(recogniser):
 
 
 def test_the_preset_that_is_named_can_stream():
-    from tfasr.models.recogniser import can_stream
+    from tfasr.models.model import can_stream
     from tfasr.training.from_gin import load_config
 
     experiment = load_config(STREAMING_PRESET).experiment
@@ -130,8 +129,7 @@ def test_the_preset_that_is_named_can_stream():
 
 
 def models_that_can_stream():
-    from tfasr.models.acoustic_model import AcousticModelConfig
-    from tfasr.models.gru import GruModelConfig
+    from tfasr.models.recurrent import AcousticModelConfig, GruModelConfig
 
     lstm = AcousticModelConfig(conv_filters=6, num_lstm_layers=2, lstm_units=5, conv_kernel=4)
     plain = dataclasses.replace(lstm, batch_normalisation=False, lstm_kernel="generic")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.recognising.word_times import align, aligned_words, path_spans
+from tfasr.recognising.segments import align, aligned_words, path_spans
 
 ALPHABET = Alphabet(" ab_")
 PLAIN = Alphabet(" ab", None)

@@ -8,7 +8,7 @@ import pytest
 
 import tfasr
 from tests.recording.plain_loop import STEPS, train
-from tfasr.ledger import read_events
+from tfasr.ledger.events import read_events
 
 EPOCHS = 4
 KILLED_AFTER = 2 * STEPS + 3

@@ -6,8 +6,8 @@ import math
 import pytest
 
 import tfasr
-from tfasr.ledger import read_events
-from tfasr.run_files import EVENTS_FILE
+from tfasr.kit.files import EVENTS_FILE
+from tfasr.ledger.events import read_events
 
 SENTENCES = ["one two three", "four five six"]
 

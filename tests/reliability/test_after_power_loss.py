@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tfasr import cli
-from tfasr.durable import write_whole
 from tfasr.errors import RunError
-from tfasr.ledger import Ledger, ends_cut, last_value, read_events
-from tfasr.tta.load import load_run
+from tfasr.kit.files import write_whole
+from tfasr.ledger.events import Ledger, ends_cut, last_value, read_events
+from tfasr.tta.run import load_run
 
 
 @pytest.fixture

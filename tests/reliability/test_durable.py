@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from tfasr.durable import locked, whole_file, write_whole
 from tfasr.errors import UsageError
+from tfasr.kit.files import locked, whole_file, write_whole
 
 
 def test_a_write_that_fails_leaves_the_old_content_and_no_part(tmp_path):
@@ -30,7 +30,7 @@ def test_a_write_that_fails_leaves_the_old_content_and_no_part(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from tfasr.durable import locked
+from tfasr.kit.files import locked
 with locked(Path(sys.argv[1]), "held"):
     print("locked", flush=True)
     time.sleep(60)

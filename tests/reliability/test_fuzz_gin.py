@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tests.reliability.conftest import TINY
 from tests.reliability.fuzzing import bounded, damaged
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import presets_folder
-from tfasr.tta.costs.hardware_files import load_hardware
+from tfasr.kit.gin import presets_folder
+from tfasr.tta.costs import load_hardware
 
 
 @pytest.fixture(scope="module")

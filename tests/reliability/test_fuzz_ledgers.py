@@ -133,7 +133,7 @@ def drawing(tmp_path_factory):
             json.dumps([picture_spec(chart), page_legend(chart), page_panels(chart.panels)])
             return "<svg></svg>"
 
-        patch.setattr("tfasr.reports.page.parts.write_chart", described)
+        patch.setattr("tfasr.reports.page.write_chart", described)
         yield
 
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tests.data.made_corpus import make_utterances, noise, write_tsv
 from tests.reliability.fuzzing import bounded, damaged, values
-from tfasr.corpora.json_manifest import read_json_manifest
-from tfasr.corpora.tsv import read_tsv
+from tfasr.corpora.manifests import read_json_manifest, read_tsv
 from tfasr.data.audio import audio_duration_s, read_audio
 from tfasr.errors import UsageError
 

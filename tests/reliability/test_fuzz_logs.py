@@ -8,8 +8,8 @@ from tests.reliability.fuzzing import bounded, damaged
 from tests.reports.conftest import ledger_of
 from tfasr.errors import UsageError
 from tfasr.reports.write import report
-from tfasr.tta.load import load_run
 from tfasr.tta.published import READERS
+from tfasr.tta.run import load_run
 
 NAMES = {"mlperf": "result_0.txt", "algoperf": "eval_measurements.csv", "dawnbench": "entry.tsv"}
 

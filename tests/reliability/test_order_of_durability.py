@@ -7,8 +7,8 @@ import keras
 import pytest
 
 from tests.reliability.conftest import TINY
-from tfasr.durable import make_folder
 from tfasr.errors import RunError
+from tfasr.kit.files import make_folder
 from tfasr.training.checkpoint import TrainingState, save_checkpoint
 
 

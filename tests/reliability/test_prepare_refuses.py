@@ -8,7 +8,7 @@ import soundfile
 
 from tests.data.made_corpus import make_utterances, write_tsv
 from tests.reliability.conftest import snapshot
-from tfasr.durable import locked
+from tfasr.kit.files import locked
 
 
 def prepare(corpus, shard_dir, *more):

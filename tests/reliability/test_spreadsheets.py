@@ -5,8 +5,7 @@ import io
 
 import pytest
 
-from tfasr.display.csv_text import table_to_csv
-from tfasr.display.table import Records, Table
+from tfasr.display.table import Records, Table, table_to_csv
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1"])

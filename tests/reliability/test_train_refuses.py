@@ -9,8 +9,8 @@ import pytest
 
 from tests.reliability.conftest import TINY, snapshot
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.durable import locked
-from tfasr.ledger import read_events
+from tfasr.kit.files import locked
+from tfasr.ledger.events import read_events
 from tfasr.telemetry.compiled import layers_instruction_set
 
 

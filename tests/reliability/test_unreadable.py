@@ -14,7 +14,7 @@ import soundfile
 from tests.data.made_corpus import noise
 from tests.reliability.conftest import TINY
 from tests.reports.conftest import ledger_of
-from tfasr.corpora.reading.folders import require_folder
+from tfasr.corpora.reading import require_folder
 from tfasr.data.audio import read_audio
 from tfasr.errors import UsageError
 

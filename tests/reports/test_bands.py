@@ -6,14 +6,12 @@ from hypothesis import strategies as st
 from tests.reports.conftest import ledger_of
 from tests.reports.test_groups import seeds
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.analysis.bands import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
-from tfasr.analysis.groups import configuration, group_results, named_groups
-from tfasr.analysis.names import merged_targets
-from tfasr.analysis.question import ask
-from tfasr.analysis.report import analyse_run, make_report
 from tfasr.display.chart import Area, Line, Points, Rects, Rule
+from tfasr.reports.figures.curves import EVERYTHING, MOST_GROUPS, band, group_bands, spread_text
 from tfasr.reports.figures.registry import report_charts
-from tfasr.tta.load import load_run
+from tfasr.reports.groups import configuration, group_results, named_groups
+from tfasr.reports.numbers import analyse_run, ask, make_report, merged_targets
+from tfasr.tta.run import load_run
 
 
 def analysed(*run_dirs):

@@ -9,7 +9,7 @@ from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.reports.test_groups import seeds
 from tests.reports.test_page import Checked
 from tfasr.errors import UsageError
-from tfasr.tta.intervals import INTERVALS
+from tfasr.ledger.intervals import INTERVALS
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-from tfasr.analysis.comparable import difference_text, differences
+from tfasr.reports.numbers import difference_text, differences
 
 
 def test_equal_runs_do_not_differ():

@@ -5,10 +5,10 @@ import pytest
 from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
-from tfasr.config import to_json
 from tfasr.errors import UsageError
-from tfasr.tta.costs.energy import ENERGY_COLUMNS
-from tfasr.tta.costs.hardware import HardwareConfig
+from tfasr.kit.config import to_json
+from tfasr.tta.costs import HardwareConfig
+from tfasr.tta.energy import ENERGY_COLUMNS
 
 
 def hardware_file(folder, name="machine.gin", **values):

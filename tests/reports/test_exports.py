@@ -9,10 +9,16 @@ from hypothesis import strategies as st
 
 from tests.reports.conftest import ledger_of
 from tfasr.commands.report import report
-from tfasr.display.csv_text import table_to_csv, to_csv
-from tfasr.display.files import file_names
-from tfasr.display.latex import escape, table_to_latex, to_latex
-from tfasr.display.table import Records, Table
+from tfasr.display.table import (
+    Records,
+    Table,
+    file_names,
+    latex_text,
+    table_to_csv,
+    table_to_latex,
+    to_csv,
+    to_latex,
+)
 
 AWKWARD = ["under_score", "100 %", "a & b", "#1", "$x^2$", r"c:\new{}", "~tilde", "名前", "[1]"]
 COMMAND = re.compile(r"\\(?:[a-zA-Z]+|.)", re.DOTALL)
@@ -67,7 +73,7 @@ def test_latex_holds_any_text(rows):
     ],
 )
 def test_what_latex_writes(text, written):
-    assert escape(text) == written
+    assert latex_text(text) == written
 
 
 def test_a_cell_that_begins_with_a_bracket_is_no_argument_of_the_row_above():

@@ -5,10 +5,10 @@ import pytest
 from tests.reports.conftest import ledger_of
 from tests.reports.test_bands import analysed
 from tests.reports.test_groups import seeds
-from tfasr.analysis.groups import group_results
 from tfasr.display.chart import Chart, Labels, Line, Panel, Points, Rects, Segments
 from tfasr.errors import RunError
 from tfasr.reports.figures.registry import FIGURES, NotDrawnError, report_charts
+from tfasr.reports.groups import group_results
 
 
 @pytest.fixture

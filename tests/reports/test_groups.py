@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.reports.conftest import ledger_of
-from tfasr.analysis.groups import group_name
 from tfasr.commands.report import report
+from tfasr.reports.groups import group_name
 
 PUBLISHED = Path(__file__).parents[2] / ".." / "shared" / "data" / "published"
 published = pytest.mark.skipif(

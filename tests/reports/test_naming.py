@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.analysis.names import distinct_names, merged_targets, target_label
 from tfasr.errors import UsageError
-from tfasr.tta.targets import parse_target
+from tfasr.reports.numbers import distinct_names, merged_targets, target_label
+from tfasr.tta.metrics import parse_target
 
 
 def test_a_name_is_as_long_as_it_must_be():

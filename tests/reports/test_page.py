@@ -10,7 +10,7 @@ import pytest
 from tests.reports.conftest import ledger_of
 from tests.reports.test_groups import seeds
 from tfasr.commands.report import report
-from tfasr.display.style import shortened
+from tfasr.display.chart import shortened
 
 VOID = {"meta", "link", "br", "input", "rect", "path", "line", "use"}
 FIGURES = [

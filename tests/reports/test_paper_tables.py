@@ -2,14 +2,12 @@ import json
 
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.analysis.facts import epoch_seconds, mean_utilisation
-from tfasr.analysis.groups import group_results
-from tfasr.analysis.question import ask
-from tfasr.analysis.report import analyse_run, make_report
 from tfasr.commands.report import report
+from tfasr.reports.groups import group_results
+from tfasr.reports.numbers import analyse_run, ask, epoch_seconds, make_report, mean_utilisation
 from tfasr.reports.tables.paper import paper_tables
-from tfasr.tta.load import load_run
 from tfasr.tta.policies import POLICIES
+from tfasr.tta.run import load_run
 
 SYSTEM = {
     "processor": "Some CPU",

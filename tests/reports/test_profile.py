@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from tests.reports.conftest import COMPARABLE, ledger_of
-from tfasr.analysis.load import load_report
-from tfasr.analysis.profiles import group_profiles
-from tfasr.analysis.question import ask
 from tfasr.errors import UsageError
+from tfasr.reports.load import load_report
+from tfasr.reports.numbers import ask
+from tfasr.reports.winners import FINE_TARGETS, common_range, group_profiles, target_profile
 from tfasr.reports.write import report
-from tfasr.tta.brackets import bracket, brackets_at
-from tfasr.tta.target_profile import FINE_TARGETS, common_range, target_profile
-from tfasr.tta.time_to_accuracy import AccuracyPoint
+from tfasr.tta.policies import AccuracyPoint, bracket, brackets_at
 
 
 def curve(values, pace=1.0):

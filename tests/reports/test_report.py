@@ -7,11 +7,10 @@ import pytest
 
 from tests.reports.conftest import COMPARABLE, ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.analysis.question import ask
-from tfasr.analysis.report import analyse_run
 from tfasr.commands.report import report
 from tfasr.errors import RunError, UsageError
-from tfasr.tta.load import load_run
+from tfasr.reports.numbers import analyse_run, ask
+from tfasr.tta.run import load_run
 
 
 def objects(*run_dirs, **options):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.analysis.smoothing import gaussian_smooth, thin
+from tfasr.reports.series import gaussian_smooth, thin
 
 
 @settings(deadline=None, max_examples=50)

@@ -5,11 +5,10 @@ import json
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.analysis.exchange import exchange_of
-from tfasr.analysis.groups import configuration
-from tfasr.analysis.stragglers import WorkerPart, worker_parts
 from tfasr.commands.report import report
-from tfasr.tta.load import load_run
+from tfasr.reports.cluster import WorkerPart, exchange_of, worker_parts
+from tfasr.reports.groups import configuration
+from tfasr.tta.run import load_run
 
 
 def note(run_dir, rank, steps, session=0):

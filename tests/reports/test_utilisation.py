@@ -2,12 +2,11 @@ import numpy as np
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.analysis.load import load_report
-from tfasr.analysis.question import ask
-from tfasr.analysis.utilisation import steady_window
 from tfasr.commands.report import report
-from tfasr.reports.figures.utilisation import utilisation_chart
-from tfasr.tta.load import load_run
+from tfasr.reports.figures.time import steady_window, utilisation_chart
+from tfasr.reports.load import load_report
+from tfasr.reports.numbers import ask
+from tfasr.tta.run import load_run
 
 
 def long_run(*, evaluation_s=4.0, steps=60):

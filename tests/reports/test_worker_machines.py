@@ -7,15 +7,15 @@ import time
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.analysis.charges import charges_of
-from tfasr.analysis.worker_machines import worker_machines
 from tfasr.commands.report import report
-from tfasr.ledger import Ledger, read_events
-from tfasr.run_files import worker_events_file
-from tfasr.telemetry import machine_notes
-from tfasr.telemetry.machine_notes import MachineNotes
-from tfasr.tta.costs.energy import ENERGY_COLUMNS
-from tfasr.tta.load import load_run
+from tfasr.kit.files import worker_events_file
+from tfasr.ledger.events import Ledger, read_events
+from tfasr.reports.charges import charges_of
+from tfasr.reports.cluster import worker_machines
+from tfasr.telemetry import samplers as machine_notes
+from tfasr.telemetry.samplers import MachineNotes
+from tfasr.tta.energy import ENERGY_COLUMNS
+from tfasr.tta.run import load_run
 
 WATTS = {"a": 100, "b": 60, "c": 20}
 AHEAD_S = {0: 0.0, 1: 5000.0, 2: -300.0}

@@ -3,9 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.metrics import count_errors
-from tfasr.scoring.alignment import align, alignment_text, confusions, score, worst
-from tfasr.scoring.transcripts import Transcript
+from tfasr.scoring.errors import (
+    Transcript,
+    align,
+    alignment_text,
+    confusions,
+    count_errors,
+    score,
+    worst,
+)
 
 sentences = st.lists(st.sampled_from(["a", "b", "ab", "abc"]), max_size=7).map(" ".join)
 

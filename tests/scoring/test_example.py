@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from tests.scoring.test_paired import FIRST, SECOND, heard
-from tfasr.scoring.paired import compare_pairs, probability_text
-from tfasr.scoring.summary import summarise_scored
+from tfasr.scoring.summary import compare_pairs, probability_text, summarise_scored
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "error_statistics.md"
 

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfasr.errors import UsageError
-from tfasr.scoring.alignment import score
-from tfasr.scoring.paired import compare_pairs, probability_text, verdict
-from tfasr.scoring.transcripts import Transcript
+from tfasr.scoring.errors import Transcript, score
+from tfasr.scoring.summary import compare_pairs, probability_text, verdict
 
 
 def heard(errors, words=5, speakers=None):

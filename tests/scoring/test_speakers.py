@@ -3,11 +3,8 @@ import statistics
 
 import pytest
 
-from tfasr.metrics import count_errors
-from tfasr.scoring.alignment import score
-from tfasr.scoring.speakers import speaker_rows, summary_rows
-from tfasr.scoring.summary import summarise_scored
-from tfasr.scoring.transcripts import Transcript
+from tfasr.scoring.errors import Transcript, count_errors, score
+from tfasr.scoring.summary import speaker_rows, summarise_scored, summary_rows
 
 TEXTS = [
     ("u1", "a b c d", "a b c d", "bob"),

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.scoring.transcripts import Transcript, matched, read_transcripts
+from tfasr.scoring.errors import Transcript, matched, read_transcripts
 
 
 def write(path, *lines):

@@ -11,16 +11,14 @@ import pytest
 
 from tests.recognising.spoken_tones import pause, spoken, write_wav
 from tests.reports.browser import CHROMIUM, Browser
-from tfasr.recognising.load import load_recogniser
-from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.recogniser import Recogniser, load_recogniser
 
 pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
 
 from aiohttp.test_utils import TestServer
 
-from tfasr.serving.limits import Limits
 from tfasr.serving.server import make_application
-from tfasr.serving.service import Service
+from tfasr.serving.service import Limits, Service
 
 pytestmark = [
     pytest.mark.slow,

@@ -13,14 +13,14 @@ import soxr
 
 from tests.recognising.spoken_tones import RATE_HZ, pause, spoken, write_wav
 from tfasr.cli import parse, run
-from tfasr.recognising.formats import to_json
-from tfasr.recognising.load import load_recogniser
+from tfasr.recognising.files import to_json
+from tfasr.recognising.recogniser import load_recogniser
 
 pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
 
 import aiohttp
 
-from tfasr.serving.guard import check_sender
+from tfasr.serving.server import check_sender
 
 
 def ask(server, method="GET", path="", **options):

@@ -16,17 +16,15 @@ import soxr
 
 from tests.recognising.spoken_tones import RATE_HZ, pause, spoken
 from tests.serving.conftest import LIMITS, started
-from tfasr.recognising.load import load_recogniser
-from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.recogniser import Recogniser, load_recogniser
 
 pytest.importorskip("aiohttp", reason="needs the serve extra: pip install 'tfasr[serve]'")
 
 import aiohttp
 from aiohttp.test_utils import TestServer
 
-from tfasr.serving.limits import Limits
 from tfasr.serving.server import make_application
-from tfasr.serving.service import Service
+from tfasr.serving.service import Limits, Service
 
 TEXTS = ["abc da", "dad", "cab bcd", "ab cd ab", "dab", "bad cab", "da da", "bcd abc"]
 MANY = 8000

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfasr.studies.forecast import Lap, time_left_s, time_text
+from tfasr.studies.progress import Lap, time_left_s, time_text
 
 seconds = st.floats(0, 1e6)
 laps = st.lists(st.builds(Lap, st.sampled_from("ab"), st.sampled_from("xy"), seconds), max_size=6)

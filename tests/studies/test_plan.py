@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import presets_folder
+from tfasr.kit.gin import presets_folder
 from tfasr.studies.plan import begin, load_plan
 from tfasr.studies.steps import study_steps
 

@@ -5,15 +5,9 @@ import pytest
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr import cli
 from tfasr.errors import UsageError
+from tfasr.studies.perform import SEEDS, check_until, decision, decision_text, perform_until_decided
 from tfasr.studies.plan import load_plan
 from tfasr.studies.steps import study_steps
-from tfasr.studies.until_decided import (
-    SEEDS,
-    check_until,
-    decision,
-    decision_text,
-    perform_until_decided,
-)
 
 TWO = """\
 StudyConfig.experiments = ('slow', 'fast')

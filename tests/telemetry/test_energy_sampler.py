@@ -12,7 +12,7 @@ from tfasr.telemetry.energy import (
     rapl_counters,
     rapl_zones,
 )
-from tfasr.tta.costs.energy import read_samples
+from tfasr.tta.energy import read_samples
 
 
 def zone(root, folder, name, microjoules, limit=262_143_328_850):

@@ -5,12 +5,10 @@ import types
 
 import pytest
 
-from tfasr.telemetry.examination import advice, examine
+from tfasr.telemetry.doctor import advice, examine, system_description
 from tfasr.telemetry.gpus import describe_gpus, nvidia_devices
-from tfasr.telemetry.host import describe_host
-from tfasr.telemetry.processor import describe_processor
+from tfasr.telemetry.machine import describe_host, describe_processor
 from tfasr.telemetry.system import describe_system
-from tfasr.telemetry.system_desc import system_description
 
 # What MLPerf's own checker asks for.
 _ACCELERATOR = (

@@ -2,12 +2,12 @@ import subprocess
 import sys
 import time
 
-from tfasr.telemetry.process import process_age_s
+from tfasr.telemetry.machine import process_age_s
 
 
 def test_a_process_knows_what_it_took_before_it_asked():
     script = (
-        "import time; time.sleep(0.3); from tfasr.telemetry.process import process_age_s; "
+        "import time; time.sleep(0.3); from tfasr.telemetry.machine import process_age_s; "
         "print(process_age_s())"
     )
     began = time.monotonic()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from tfasr.telemetry.revision import revision
+from tfasr.telemetry.machine import revision
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from tfasr.telemetry.sample_file import SampleFile
-from tfasr.telemetry.utilisation import UtilisationSampler
-from tfasr.tta.load import load_run
+from tfasr.telemetry.samplers import SampleFile, UtilisationSampler
+from tfasr.tta.run import load_run
 
 COLUMNS = ("time_ms", "cpu_percent", "process_percent")
 

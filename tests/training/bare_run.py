@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from tfasr.data.pipeline import PipelineConfig
+from tfasr.data.batches import PipelineConfig
 from tfasr.training.checkpoint import TrainingState
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run import TrainingRun

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfasr.ledger import read_events
+from tfasr.ledger.events import read_events
 
 TINY = Path(__file__).parent / "tiny.gin"
 

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.ledger.events import read_events
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.memory import batch_spec, synthetic_batch
 from tfasr.training.train import train
 
 
@@ -128,10 +128,10 @@ REPLICAS = """
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
     )
     from tfasr.alphabet import Alphabet
-    from tfasr.models.acoustic_model import AcousticModelConfig
+    from tfasr.models.recurrent import AcousticModelConfig
     from tfasr.training.build import build_model, make_strategy
     from tfasr.training.experiment import Experiment, TrainingConfig
-    from tfasr.training.memory.synthetic_batch import synthetic_batch
+    from tfasr.training.memory import synthetic_batch
 
     def losses(replicas, parts, clipnorm):
         model = AcousticModelConfig(
@@ -188,7 +188,7 @@ def test_replicas_in_parts_normalise_each_part():
 
 
 def test_a_run_in_parts_keeps_steps_and_epochs_and_books_its_traces(shard_dir, tmp_path):
-    from tfasr.data.pipeline import PipelineConfig
+    from tfasr.data.batches import PipelineConfig
 
     pipeline = PipelineConfig(global_batch_size=16, num_buckets=2)
     steps = {}

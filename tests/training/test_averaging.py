@@ -12,17 +12,20 @@ from tests.tones import SHARDS, tones_experiment
 from tests.training.test_signals import same_weights
 from tfasr.alphabet import Alphabet
 from tfasr.data.augmentation import AugmentationConfig
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.data.shards import open_split
 from tfasr.errors import UsageError
-from tfasr.ledger import Ledger, read_events
+from tfasr.ledger.events import Ledger, read_events
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
 from tfasr.models.separable_conv import SeparableConvConfig
-from tfasr.training.averaging.averages import averaged_values, averaging_rule, check_averaging
-from tfasr.training.averaging.statistics import StatisticsEstimate
-from tfasr.training.averaging.weights_for_use import weights_for_use
-from tfasr.training.batch_statistics import batch_normalisations, set_moving_momentum
-from tfasr.training.build import build_model
+from tfasr.training.averaging import (
+    StatisticsEstimate,
+    averaged_values,
+    averaging_rule,
+    check_averaging,
+    weights_for_use,
+)
+from tfasr.training.build import batch_normalisations, build_model, set_moving_momentum
 from tfasr.training.checkpoint import (
     TrainingState,
     model_variables,
@@ -34,8 +37,8 @@ from tfasr.training.checkpoint import (
 )
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.from_gin import load_config
-from tfasr.training.optimizer.make import make_optimizer
-from tfasr.training.placement.shared import SharedModel
+from tfasr.training.optimizer import make_optimizer
+from tfasr.training.placement import SharedModel
 from tfasr.training.train import train
 from tfasr.training.trained import evaluate, open_trained
 from tfasr.training.workers.team import check_clustered
@@ -220,7 +223,7 @@ def test_weights_for_use_depend_on_the_model_and_on_how_batches_are_made(
     differing = {name for name in first if not np.array_equal(first[name], first_other[name])}
     assert differing == {name for name in first if "moving_" in name}
     assert same(first_other, last)
-    monkeypatch.setattr("tfasr.training.averaging.weights_for_use.MOST_KEPT_BYTES", 0)
+    monkeypatch.setattr("tfasr.training.averaging.MOST_KEPT_BYTES", 0)
     assert all(same(one, other) for one, other in zip(made(), for_use, strict=True))
     assert [epoch for _, epoch in read] == [2, 2, 2, 4, 4]
     resumed = weights_for_use(experiment, model, source)(TrainingState(epoch=4))

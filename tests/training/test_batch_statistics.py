@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import pytest
 
-from tfasr.data.pipeline import PipelineConfig
+from tfasr.data.batches import PipelineConfig
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.ledger import read_events
-from tfasr.training.batch_statistics import (
+from tfasr.ledger.events import read_events
+from tfasr.training.build import (
     batch_normalisations,
     moving_momentum,
     set_moving_momentum,

@@ -6,7 +6,7 @@ import keras
 import pytest
 
 from tfasr.data.augmentation import AugmentationConfig
-from tfasr.training.division import is_closed
+from tfasr.training.experiment import is_closed
 from tfasr.training.from_gin import load_config
 
 

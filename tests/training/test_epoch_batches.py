@@ -5,13 +5,13 @@ import threading
 import pytest
 import tensorflow as tf
 
+from tfasr.data.batches import BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import BatchSource, PipelineConfig
 from tfasr.data.shards import open_split
 from tfasr.training.build import make_strategy
 from tfasr.training.checkpoint import TrainingState
-from tfasr.training.epoch_batches import EpochBatches
 from tfasr.training.experiment import TrainingConfig
+from tfasr.training.run import EpochBatches
 
 
 def positions(batches):

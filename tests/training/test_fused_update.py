@@ -10,11 +10,11 @@ import pytest
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory.synthetic_batch import batch_spec
-from tfasr.training.optimizer.fused_update import FusedAdam, fused
+from tfasr.training.memory import batch_spec
+from tfasr.training.optimizer import FusedAdam, fused
 
 Adadelta, Adam, AdamW = keras.optimizers.Adadelta, keras.optimizers.Adam, keras.optimizers.AdamW
 Muon = keras.optimizers.Muon
@@ -165,7 +165,7 @@ def test_training_updates_each_weight_by_one_operation(precision, optimizer, ope
 
 REPLICAS = """
 import keras, numpy as np, tensorflow as tf
-from tfasr.training.optimizer.fused_update import fused
+from tfasr.training.optimizer import fused
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.tones import SHARDS, tones_experiment
 from tests.training.bare_run import bare_run
-from tfasr.analysis.watching import Watch
-from tfasr.ledger import read_events
+from tfasr.ledger.events import read_events
+from tfasr.reports.watching import Watch
 from tfasr.reports.write import report
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.hooks.targets import WatchTargets

@@ -9,14 +9,14 @@ import tensorflow as tf
 from tests.tones import SHARDS, tones_experiment
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
-from tfasr.losses import ctc_loss
+from tfasr.ledger.events import read_events
 from tfasr.models.conformer import ConformerConfig
 from tfasr.models.deep_speech_2 import DeepSpeech2Config
 from tfasr.models.separable_conv import SeparableConvConfig
 from tfasr.training.build import build_model
+from tfasr.training.ctc import ctc_loss
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.memory.synthetic_batch import synthetic_batch
+from tfasr.training.memory import synthetic_batch
 from tfasr.training.train import train
 from tfasr.training.trained import evaluate
 

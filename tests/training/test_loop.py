@@ -17,10 +17,10 @@ import pytest
 from tests.tones import SHARDS, TRAIN_UTTERANCES, tones_experiment
 from tests.training.test_scalar_log import scalars
 from tfasr.data.shards import open_split
-from tfasr.ledger import Ledger, read_events
+from tfasr.ledger.events import Ledger, read_events
 from tfasr.training.checkpoint import find_checkpoint, read_state
 from tfasr.training.train import train
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 STEPS = TRAIN_UTTERANCES // 4
 

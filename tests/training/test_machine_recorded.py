@@ -11,12 +11,12 @@ import pytest
 
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
+from tfasr.ledger.events import read_events
 from tfasr.telemetry.energy import EnergySampler
 from tfasr.training.from_gin import load_config
 from tfasr.training.train import train
-from tfasr.tta.costs.energy import read_samples
-from tfasr.tta.load import load_run
+from tfasr.tta.energy import read_samples
+from tfasr.tta.run import load_run
 
 TINY = str(Path(__file__).parent / "tiny.gin")
 WATTS = 80

@@ -15,18 +15,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.pipeline import PipelineConfig
+from tfasr.data.batches import PipelineConfig
 from tfasr.errors import RunError
-from tfasr.ledger import read_events
-from tfasr.models.acoustic_model import AcousticModelConfig
-from tfasr.telemetry.memory import available_bytes, peak_bytes
+from tfasr.ledger.events import read_events
+from tfasr.models.recurrent import AcousticModelConfig
+from tfasr.telemetry.machine import available_bytes, peak_bytes
+from tfasr.training import memory as memory_probe
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import plain_array, state_variables
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.memory import probe as memory_probe
-from tfasr.training.memory.buffer import BufferNeed, buffer_need, buffer_of_preset, check_buffer
-from tfasr.training.memory.probe import LongestBatch, check_memory, longest_batch, try_on_device
-from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.memory import (
+    BufferNeed,
+    LongestBatch,
+    batch_spec,
+    buffer_need,
+    buffer_of_preset,
+    check_buffer,
+    check_memory,
+    longest_batch,
+    synthetic_batch,
+    try_on_device,
+)
 from tfasr.training.train import train
 
 GIB = 2**30
@@ -286,7 +295,7 @@ def test_a_limit_of_address_space_is_what_is_available():
     assert peak_bytes() > 2**20
     script = """
         import psutil, resource
-        from tfasr.telemetry.memory import available_bytes
+        from tfasr.telemetry.machine import available_bytes
         limit = psutil.Process().memory_info().vms + 100 * 2**20
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         print(available_bytes())

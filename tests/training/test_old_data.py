@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from tests.tones import BEFORE_FOLD, OLD
-from tfasr.ledger import read_events
-from tfasr.recognising.load import load_recogniser
+from tfasr.ledger.events import read_events
+from tfasr.recognising.recogniser import load_recogniser
 from tfasr.recording.recorder import Recorder
 from tfasr.training.from_gin import load_config
 from tfasr.training.train import train
 from tfasr.training.trained import evaluate
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 KILLED_AFTER, RESUMED_FROM, STEPS, EPOCHS = 15, 12, 24, 4
 

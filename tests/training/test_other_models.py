@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from tests.training.conftest import TrainingProcess
-from tfasr.ledger import read_events
+from tfasr.ledger.events import read_events
 from tfasr.training.experiment import Experiment
 
 DS2 = """
@@ -22,8 +22,8 @@ LAB = '''
 
     import keras
 
-    from tfasr.config import config_class
-    from tfasr.models.recogniser import MODELS
+    from tfasr.kit.config import config_class
+    from tfasr.models.model import MODELS
 
 
     @MODELS.register("one_layer")

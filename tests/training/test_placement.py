@@ -20,23 +20,27 @@ from tests import child_functions
 from tests.tones import SHARDS, tones_experiment
 from tests.training.test_signals import same_weights
 from tfasr.alphabet import Alphabet
-from tfasr.analysis.names import metric_label
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import load_lexicon
 from tfasr.errors import RunError, UsageError
-from tfasr.ledger import Ledger, read_events
+from tfasr.ledger.events import Ledger, read_events
+from tfasr.reports.numbers import metric_label
+from tfasr.training import beside
+from tfasr.training.beside import OtherProcess
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import TrainingConfig
-from tfasr.training.facts import comparability
-from tfasr.training.placement import beside
-from tfasr.training.placement.beside import OtherProcess
-from tfasr.training.placement.devices import leave_to_evaluation, named_devices
-from tfasr.training.placement.swapped import held_bytes, off_device, release
-from tfasr.training.train import train
+from tfasr.training.placement import (
+    held_bytes,
+    leave_to_evaluation,
+    named_devices,
+    off_device,
+    release,
+)
+from tfasr.training.train import comparability, train
 from tfasr.training.trained import evaluate
-from tfasr.tta.load import load_run
 from tfasr.tta.policies import POLICIES
+from tfasr.tta.run import load_run
 
 EPOCHS = 3
 PLACEMENTS = ("shared", "swapped", "beside")

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.gin_files.preset import presets_folder
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.kit.gin import presets_folder
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.build import build_model
 from tfasr.training.checkpoint import TrainingState, plain_array, restore, save_checkpoint
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.from_gin import load_config
-from tfasr.training.memory.synthetic_batch import batch_spec, synthetic_batch
+from tfasr.training.memory import batch_spec, synthetic_batch
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
@@ -68,7 +68,7 @@ def test_each_precision_learns_saves_and_resumes(precision, tmp_path):
 def test_a_fast_preset_takes_the_precision_that_is_fastest_here(
     monkeypatch, instructions, gpus, expected
 ):
-    place = "tfasr.training.fastest_precision.layers_instruction_set"
+    place = "tfasr.training.from_gin.layers_instruction_set"
     monkeypatch.setattr(place, lambda: instructions)
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
     assert load_config("fast/an4.gin").experiment.training.precision == expected

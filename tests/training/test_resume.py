@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfasr.ledger import read_events
-from tfasr.tta.timeline import Timeline
+from tfasr.ledger.events import read_events
+from tfasr.ledger.timeline import Timeline
 
 
 def of(events, key):

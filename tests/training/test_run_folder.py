@@ -6,8 +6,8 @@ import pytest
 
 from tfasr.alphabet import Alphabet
 from tfasr.errors import UsageError
-from tfasr.ledger import Ledger
-from tfasr.run_files import EXPERIMENT_FILE
+from tfasr.kit.files import EXPERIMENT_FILE
+from tfasr.ledger.events import Ledger
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run_folder import claim_run_folder
 

@@ -14,12 +14,11 @@ from tests.training.test_train import experiment
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.train import add_arguments
 from tfasr.errors import UsageError
-from tfasr.ledger import read_events
-from tfasr.training.logs import tensorboard as tensorboard_log
-from tfasr.training.logs.registry import LOGS
-from tfasr.training.logs.tensorboard import TensorBoardLog
+from tfasr.ledger.events import read_events
+from tfasr.training import logs as tensorboard_log
+from tfasr.training.logs import LOGS, TensorBoardLog
 from tfasr.training.train import train
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 SLEEP_S = 0.02
 

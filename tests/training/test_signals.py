@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from tests.tones import OLD, SHARDS, TRAIN_UTTERANCES, tones_experiment
-from tfasr.ledger import read_events
+from tfasr.ledger.events import read_events
 from tfasr.training.checkpoint import find_checkpoint, read_state
-from tfasr.training.interruption import Interruption, RunInterruptedError
+from tfasr.training.run_folder import Interruption, RunInterruptedError
 from tfasr.training.train import train
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 STEPS = TRAIN_UTTERANCES // 4
 EPOCHS = 4

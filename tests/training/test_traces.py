@@ -2,8 +2,8 @@
 
 import logging
 
-from tfasr.ledger import Ledger, read_events
-from tfasr.training.traces import StepTraces, book_traces
+from tfasr.ledger.events import Ledger, read_events
+from tfasr.training.step import StepTraces, book_traces
 
 
 def test_steps_and_compilations_are_counted_by_shape(tmp_path):

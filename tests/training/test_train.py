@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from tfasr.data.augmentation import AugmentationConfig
-from tfasr.data.pipeline import PipelineConfig
+from tfasr.data.batches import PipelineConfig
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import RunError, UsageError
-from tfasr.ledger import read_events
-from tfasr.models.acoustic_model import AcousticModelConfig
+from tfasr.ledger.events import read_events
+from tfasr.models.recurrent import AcousticModelConfig
 from tfasr.training.dry_run import dry_run
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.train import train
 from tfasr.training.trained import evaluate
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 MODEL = AcousticModelConfig(conv_filters=32, num_lstm_layers=1, lstm_units=32, dropout=0.0)
 PIPELINE = PipelineConfig(global_batch_size=16, shuffle_buffer=32, num_buckets=2, num_readers=2)
@@ -168,8 +168,8 @@ def test_two_logical_devices_learn_what_one_learns(shard_dir, tmp_path):
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
-        from tfasr.data.pipeline import PipelineConfig
-        from tfasr.models.acoustic_model import AcousticModelConfig
+        from tfasr.data.batches import PipelineConfig
+        from tfasr.models.recurrent import AcousticModelConfig
         from tfasr.training.experiment import Experiment, TrainingConfig
         from tfasr.training.train import train
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.tta.bracketed_means import bracketed_mean, mean_difference
+from tfasr.tta.groups import bracketed_mean, mean_difference
 
 
 def test_runs_within_one_bracket_by_hand():

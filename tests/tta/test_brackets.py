@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.tta.brackets import bracket
-from tfasr.tta.time_to_accuracy import AccuracyPoint, first_sustained
+from tfasr.tta.policies import AccuracyPoint, bracket, first_sustained
 
 
 def curve(*values, every_s=10.0):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tfasr.tta.change_points import FEWEST_AFTER, FEWEST_BEFORE, LEAST_CHANGE, changes
+from tfasr.reports.history import FEWEST_AFTER, FEWEST_BEFORE, LEAST_CHANGE, changes
 
 
 def noisy(levels, spread=0.02, seed=0):

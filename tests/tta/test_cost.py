@@ -1,8 +1,7 @@
 import pytest
 
-from tfasr.tta.costs.cost import cost_of, relative_cost
-from tfasr.tta.costs.energy import EnergyUse
-from tfasr.tta.costs.hardware import HardwareConfig
+from tfasr.tta.costs import HardwareConfig, cost_of, relative_cost
+from tfasr.tta.energy import EnergyUse
 
 KWH = 3.6e6
 

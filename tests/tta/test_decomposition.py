@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tests.tta.test_intervals import ledgers
+from tfasr.ledger.timeline import Timeline
 from tfasr.tta.decomposition import FACTORS, decompose
 from tfasr.tta.decomposition import parts_until as parts_of
-from tfasr.tta.timeline import Timeline
 
 
 def elapsed_s(events):

@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.costs.energy import (
+from tfasr.ledger.intervals import INTERVALS
+from tfasr.ledger.timeline import Timeline
+from tfasr.tta.energy import (
     ENERGY_COLUMNS,
     MAX_GAP_S,
     EnergySample,
@@ -13,8 +15,6 @@ from tfasr.tta.costs.energy import (
     energy_use,
     read_samples,
 )
-from tfasr.tta.intervals import INTERVALS
-from tfasr.tta.timeline import Timeline
 
 MONO = 50.0  # where the builder's clocks begin
 WALL = 1_700_000_000.0

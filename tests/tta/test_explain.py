@@ -9,8 +9,8 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.errors import UsageError
-from tfasr.tta.load import load_run
 from tfasr.tta.policies import POLICIES
+from tfasr.tta.run import load_run
 
 BEFORE_S, INIT_S, LOADING_S, CHECKPOINT_S = 1024, 256, 512, 8
 

@@ -7,9 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.tta.forecast import FEWEST_EVALUATIONS, course, evaluations_left, forecast, pace_s
-from tfasr.tta.forecast_coefficients import COEFFICIENTS
-from tfasr.tta.time_to_accuracy import AccuracyPoint
+from tfasr.tta.forecast import (
+    COEFFICIENTS,
+    FEWEST_EVALUATIONS,
+    course,
+    evaluations_left,
+    forecast,
+    pace_s,
+)
+from tfasr.tta.policies import AccuracyPoint
 
 
 def curve(values, pace_s=60.0, start_s=0.0):

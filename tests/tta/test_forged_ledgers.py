@@ -11,7 +11,7 @@ from tests.reports.conftest import ledger_of
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.commands.report import report
 from tfasr.errors import UsageError
-from tfasr.tta.load import load_run, read_metrics
+from tfasr.tta.run import load_run, read_metrics
 
 
 def forged(run_dir, key, /, **changes):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.tta.brackets import Bracket
-from tfasr.tta.group_comparison import GroupComparison, adjusted, compare_groups
+from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups
+from tfasr.tta.policies import Bracket
 
 
 def hits(*times, width=0.1, interpolated=None):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfasr.tta.brackets import Bracket
 from tfasr.tta.groups import group_statistics, mean_without_extremes, restricted_mean_s
+from tfasr.tta.policies import Bracket
 
 
 def hits(*times):

@@ -5,9 +5,8 @@ import gin
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.gin_files.preset import presets_folder
-from tfasr.tta.costs.hardware import HardwareConfig
-from tfasr.tta.costs.hardware_files import hardware_presets, load_hardware
+from tfasr.kit.gin import presets_folder
+from tfasr.tta.costs import HardwareConfig, hardware_presets, load_hardware
 
 
 def test_a_purchase_is_spread_over_the_hours_in_which_the_machine_works():

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.tta.interval_reference import pieces_of
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.intervals import INTERVALS
-from tfasr.tta.timeline import Timeline
+from tfasr.ledger.intervals import INTERVALS
+from tfasr.ledger.timeline import Timeline
 
 
 def elapsed_s(events):

@@ -3,8 +3,7 @@ import math
 import pytest
 
 from tfasr.errors import UsageError
-from tfasr.tta.metrics import METRICS, Metric, declare
-from tfasr.tta.targets import check_target
+from tfasr.tta.metrics import METRICS, Metric, check_target, declare
 
 
 def test_lower_is_better_unless_it_is_said():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
-from tfasr.tta.order_test import order_scores, order_test
+from tfasr.tta.comparison import order_scores, order_test
 
 
 def ends(*brackets):

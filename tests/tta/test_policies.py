@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from tests.tta.ledger_builder import LedgerBuilder
 from tests.tta.test_intervals import ledgers
 from tfasr.errors import UsageError
+from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, POLICIES
-from tfasr.tta.timeline import Timeline
 
 
 @pytest.fixture

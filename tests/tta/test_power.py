@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import nct, norm, t
 
-from tfasr.tta.bracketed_means import bracketed_mean, mean_difference
-from tfasr.tta.power import runs_to_detect
+from tfasr.tta.groups import bracketed_mean, mean_difference, runs_to_detect
 
 
 def test_more_noise_needs_more_runs():

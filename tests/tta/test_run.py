@@ -5,7 +5,7 @@ import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
 from tfasr.errors import UsageError
-from tfasr.tta.load import load_run
+from tfasr.tta.run import load_run
 
 
 @pytest.fixture

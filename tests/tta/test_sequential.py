@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.conftest import BENCHMARKS  # noqa: F401 - puts the benchmarks on the path
-from tfasr.tta.brackets import Bracket
-from tfasr.tta.sequential import LOOKS, decide, levels, run_until_decided
+from tfasr.tta.comparison import LOOKS, decide, levels, run_until_decided
+from tfasr.tta.policies import Bracket
 
 
 def times(*seconds, grid=1.0):

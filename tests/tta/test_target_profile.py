@@ -1,7 +1,7 @@
 """Over which targets two groups can be compared; see tests/reports/test_profile.py for the rest."""
 
-from tfasr.tta.target_profile import common_range
-from tfasr.tta.time_to_accuracy import AccuracyPoint
+from tfasr.reports.winners import common_range
+from tfasr.tta.policies import AccuracyPoint
 
 
 def curve(*values):

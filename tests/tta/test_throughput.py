@@ -1,8 +1,8 @@
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta import throughput as measured
-from tfasr.tta.timeline import Timeline
+from tfasr.ledger.timeline import Timeline
+from tfasr.tta import decomposition as measured
 
 
 def throughput(events, **options):

@@ -6,13 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.policies import PAPER
-from tfasr.tta.time_to_accuracy import (
-    AccuracyPoint,
-    first_sustained,
-    rule_met,
-)
-from tfasr.tta.timeline import Timeline
+from tfasr.ledger.timeline import Timeline
+from tfasr.tta.policies import PAPER, AccuracyPoint, first_sustained, rule_met
 
 
 def accuracy_curve(events, metric):

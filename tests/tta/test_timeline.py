@@ -1,8 +1,8 @@
 import pytest
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta.clock import session_ranges
-from tfasr.tta.timeline import Timeline
+from tfasr.ledger.intervals import session_ranges
+from tfasr.ledger.timeline import Timeline
 
 
 def elapsed_s(events):

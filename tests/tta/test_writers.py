@@ -2,8 +2,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tta.ledger_builder import LedgerBuilder
-from tfasr.tta import writers
-from tfasr.tta.timeline import Timeline
+from tfasr.ledger import timeline as writers
+from tfasr.ledger.timeline import Timeline
 
 
 def second_writer(events):

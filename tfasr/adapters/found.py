@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfasr.errors import UsageError
-from tfasr.recording.blocks import Evaluation
-from tfasr.recording.recorder import Recorder
+from tfasr.recording.recorder import Evaluation, Recorder
 from tfasr.tta.metrics import BUILT_IN
 
 Score = Callable[[], tuple[Sequence[str], Sequence[str]]]

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 
+from tfasr.adapters.found import Score, batch_utterances, check_step, note
+from tfasr.recording.recorder import Recorder
+
 try:
     from lightning.pytorch import Callback
 except ImportError:
     from pytorch_lightning import Callback
-
-from tfasr.adapters.found import Score, batch_utterances, check_step, note
-from tfasr.recording.recorder import Recorder
 
 
 class RecordFit(Callback):

@@ -20,19 +20,16 @@ import numpy as np
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.child import call
-from tfasr.config import config_class, require
 from tfasr.decoding.choice import DECODERS, DecoderConfig, load_lexicon, make_decoder, needs_lexicon
-from tfasr.decoding.decoder import Decoder
-from tfasr.decoding.greedy import GreedyDecoder
-from tfasr.display.chart import Axis, Chart, Labels, Mark, Panel, Segments, curve
-from tfasr.display.style import run_colour
+from tfasr.decoding.decoder import Decoder, GreedyDecoder
+from tfasr.display.chart import Axis, Chart, Labels, Mark, Panel, Segments, curve, run_colour
 from tfasr.display.table import Column, Table, fixed, records_of, table_of
-from tfasr.durable import whole_file
 from tfasr.errors import RunError, UsageError, wrong_values_are_wrong_use
-from tfasr.metrics import ErrorCounts, count_errors
-from tfasr.run_files import LEXICON_FILE
-from tfasr.telemetry.memory import peak_memory_mib
+from tfasr.kit.config import config_class, require
+from tfasr.kit.files import LEXICON_FILE, whole_file
+from tfasr.kit.process import call
+from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.telemetry.machine import peak_memory_mib
 
 
 @config_class

@@ -13,9 +13,9 @@ from typing import Any
 
 from tfasr.bench.workload import BACKENDS
 from tfasr.errors import UsageError
-from tfasr.run_files import CPU_FILE, GPU_FILE
-from tfasr.telemetry.memory import available_bytes, peak_bytes
-from tfasr.telemetry.utilisation import UtilisationSampler
+from tfasr.kit.files import CPU_FILE, GPU_FILE
+from tfasr.telemetry.machine import available_bytes, peak_bytes
+from tfasr.telemetry.samplers import UtilisationSampler
 
 _PACKAGES = {"tensorflow": ("tensorflow",), "jax": ("jax", "jaxlib"), "torch": ("torch",)}
 

@@ -16,11 +16,21 @@ import numpy as np
 from tfasr.bench.devices import devices_text, growing_batches, is_cliff, visible_gpus
 from tfasr.bench.steppers import Batch, ctc_losses, make_stepper, make_strategy, seconds_of
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples
-from tfasr.config import config_class, require
-from tfasr.display.chart import Axis, Chart, Panel, Points, Rects, Rule, counts_axis, curve
-from tfasr.display.style import CLIFF_COLOUR, run_colour
+from tfasr.display.chart import (
+    CLIFF_COLOUR,
+    Axis,
+    Chart,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    counts_axis,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError
+from tfasr.kit.config import config_class, require
 from tfasr.models.deep_speech_2 import DeepSpeech2, DeepSpeech2Config, output_frames
 
 # Utterances of 1, 2, ... 15 s in every hundred, and the labels of each.

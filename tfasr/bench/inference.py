@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.child import call, run_module
-from tfasr.config import config_class, require
 from tfasr.display.table import Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.recognising.acoustics import State
+from tfasr.kit.config import config_class, require
+from tfasr.kit.process import call, run_module
 from tfasr.recognising.exported import (
     GRAPH_FILE,
     KERAS,
@@ -33,10 +32,12 @@ from tfasr.recognising.exported import (
     read_spec,
 )
 from tfasr.recognising.recogniser import Recogniser
-from tfasr.telemetry.memory import peak_bytes
+from tfasr.recognising.spec import State
+from tfasr.telemetry.machine import peak_bytes
 
 if TYPE_CHECKING:
     import torch
+
 
 TORCH = "torch"
 BACKENDS = ("keras", "onnx", "onnx_int8", "litert", "litert_int8", TORCH)
@@ -139,7 +140,7 @@ def measure_backend(
 def _loaded(backend: str, folder: Path) -> Any:
     if backend == TORCH:
         return torch_recogniser(folder)
-    from tfasr.recognising.load import load_recogniser
+    from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(folder)
 
@@ -247,7 +248,7 @@ class TorchTwin:
         self._layers = [_layer(node.op_type, node.name, weights) for node in layers]
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns log-probabilities, see `tfasr.recognising.acoustics.Acoustics`."""
+        """Returns log-probabilities, see `tfasr.recognising.spec.Acoustics`."""
         found, _ = self._run(features, [None] * len(self._layers))
         return found
 
@@ -256,7 +257,7 @@ class TorchTwin:
         return [None] * len(self._layers)
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns the next log-probabilities, see `tfasr.recognising.acoustics.Acoustics`."""
+        """Returns the next log-probabilities, see `tfasr.recognising.spec.Acoustics`."""
         found, state = self._run(features[None], state)
         return found[0], state
 

@@ -14,12 +14,24 @@ import numpy as np
 
 from tfasr.bench.steppers import Batch, Stepper, TorchStepper, make_stepper
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.config import config_class, require
-from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, Rects, Rule
-from tfasr.display.style import INK, run_colour
+from tfasr.display.chart import (
+    INK,
+    Axis,
+    Chart,
+    Labels,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    run_colour,
+)
 from tfasr.display.table import NEVER, UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import RunError, UsageError
-from tfasr.ledger import Ledger
+from tfasr.kit.config import config_class, require
+from tfasr.kit.files import EVENTS_FILE
+from tfasr.ledger.events import Ledger
 from tfasr.models.keyword_spotter import (
     LAYERS,
     KeywordSpotter,
@@ -27,11 +39,9 @@ from tfasr.models.keyword_spotter import (
     LayerMemory,
     memory_accounting,
 )
-from tfasr.run_files import EVENTS_FILE
-from tfasr.tta.load import load_run
-from tfasr.tta.run import Run
-from tfasr.tta.throughput import Throughput
-from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy
+from tfasr.tta.decomposition import Throughput
+from tfasr.tta.policies import AccuracyPoint, TimeToAccuracy
+from tfasr.tta.run import Run, load_run
 
 
 @config_class

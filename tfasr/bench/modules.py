@@ -12,10 +12,9 @@ import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 from tfasr.bench.steppers import after
-from tfasr.data.pipeline import Batch
-from tfasr.losses import ctc_loss
-from tfasr.models.stages import Stage, stages_of
-from tfasr.training.ctc_model import CtcModel
+from tfasr.data.batches import Batch
+from tfasr.models.recurrent import Stage, stages_of
+from tfasr.training.ctc import CtcModel, ctc_loss
 
 WARMUP_CALLS = 2
 
@@ -87,7 +86,7 @@ class Module:
 def modules_of(model: CtcModel) -> list[Module]:
     """Returns the modules of a built model in order, the update of the weights left out.
 
-    They are the stages of the recogniser, see `tfasr.models.stages`, and the loss; together they
+    They are the stages of the recogniser, see `tfasr.models.recurrent`, and the loss; together they
     compute what `CtcModel.utterance_losses` does in training, without an intermediate loss.
     """
     modules = [

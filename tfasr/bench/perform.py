@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from tfasr.bench.devices import check_backend, describe_backend
 from tfasr.bench.workload import BenchConfig, Context, Result, Workload, find_workload
-from tfasr.child import stream
-from tfasr.config import to_json
-from tfasr.display.json_text import to_json_text
-from tfasr.display.table import Table
-from tfasr.display.writers import JSON, WRITERS, check_format
-from tfasr.durable import whole_file, write_whole
+from tfasr.display.table import JSON, WRITERS, Table, check_format, to_json_text
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-from tfasr.gin_files.bindings import fill, make, peek
-from tfasr.gin_files.preset import GinText, read_gin
-from tfasr.models.from_gin import know_models, model_class
-from tfasr.models.recogniser import ModelConfig
+from tfasr.kit.config import to_json
+from tfasr.kit.files import whole_file, write_whole
+from tfasr.kit.gin import GinText, fill, make, peek, read_gin
+from tfasr.kit.process import stream
+from tfasr.models.build import know_models, model_class
+from tfasr.models.model import ModelConfig
 from tfasr.telemetry.system import describe_system
 
 if TYPE_CHECKING:
@@ -35,7 +32,7 @@ class Measured:
     values: dict[str, Any]  # all of ``results.json``, as JSON values
 
     def to_format(self, output_format: str) -> str:
-        """Returns all of it in one of `tfasr.display.writers.formats`."""
+        """Returns all of it in one of `tfasr.display.table.formats`."""
         if output_format == JSON:
             return to_json_text(self.values)
         return WRITERS[output_format](self.tables)
@@ -67,7 +64,7 @@ def draw(figures: Mapping[str, Callable[[], "Chart | Figure"]], folder: Path) ->
     """
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.display.chart import Chart
-    from tfasr.display.pictures import write_chart
+    from tfasr.display.vega import write_chart
 
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure_of in figures.items():
@@ -133,7 +130,7 @@ def bench_preset(
         run_dir: a trained run to evaluate, where the workload can.
         split: the prepared split to evaluate it on.
         shard_dir: where that is; the run's own by default.
-        output_format: of `tfasr.display.writers.formats`.
+        output_format: of `tfasr.display.table.formats`.
 
     Raises:
         UsageError: if the preset, a value or the backend is wrong.
@@ -173,7 +170,7 @@ def run_workload(
         configs: one of each of the workload's types.
         context: what it is told beside them; ``out`` is set here.
         out: see `bench_preset`.
-        output_format: of `tfasr.display.writers.formats`.
+        output_format: of `tfasr.display.table.formats`.
 
     Raises:
         UsageError, RunError: see `bench_preset`; what was measured before is in ``out``.

@@ -13,16 +13,16 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.child import call
-from tfasr.config import config_class, require
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import wrong_values_are_wrong_use
-from tfasr.precision import require_precision, trained
+from tfasr.kit.config import config_class, require, require_precision, trained
+from tfasr.kit.process import call
 from tfasr.telemetry.compiled import require_compiled_parts
-from tfasr.telemetry.memory import peak_bytes
+from tfasr.telemetry.machine import peak_bytes
 
 if TYPE_CHECKING:
     from tfasr.training.experiment import Experiment
+
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class StepConfig:
     batches: tuple[int, ...] = (16,)  # utterances
     frames: tuple[int, ...] = (600,)  # feature frames to which a batch is padded
     labels: int | None = None  # of the longest transcript; None for as many as are said in the time
-    # Keras's dtype policies of the layers, of `tfasr.precision.trained`
+    # Keras's dtype policies of the layers, of `tfasr.kit.config.trained`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16")
     rounds: int = 5  # how often each part of a step is measured
     length_spread: float = 0.0  # by what share the shortest utterance is shorter than the longest
@@ -167,9 +167,9 @@ def measure_step(
 
     from tfasr.alphabet import Alphabet
     from tfasr.bench.synthetic import matmul_ceiling
-    from tfasr.models.recogniser import kernels, model_flops
+    from tfasr.models.model import kernels, model_flops
     from tfasr.training.build import build_model
-    from tfasr.training.memory.synthetic_batch import FRAMES_PER_LABEL, synthetic_batch
+    from tfasr.training.memory import FRAMES_PER_LABEL, synthetic_batch
 
     if batch < 1 or rounds < 1 or not 0 <= length_spread < 1:
         raise ValueError(
@@ -212,7 +212,7 @@ def _time_parts(model, experiment: "Experiment", data, rounds: int) -> dict[str,
     import tensorflow as tf
 
     from tfasr.bench.steppers import after
-    from tfasr.training.memory.synthetic_batch import batch_spec
+    from tfasr.training.memory import batch_spec
 
     spec = batch_spec(experiment)
 

@@ -21,7 +21,7 @@ from tfasr.errors import UsageError
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
-    from tfasr.losses import ctc_loss
+    from tfasr.training.ctc import ctc_loss
 elif keras.backend.backend() == "jax":
     import jax
     import jax.numpy as jnp

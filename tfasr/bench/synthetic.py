@@ -16,8 +16,8 @@ from tfasr.data.shards import (
     encode_record,
     write_shard,
 )
-from tfasr.models.recogniser import RecogniserConfig, output_frames
-from tfasr.precision import PRECISIONS
+from tfasr.kit.config import PRECISIONS
+from tfasr.models.model import RecogniserConfig, output_frames
 
 _SHARD = 64
 
@@ -25,7 +25,7 @@ _SHARD = 64
 def noise_batch(
     batch: int, frames: int, labels: int, *, num_features: int, num_classes: int, seed: int = 1
 ) -> dict[str, np.ndarray]:
-    """Returns one batch as `tfasr.data.pipeline.BatchSource` makes them, all of full length."""
+    """Returns one batch as `tfasr.data.batches.BatchSource` makes them, all of full length."""
     generator = np.random.default_rng(seed)
     return {
         "features": generator.standard_normal((batch, frames, num_features), dtype=np.float32),

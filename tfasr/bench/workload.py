@@ -10,15 +10,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tfasr.config import config_class, require
 from tfasr.display.table import Column, Table
 from tfasr.errors import UsageError
-from tfasr.registry import Registry
+from tfasr.kit.config import config_class, require
+from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from tfasr.display.chart import Chart
+
 
 BACKENDS = ("tensorflow", "jax", "torch")
 

@@ -1,5 +1,6 @@
 """Starts workers on this machine, shows what they say, and ends all when one fails."""
 
+import contextlib
 import json
 import logging
 import os
@@ -9,13 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import IO
 
-from tfasr.child import start_module
-from tfasr.cluster.sources import TF_CONFIG
-from tfasr.cores import usable_cores
+from tfasr.cluster.description import TF_CONFIG, Cluster, host_of, port_of
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.process import start_module, usable_cores
 
 log = logging.getLogger("tfasr")
 
@@ -168,3 +169,130 @@ def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
         text = line.decode(errors="replace").rstrip("\r\n")
         target.write(f"[{rank}] {text}\n")
         target.flush()
+
+
+# Whether the other workers can be reached: before a run begins, and when one of them is gone.
+
+START_S = 600.0
+"""How long workers wait for each other at the start."""
+_TELL_S = 10.0
+_CONNECT_S = 3.0
+_PAUSE_S = 0.25
+
+
+def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
+    """Waits until all workers listen on their ports.
+
+    This worker listens on its own meanwhile; afterwards the port is free for TensorFlow's server.
+
+    Raises:
+        UsageError: if this worker's port is taken.
+        RunError: if workers are missing after the timeout.
+    """
+    own = cluster.addresses[cluster.rank]
+    deadline_s = time.monotonic() + timeout_s
+    tell_s = time.monotonic() + _TELL_S
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(("", port_of(own)))
+            listener.listen(cluster.size + 8)
+        except OSError as error:
+            raise UsageError(
+                f"A worker's port must be free on its host. Received: {own} of worker "
+                f"{cluster.rank}: {error.strerror}. Choose another in --cluster, or end what "
+                "listens there."
+            ) from None
+        while missing := unreachable(cluster):
+            if time.monotonic() >= deadline_s:
+                raise RunError(
+                    f"All {cluster.size} workers must be up within {timeout_s:.0f} s. Missing: "
+                    f"{', '.join(map(cluster.name, missing))}. Look at their messages, and whether "
+                    "this host reaches theirs on these ports."
+                )
+            if time.monotonic() >= tell_s:
+                log.info("waiting for %s", ", ".join(map(cluster.name, missing)))
+                tell_s += 6 * _TELL_S
+            time.sleep(_PAUSE_S)
+
+
+def unreachable(cluster: Cluster) -> list[int]:
+    """Returns the ranks of the other workers on whose ports nothing answers."""
+    return [
+        rank
+        for rank, address in enumerate(cluster.addresses)
+        if rank != cluster.rank and not _answers(address)
+    ]
+
+
+def _answers(address: str) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection((host_of(address), port_of(address)), timeout=_CONNECT_S).close()
+        return True
+    return False
+
+
+# Watches whether the other workers are still there, and remembers who was lost first.
+
+EVERY_S = 2.0
+_AGAIN_S = 0.5
+_TIMES = 3
+
+
+class PeerWatch:
+    """Asks now and then on the ports of all other workers whether somebody answers.
+
+    A worker that notices the loss of another ends, and would be taken for lost in turn: only who
+    was gone first is remembered.
+
+    Args:
+        cluster: all workers.
+        on_lost: called once, in the watching thread, with the ranks of the workers that are gone.
+        every_s: seconds between two rounds.
+
+    Attributes:
+        lost: the ranks of those that were gone first; [] while all are there.
+    """
+
+    def __init__(
+        self, cluster: Cluster, on_lost: Callable[[list[int]], None], every_s: float = EVERY_S
+    ):
+        self.lost: list[int] = []
+        self._cluster = cluster
+        self._on_lost = on_lost
+        self._every_s = every_s
+        self._stopped = threading.Event()
+        self._round = threading.Lock()
+        self._thread = threading.Thread(target=self._watch, name="workers", daemon=True)
+        self._thread.start()
+
+    def look(self) -> list[int]:
+        """Asks at once; returns the ranks of those that were gone first."""
+        with self._round:
+            if not self.lost:
+                self.lost = self._gone()
+            return self.lost
+
+    def stop(self) -> None:
+        """Ends the watch: from now on workers may leave."""
+        self._stopped.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._every_s):
+            lost = self.look()
+            if lost and not self._stopped.is_set():
+                self._on_lost(lost)
+                return
+
+    def _gone(self) -> list[int]:
+        """Returns who does not answer several times in a row."""
+        gone = unreachable(self._cluster)
+        for _ in range(_TIMES - 1):
+            if not gone:
+                break
+            time.sleep(_AGAIN_S)
+            still = unreachable(self._cluster)
+            gone = [rank for rank in gone if rank in still]
+        return gone

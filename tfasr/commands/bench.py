@@ -14,9 +14,9 @@ from tfasr.bench.inference import InferenceConfig
 from tfasr.bench.step import StepConfig
 from tfasr.bench.workload import BACKENDS, WORKLOADS, Context, purpose
 from tfasr.decoding.choice import DECODERS
-from tfasr.display.writers import formats
+from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-from tfasr.precision import trained
+from tfasr.kit.config import trained
 from tfasr.tta.policies import PAPER, POLICIES
 
 

@@ -5,8 +5,8 @@ import logging
 import shlex
 from pathlib import Path
 
-from tfasr.child import run_module
 from tfasr.errors import RunError, UsageError
+from tfasr.kit.process import run_module
 
 log = logging.getLogger("tfasr")
 
@@ -37,7 +37,7 @@ def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 1) -> Pat
     folder = Path(demo_dir)
     corpus, shards, report = folder / "corpus", folder / "shards", folder / "report"
     groups = [next_free(folder / "runs", f"batch_{size}") for size in BATCH_SIZES]
-    from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+    from tfasr.corpora.synthetic import make_synthetic_corpus
 
     make_synthetic_corpus(corpus)
     _tfasr("prepare", "--corpus", "synthetic", "--corpus_dir", corpus, "--shard_dir", shards)

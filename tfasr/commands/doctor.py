@@ -5,16 +5,21 @@ import json
 import sys
 from typing import Any
 
-from tfasr.child import call
-from tfasr.display.table import Table
-from tfasr.display.writers import JSON, WRITERS, formats
-from tfasr.durable import write_whole
+from tfasr.display.table import JSON, WRITERS, Table, formats
 from tfasr.errors import RunError
-from tfasr.telemetry.examination import Examination, advice, examine
-from tfasr.telemetry.memory import available_bytes
-from tfasr.telemetry.software import OPTIONAL
-from tfasr.telemetry.system_desc import gibibytes, network, pcie, system_description
-from tfasr.training.memory.buffer import BufferNeed, buffer_of_preset
+from tfasr.kit.files import write_whole
+from tfasr.kit.process import call
+from tfasr.telemetry.doctor import (
+    Examination,
+    advice,
+    examine,
+    gibibytes,
+    network,
+    pcie,
+    system_description,
+)
+from tfasr.telemetry.machine import OPTIONAL, available_bytes
+from tfasr.training.memory import BufferNeed, buffer_of_preset
 
 _UNKNOWN = "n/a"
 

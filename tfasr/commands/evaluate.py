@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
-from tfasr.display.writers import formats
+from tfasr.display.table import formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
     from tfasr.decoding.choice import DecoderConfig
-    from tfasr.decoding.kenlm_model import KenlmModel
+    from tfasr.decoding.language_models import KenlmModel
     from tfasr.training.evaluation import EvaluationResult
+
 
 SCORES = "scores"
 
@@ -98,7 +99,7 @@ def _check_file(path: Path) -> None:
 
 
 def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    from tfasr.analysis.names import distinct_names
+    from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
     one = len(arguments.run_dir) == len(arguments.split) == 1
@@ -131,7 +132,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
-    from tfasr.decoding.kenlm_model import KenlmModel
+    from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
     given = {name: value for name, value in numbers.items() if value is not None}
@@ -147,7 +148,7 @@ def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
 
 
 def _scores(result: "EvaluationResult") -> dict[str, Any]:
-    from tfasr.metrics import count_errors
+    from tfasr.scoring.errors import count_errors
     from tfasr.scoring.summary import summarise
 
     return summarise(
@@ -171,8 +172,8 @@ def _decoder(
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
-    from tfasr.display.writers import WRITERS
-    from tfasr.reports.tables.scores import scores_table
+    from tfasr.display.table import WRITERS
+    from tfasr.reports.tables.paper import scores_table
 
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"
@@ -180,10 +181,10 @@ def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
 
 
 def _write(rows: list[dict[str, Any]], folder: Path) -> None:
-    from tfasr.display.text import to_markdown
-    from tfasr.durable import write_whole
-    from tfasr.reports.exports import write_tables
-    from tfasr.reports.tables.scores import scores_table
+    from tfasr.display.table import to_markdown
+    from tfasr.kit.files import write_whole
+    from tfasr.reports.tables.paper import scores_table
+    from tfasr.reports.write import write_tables
 
     table = scores_table(rows)
     write_tables([table], folder)
@@ -192,7 +193,7 @@ def _write(rows: list[dict[str, Any]], folder: Path) -> None:
 
 
 def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format: str) -> None:
-    from tfasr.metrics import kaldi_line
+    from tfasr.scoring.errors import kaldi_line
 
     if output_format == "json":
         print(json.dumps({**scores, "loss": result.loss}))

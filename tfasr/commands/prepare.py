@@ -7,12 +7,39 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfasr.corpora.registry import CORPORA
-from tfasr.corpora.splits import SPLITS
-from tfasr.errors import UsageError
+from tfasr.corpora.corpus import CORPORA
+from tfasr.corpora.utterance import SPLITS
+from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
     from tfasr.training.from_gin import LoadedConfig
+
+
+# ``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file.
+
+
+def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shard_dir", required=True, help="what tfasr prepare wrote")
+    parser.add_argument("--split", default="train", help="default: %(default)s")
+    parser.add_argument("--order", type=int, default=3, help="words of an n-gram; default: 3")
+    parser.add_argument(
+        "--out", required=True, help="the ARPA file, for tfasr evaluate --language_model"
+    )
+
+
+def run_ngram(arguments: argparse.Namespace) -> None:
+    from tfasr.data.shards import open_split
+    from tfasr.decoding.language_models import NgramModel
+
+    out = Path(arguments.out)
+    if out.is_dir() or not out.absolute().parent.is_dir():
+        raise UsageError(f"--out must be a file in a folder that exists. Received: {out}.")
+    split = open_split(arguments.shard_dir, arguments.split)
+    with wrong_values_are_wrong_use():
+        model = NgramModel((u.text for u in split.utterances), arguments.order)
+    model.write(out)
+    sizes = ", ".join(str(len(order.probabilities)) for order in model.orders)
+    print(f"{out}: {sizes} n-grams of 1 to {arguments.order} words, Kneser-Ney")
 
 
 def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:

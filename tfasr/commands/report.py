@@ -6,9 +6,8 @@ import logging
 import sys
 from pathlib import Path
 
-from tfasr.analysis.names import distinct_names, merged_targets
-from tfasr.analysis.question import ask
 from tfasr.errors import UsageError
+from tfasr.reports.numbers import ask, distinct_names, merged_targets
 from tfasr.reports.write import JSON, WRITERS, report
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs, load_log

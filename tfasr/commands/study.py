@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     folder = Path(arguments.run_dir or Path("studies", Path(arguments.gin_file).stem))
     if arguments.dry_run:
+        from tfasr.studies.perform import SEEDS, check_until
         from tfasr.studies.plan import load_plan
         from tfasr.studies.steps import study_steps
-        from tfasr.studies.until_decided import SEEDS, check_until
 
         shard_dir = arguments.shard_dir and Path(arguments.shard_dir)
         # At most so many: a decision leaves the rest out.
@@ -47,8 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
         for number, step in enumerate(steps, 1):
             print(f"{number}/{len(steps)} {step.name}{' (done)' if step.done() else ''}")
         return
-    from tfasr.studies.perform import study
-    from tfasr.studies.until_decided import DECISION_FILE
+    from tfasr.studies.perform import DECISION_FILE, study
 
     page = study(
         arguments.gin_file,

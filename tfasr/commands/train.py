@@ -4,9 +4,45 @@ import argparse
 import os
 from pathlib import Path
 
-from tfasr.cluster.sources import named_cluster
-from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
-from tfasr.training.logs.registry import LOGS
+from tfasr.cluster.description import named_cluster
+from tfasr.errors import UsageError
+from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
+from tfasr.training.logs import LOGS
+
+# ``tfasr launch``: trains in several processes on this machine; ends all when one fails.
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-n", "--workers", type=int, required=True, help="how many processes train together"
+    )
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="-- train FLAGS",
+        help="what each of them runs: train and its flags, but for --cluster and --rank",
+    )
+
+
+def run_launch(arguments: argparse.Namespace) -> int:
+    from tfasr.cluster.launcher import launch
+
+    words = arguments.arguments
+    words = words[1:] if words[:1] == ["--"] else words
+    if arguments.workers < 1:
+        raise UsageError(f"-n must be at least 1 worker. Received: {arguments.workers}.")
+    if words[:1] != ["train"]:
+        raise UsageError(
+            "launch must be given the command train behind --, such as tfasr launch -n 2 -- train "
+            f"--shard_dir shards --run_dir run. Received: {' '.join(words[:1]) or 'no command'}."
+        )
+    own = [w for w in words if w.split("=")[0] in ("--cluster", "--rank")]
+    if own:
+        raise UsageError(
+            f"launch must tell the workers their cluster itself. Received: {', '.join(own)}. Leave "
+            "it out."
+        )
+    return launch(arguments.workers, [*words, "--cluster", "tf_config"])
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     cluster = named_cluster(arguments.cluster, arguments.rank, os.environ)
-    from tfasr.plugins import require_plugins
+    from tfasr.kit.registry import require_plugins
     from tfasr.training.from_gin import load_config
 
     if arguments.resume:  # without them the preset's own names may be unknown

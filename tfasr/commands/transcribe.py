@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from tfasr.decoding.choice import DECODERS
 from tfasr.errors import RunError, UsageError
-from tfasr.recognising.formats import FORMATS, stream_json
+from tfasr.recognising.files import FORMATS, stream_json
 
 if TYPE_CHECKING:
     from tfasr.recognising.files import Outcome, Source
     from tfasr.recognising.recogniser import Recogniser
-    from tfasr.recognising.results import StreamResult, Transcript
+    from tfasr.recognising.spec import StreamResult, Transcript
+
 
 STDIN = "-"
 STREAMED = ("json", "text")
@@ -68,7 +69,7 @@ def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     """Returns the recogniser that flags name."""
-    from tfasr.recognising.load import load_recogniser
+    from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(
         arguments.run_dir,
@@ -185,7 +186,7 @@ def _run_stream(arguments: argparse.Namespace) -> None:
         )
     if not arguments.chunk_ms > 0:
         raise UsageError(f"--chunk_ms must be positive. Received: {arguments.chunk_ms}.")
-    from tfasr.recognising.endpoints import EndpointRules
+    from tfasr.recognising.stream import EndpointRules
 
     recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
@@ -210,7 +211,7 @@ def _write_results(results: "list[StreamResult]", output_format: str) -> None:
 
 
 def _pcm(sample_rate_hz: int, chunk_s: float = 1.0) -> Iterator:
-    from tfasr.recognising.samples import pcm_chunks
+    from tfasr.recognising.spec import pcm_chunks
 
     return pcm_chunks(sys.stdin.buffer, sample_rate_hz, chunk_s)
 
@@ -222,3 +223,88 @@ def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
         yield from audio_blocks(path, sample_rate_hz, chunk_s)
     except ValueError as error:
         raise RunError(str(error)) from error
+
+
+# ``tfasr serve``: a page to drop recordings on or to speak into.
+
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="where to listen; default: %(default)s, which this machine alone can reach",
+    )
+    parser.add_argument(
+        "--port", type=int, default=8765, help="default: %(default)s; 0: any free one"
+    )
+    parser.add_argument(
+        "--allow_host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name by which browsers may ask for the page, beside localhost and addresses, such "
+        "as a proxy's (NAME:PORT if it has a port of its own); repeatable",
+    )
+    add_recogniser_arguments(parser)
+    limits = parser.add_argument_group("limits")
+    for name, kind, default, meaning in (
+        ("max_streams", int, 16, "streams at once, and as many files besides"),
+        ("max_stream_s", float, 3600.0, "seconds of a stream, or until a file has come"),
+        ("max_upload_mb", float, 500.0, "millions of bytes of a file"),
+        ("max_upload_s", float, 14400.0, "seconds of audio in a file"),
+        ("idle_s", float, 30.0, "seconds until a client is let go that sends or reads nothing"),
+    ):
+        limits.add_argument(
+            f"--{name}", type=kind, default=default, help=f"{meaning}; default: %(default)g"
+        )
+
+
+def run_serve(arguments: argparse.Namespace) -> None:
+    """Serves until Ctrl-C or SIGTERM.
+
+    Raises:
+        UsageError: if the flags or the run do not fit, or aiohttp is not installed.
+    """
+    from tfasr.serving.service import Limits
+
+    limits = Limits(
+        max_streams=arguments.max_streams,
+        max_stream_s=arguments.max_stream_s,
+        max_upload_mb=arguments.max_upload_mb,
+        max_upload_s=arguments.max_upload_s,
+        idle_s=arguments.idle_s,
+    )
+    try:
+        from tfasr.serving.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "aiohttp":
+            raise
+        raise UsageError(
+            "tfasr serve needs aiohttp, which is not installed: pip install 'tfasr[serve]', or pip "
+            "install aiohttp."
+        ) from error
+    recogniser = recogniser_of(arguments)
+    if arguments.host not in LOCAL:
+        log.warning(
+            "--host %s: whoever reaches this machine may use the page, without a password or "
+            "encryption; a microphone works through https or localhost alone.",
+            arguments.host,
+        )
+
+    def started(url: str) -> None:
+        print(f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True)
+
+    serve(
+        recogniser,
+        name=Path(arguments.run_dir).resolve().name,
+        host=arguments.host,
+        port=arguments.port,
+        limits=limits,
+        allowed_hosts=arguments.allow_host,
+        started=started,
+    )

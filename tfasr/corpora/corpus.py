@@ -1,10 +1,13 @@
 """A corpus, as ``tfasr prepare`` uses it: functions that find the utterances of its splits."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfasr.corpora.utterance import CorpusSplit
+from tfasr.corpora.reading import found_in, require_folder
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, check_split
+from tfasr.errors import UsageError
+from tfasr.kit.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,7 @@ class Corpus:
 
     Attributes:
         read: ``read(corpus_dir, split)`` returns a split's utterances, usually by
-            `tfasr.corpora.reading.assembly.assemble`. With ``list_suffix`` it is called as
+            `tfasr.corpora.reading.assemble`. With ``list_suffix`` it is called as
             ``read(list, corpus_dir)``, with ``has_subsets`` as ``read(corpus_dir, split,
             subsets)``.
         splits: ``splits(corpus_dir)`` returns those of "train", "validation" and "test" that are
@@ -35,3 +38,105 @@ def check_corpus(corpus: object) -> None:
         raise TypeError(f"it must be a tfasr.corpora.corpus.Corpus. Received: {corpus!r}.")
     if not callable(corpus.splits) and corpus.list_suffix is None:
         raise ValueError("it must have a function splits(corpus_dir), or a list_suffix.")
+
+
+# The corpora by name.
+
+CORPORA: Registry[Corpus] = Registry(
+    "corpus",
+    {
+        "librispeech": "tfasr.corpora.librispeech:LIBRISPEECH",
+        "speech_commands": "tfasr.corpora.speech_commands:SPEECH_COMMANDS",
+        "json": "tfasr.corpora.manifests:JSON",
+        "tsv": "tfasr.corpora.manifests:TSV",
+        "synthetic": "tfasr.corpora.synthetic:SYNTHETIC",
+    },
+    check=check_corpus,
+    plural="corpora",
+)
+"""The corpora by name, as ``tfasr prepare --corpus`` takes them."""
+
+
+def read_split(
+    corpus: str,
+    corpus_dir: str | Path,
+    split: str,
+    *,
+    manifest: str | Path | None = None,
+    subsets: Sequence[str] | None = None,
+) -> CorpusSplit:
+    """Returns one split of a corpus: what can be used of it, and what cannot with the reasons.
+
+    Args:
+        manifest: of a corpus with lists, such as "tsv", the one to read: absolute, or relative to
+            ``corpus_dir`` or else to the working directory. Without it, ``<split>.json`` or
+            ``<split>.tsv`` in ``corpus_dir`` or in its folder ``splits``.
+        subsets: of a corpus such as "librispeech", the subset folders to read instead of the
+            split's own.
+
+    Raises:
+        UsageError: if a name is unknown, the folder or list is missing or another corpus's, the
+            split is empty, or an argument does not belong to the corpus.
+    """
+    reader = _corpus(corpus)
+    check_split(split)
+    if manifest is not None and reader.list_suffix is None:
+        listed = (name for name in CORPORA if CORPORA[name].list_suffix is not None)
+        raise UsageError(
+            f"--manifest belongs to --corpus {' or '.join(listed)}: {corpus} has its own lists. "
+            f"Received: --corpus {corpus} --manifest {manifest}."
+        )
+    if subsets and not reader.has_subsets:
+        divided = (name for name in CORPORA if CORPORA[name].has_subsets)
+        raise UsageError(
+            f"--subsets belongs to --corpus {' or '.join(divided)}. Received: --corpus {corpus} "
+            f"--subsets {','.join(subsets)}."
+        )
+    if reader.has_subsets:
+        return reader.read(corpus_dir, split, subsets)
+    if reader.list_suffix is None:
+        return reader.read(corpus_dir, split)
+    corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
+    return reader.read(_find_manifest(corpus_dir, split, reader.list_suffix, manifest), corpus_dir)
+
+
+def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
+    """Returns the splits that `read_split` finds without being told a manifest or subsets.
+
+    Raises:
+        UsageError: if the corpus is unknown or the folder is not its folder.
+    """
+    reader = _corpus(corpus)
+    if reader.list_suffix is None:
+        return list(reader.splits(corpus_dir))
+    corpus_dir = require_folder(corpus_dir, "the folder that holds the corpus")
+    return [split for split in SPLITS if any(_usual_lists(corpus_dir, split, reader.list_suffix))]
+
+
+def _corpus(name: str) -> Corpus:
+    if name not in CORPORA:
+        raise UsageError(f"--corpus must be one of {CORPORA.listed()}. Received: {name!r}.")
+    return CORPORA[name]
+
+
+def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
+    name = split + suffix
+    return [path for path in (corpus_dir / name, corpus_dir / "splits" / name) if path.is_file()]
+
+
+def _find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
+    if manifest is None:
+        usual = _usual_lists(corpus_dir, split, suffix)
+        if usual:
+            return usual[0]
+        raise UsageError(
+            f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
+            f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
+        )
+    # An absolute path swallows the folder before it.
+    candidates = [corpus_dir / manifest, Path(manifest).absolute()]
+    for path in candidates:
+        if path.is_file():
+            return path
+    tried = " and ".join(dict.fromkeys(map(str, candidates)))
+    raise UsageError(f"--manifest must be a file. Received: {manifest}. There is no {tried}.")

@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.corpus import Corpus
-from tfasr.corpora.reading.assembly import AUDIO_WITHOUT_TRANSCRIPT, DUPLICATE_ID, Entry, assemble
-from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
-from tfasr.corpora.reading.folders import found_in, require_folder, subfolders, walk
-from tfasr.corpora.reading.text_lines import parsed_lines
-from tfasr.corpora.splits import SPLITS, check_split
-from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.corpora.reading import (
+    AUDIO_WITHOUT_TRANSCRIPT,
+    DUPLICATE_ID,
+    Entry,
+    assemble,
+    found_in,
+    parsed_lines,
+    require_folder,
+    subfolders,
+    walk,
+)
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection, check_split
 from tfasr.errors import UsageError
 
 _EXPECTED = "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"

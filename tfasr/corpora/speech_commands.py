@@ -3,13 +3,20 @@
 import hashlib
 from pathlib import Path
 
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.corpora.corpus import Corpus
-from tfasr.corpora.reading.assembly import DUPLICATE_ID, TRANSCRIPT_WITHOUT_AUDIO, Entry, assemble
-from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES
-from tfasr.corpora.reading.folders import found_in, require_folder, subfolders
-from tfasr.corpora.reading.text_lines import MalformedLineError, parsed_lines
-from tfasr.corpora.splits import SPLITS, check_split
-from tfasr.corpora.utterance import CorpusSplit, Rejection
+from tfasr.corpora.reading import (
+    DUPLICATE_ID,
+    TRANSCRIPT_WITHOUT_AUDIO,
+    Entry,
+    MalformedLineError,
+    assemble,
+    found_in,
+    parsed_lines,
+    require_folder,
+    subfolders,
+)
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection, check_split
 from tfasr.errors import UsageError
 
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"

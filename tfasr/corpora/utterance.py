@@ -3,6 +3,18 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfasr.errors import UsageError
+
+# The names of a corpus's splits.
+
+SPLITS = ("train", "validation", "test")
+
+
+def check_split(split: str) -> None:
+    """Raises UsageError unless ``split`` is one of `SPLITS`."""
+    if split not in SPLITS:
+        raise UsageError(f"--split must be one of {', '.join(SPLITS)}. Received: {split!r}.")
+
 
 @dataclass(frozen=True)
 class Utterance:

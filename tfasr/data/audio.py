@@ -1,12 +1,15 @@
 """Audio files of any rate and format as float32 samples at one rate."""
 
+import functools
+import importlib
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import soxr
 
-from tfasr.corpora.reading.audio_header import audio_duration_s, opened_audio, unreadable
+from tfasr.corpora.audio_header import audio_duration_s, opened_audio, unreadable
 from tfasr.errors import UsageError
 
 __all__ = [
@@ -45,9 +48,8 @@ def read_audio(
         samples, rate_hz = _decode_with_soundfile(path)
     else:
         check_audio_reader(reader)
-        from tfasr.data import tfio_audio
 
-        samples, rate_hz = tfio_audio.decode(path)
+        samples, rate_hz = decode(path)
     mono = _mono(path, samples)
     if rate_hz != sample_rate_hz and mono.size:
         mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
@@ -101,9 +103,7 @@ def check_audio_reader(name: str) -> None:
     if name not in AUDIO_READERS:
         raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
     if name == "tfio":
-        from tfasr.data import tfio_audio
-
-        tfio_audio.check_loads()
+        check_loads()
 
 
 def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
@@ -116,3 +116,75 @@ def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
             raise unreadable(path, f"its header states {stated}: {error}") from error
         _check_count(path, len(samples), file.frames)
         return samples, file.samplerate
+
+
+# The optional audio reader on tensorflow-io, whose native part fits one TensorFlow only.
+
+_REMEDY = (
+    "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
+    "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
+    "or keep the default reader, soundfile."
+)
+
+
+def check_loads() -> None:
+    """Raises UsageError unless tensorflow-io is installed and its native operations load."""
+    reason = _why_not()
+    if reason:
+        raise UsageError(
+            "The audio reader tfio needs tensorflow-io and the TensorFlow it was built for. "
+            f"Received: {reason}. {_REMEDY}"
+        )
+
+
+def decode(path: str | Path) -> tuple[np.ndarray, int]:
+    """Returns float32 ``(samples, channels)``, full scale being -1..1, and their rate in Hz.
+
+    Raises:
+        ValueError: if tensorflow-io cannot read the file to its end.
+        UsageError: see `check_loads`.
+    """
+    check_loads()
+    import tensorflow as tf
+    import tensorflow_io as tfio
+
+    try:
+        audio = tfio.audio.AudioIOTensor(str(path))
+        samples, rate_hz = audio.to_tensor().numpy(), int(audio.rate.numpy())
+        promised = int(audio.shape[0])
+    except (tf.errors.OpError, ValueError) as error:
+        message = getattr(error, "message", str(error))
+        raise unreadable(path, f"tensorflow-io: {message}") from error
+    if len(samples) != promised:
+        raise unreadable(path, f"truncated: {len(samples)} of {promised} samples are there")
+    return _to_float(samples), rate_hz
+
+
+def _to_float(samples: np.ndarray) -> np.ndarray:
+    if samples.dtype == np.uint8:
+        return (samples.astype(np.float32) - 128) / 128
+    if samples.dtype.kind == "i":
+        full_scale = -float(np.iinfo(samples.dtype).min)
+        return (samples / full_scale).astype(np.float32)
+    return samples.astype(np.float32)
+
+
+@functools.cache
+def _why_not() -> str:
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        return f"TensorFlow cannot be imported ({error})"
+    # Where the native part does not fit, importing tensorflow-io only warns, and an operation
+    # raises when it is first looked up.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            operations = importlib.import_module("tensorflow_io.python.ops")
+            operations.core_ops.io_audio_readable_init  # noqa: B018 - the look-up loads the library
+        except ModuleNotFoundError as error:
+            return f"tensorflow-io is not installed ({error})"
+        except Exception as error:  # whatever a broken native part raises, it is the reason
+            cause = " ".join(str(error).split())[:400]
+            return f"tensorflow-io does not load with TensorFlow {tf.__version__} ({cause})"
+    return ""

@@ -1,10 +1,14 @@
 """SpecAugment: masks over time and frequency, drawn from a seed; and how much tempo changes."""
 
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 import tensorflow as tf
 
-from tfasr.config import config_class, require
+from tfasr.data.features import FeatureConfig, cosines
+from tfasr.kit.config import config_class, require
 
 
 @config_class
@@ -23,9 +27,9 @@ class AugmentationConfig:
         from_epoch: the first epoch, counted from 1, whose utterances are masked; in those before
             it the model sees speech without masks.
         tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
-            frames. It is no speed perturbation of the waveform, see `tfasr.data.tempo.Tempo`.
+            frames. It is no speed perturbation of the waveform, see `tfasr.data.augmentation.Tempo`.
         vocal_tract_change: 0.1 scales each utterance's frequencies, anew in each epoch, by 0.9 to
-            1.1, as other speakers' vocal tracts do: `tfasr.data.vocal_tract.VocalTract`.
+            1.1, as other speakers' vocal tracts do: `tfasr.data.augmentation.VocalTract`.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """
@@ -84,3 +88,164 @@ def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf
     places = tf.range(size)[None, :]
     inside = tf.logical_and(places >= start, places < start + width)
     return tf.cast(~tf.reduce_any(inside, axis=0), tf.float32)
+
+
+# Tempo perturbation of features: an utterance's frames drawn out or drawn together.
+
+
+def most_frames(frames: Any, change: float) -> Any:
+    """Returns a bound on the frames that an utterance may have at the slowest tempo.
+
+    Args:
+        frames: its own: an int, or an array.
+        change: of `Tempo`; 0 leaves all as they are.
+    """
+    return np.floor(np.multiply(frames, 1 + change)).astype(np.int64) + 1 if change else frames
+
+
+def least_frames(frames: Any, change: float) -> Any:
+    """Returns a bound on the frames at the fastest tempo; see `most_frames`."""
+    return np.ceil(np.multiply(frames, 1 - change)).astype(np.int64) - 1 if change else frames
+
+
+class Tempo:
+    """Draws how many frames an utterance gets, and resamples its own to them.
+
+    It is the tempo of speed perturbation (T. Ko et al., Audio augmentation for speech recognition,
+    Interspeech 2015), but of features and not of the waveform: frames are interpolated linearly,
+    and pitch and formants stay where they are, which resampled sound moves with its speed.
+
+    Args:
+        change: frames become between ``1 - change`` and ``1 + change`` times as many, evenly.
+        output_lengths: of the model's config; no utterance gets fewer output frames than CTC needs
+            for its labels.
+        longest: frames of the split's longest utterance.
+    """
+
+    def __init__(self, change: float, output_lengths: Callable[[Any], Any], longest: int):
+        self._change = change
+        outputs = np.asarray(output_lengths(np.arange(1, longest + 1, dtype=np.int32)))
+        # Of a length and all above it, should a model have fewer for more.
+        outputs = np.minimum.accumulate(outputs[::-1])[::-1]
+        needed = np.arange(max(int(outputs[-1]), 0) + 1)
+        # By output frames: the feature frames from which on there are so many.
+        self._least = (np.searchsorted(outputs, needed) + 1).astype(np.int32)
+
+    def frames(self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns how many frames an utterance gets.
+
+        Args:
+            frames: int32: its own.
+            labels: int32 ``(labels,)``, without padding.
+            seed: integers ``(2,)``; the same seed gives the same.
+        """
+        span = (1 - self._change, 1 + self._change)
+        # Another seed than those of the masks, see `tfasr.data.augmentation.augment`.
+        factor = tf.random.stateless_uniform([], seed + 2, *span)
+        drawn = tf.cast(tf.round(factor * tf.cast(frames, tf.float32)), tf.int32)
+        # CTC needs a blank between two equal labels.
+        needed = tf.size(labels) + tf.math.count_nonzero(labels[1:] == labels[:-1], dtype=tf.int32)
+        least = tf.gather(self._least, tf.minimum(needed, len(self._least) - 1))
+        return tf.maximum(drawn, tf.minimum(least, frames))
+
+    def ranges(self, frames: np.ndarray, needed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns bounds on the frames of utterances, the fewest and the most.
+
+        Args:
+            frames: their own, int64 ``(utterances,)``.
+            needed: output frames that their labels need, likewise.
+        """
+        least = self._least[np.minimum(needed, len(self._least) - 1)]
+        fewest = np.maximum(least_frames(frames, self._change), np.minimum(least, frames))
+        return fewest, most_frames(frames, self._change)
+
+
+def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
+    """Returns features ``(frames, num_features)`` at evenly spaced places of an utterance.
+
+    Args:
+        features: float32 ``(own frames, num_features)``.
+        frames: how many places; the first and the last are the utterance's own.
+    """
+    last = tf.shape(features)[0] - 1
+    step = tf.cast(last, tf.float32) / tf.cast(tf.maximum(frames - 1, 1), tf.float32)
+    places = tf.cast(tf.range(frames), tf.float32) * step
+    before = tf.minimum(tf.cast(places, tf.int32), last)
+    weight = (places - tf.cast(before, tf.float32))[:, None]
+    return (1 - weight) * tf.gather(features, before) + weight * tf.gather(
+        features, tf.minimum(before + 1, last)
+    )
+
+
+# Vocal tract length perturbation: an utterance as speakers of other sizes might have said it.
+
+# Of half the sample rate: up to there frequencies are scaled, above they are drawn together or out
+# so that half the sample rate stays itself. 4800 Hz at 16 kHz, below which the formants lie.
+_SCALED_SHARE = 0.6
+
+
+@dataclass(frozen=True)
+class VocalTract:
+    """Scales the frequencies of log-mel features, as the length of a vocal tract does its formants.
+
+    Args:
+        change: frequencies become between ``1 - change`` and ``1 + change`` times as high, evenly.
+
+    Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
+    recognition, ICML workshop 2013: its piecewise linear map, but of computed log-mel energies,
+    which are interpolated linearly, and not of the filters.
+    """
+
+    change: float
+    config: FeatureConfig
+
+    def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Returns features of a vocal tract that is drawn; the same seed draws the same.
+
+        Args:
+            features: float32 ``(frames, num_features)``, before normalisation.
+            seed: integers ``(2,)``.
+        """
+        span = (1 - self.change, 1 + self.change)
+        # Another seed than those of the masks and of the tempo.
+        return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
+
+    def scaled(self, features: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
+        """Returns features of which what was at a frequency is at ``factor`` times that.
+
+        Args:
+            features: float32 ``(frames, num_features)``, before normalisation.
+            factor: float32, positive; 1 changes nothing but rounding.
+        """
+        bins = self.config.num_mel_bins
+        places = self._places(factor)
+        below = tf.cast(places, tf.int32)
+        weight = places - tf.cast(below, tf.float32)
+        log_mel = features[:, :bins]
+        log_mel = (1 - weight) * tf.gather(log_mel, below, axis=1) + weight * tf.gather(
+            log_mel, tf.minimum(below + 1, bins - 1), axis=1
+        )
+        if not self.config.num_mfcc:
+            return log_mel
+        mfcc = tf.matmul(log_mel, cosines(bins, self.config.num_mfcc))
+        return tf.concat([log_mel, mfcc], axis=-1)
+
+    def _places(self, factor: tf.Tensor) -> tf.Tensor:
+        """Returns where each mel bin's energy comes from, in bins: float32 ``(num_mel_bins,)``."""
+        config = self.config
+        edges = _mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
+        centres = np.linspace(*edges, config.num_mel_bins + 2)[1:-1]
+        hz = (700 * np.expm1(centres / 1127)).astype(np.float32)
+        highest = config.sample_rate_hz / 2
+        # The end of the scaled part, before and after; see the source's equation.
+        after = _SCALED_SHARE * highest * tf.minimum(factor, 1.0)
+        before = after / factor
+        slope = (highest - before) / (highest - after)
+        origins = tf.where(hz <= after, hz / factor, highest - (highest - hz) * slope)
+        spacing = (edges[1] - edges[0]) / (config.num_mel_bins + 1)
+        places = (1127 * tf.math.log1p(origins / 700) - edges[0]) / spacing - 1
+        return tf.clip_by_value(places, 0.0, config.num_mel_bins - 1.0)
+
+
+def _mel(hz: np.ndarray) -> np.ndarray:
+    return 1127 * np.log1p(hz / 700)

@@ -22,21 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.corpora.manifest import TOO_LONG, fault
-from tfasr.corpora.reading.assembly import (
-    Entry,
-    Judged,
-    ListedSplit,
-    duplicate,
-    judge,
-    rejection_order,
-)
+from tfasr.corpora.manifests import TOO_LONG, fault
+from tfasr.corpora.reading import Entry, Judged, ListedSplit, duplicate, judge, rejection_order
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
 from tfasr.data.packing import Packing
 from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
 from tfasr.data.split_folder import LISTING_FILE
-from tfasr.durable import PARTIAL_SUFFIX, whole_file
 from tfasr.errors import RunError
+from tfasr.kit.files import PARTIAL_SUFFIX, whole_file
 
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32

@@ -12,14 +12,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.config import to_json
-from tfasr.corpora.manifest import ctc_frames_needed, length_fault
+from tfasr.corpora.manifests import ctc_frames_needed, length_fault
 from tfasr.corpora.utterance import Rejection, Utterance
 from tfasr.data.audio import read_audio
 from tfasr.data.features import FeatureConfig, compute_features
-from tfasr.data.shard_index import FORMAT, ShardedUtterance, file_sha256
+from tfasr.data.manifest import FORMAT, ShardedUtterance, file_sha256
 from tfasr.data.shards import FeatureSums, ShardConfig, encode_record, write_shard
-from tfasr.models.recogniser import RecogniserConfig, frame_geometry, output_frames
+from tfasr.kit.config import to_json
+from tfasr.models.model import RecogniserConfig, frame_geometry, output_frames
 
 
 @dataclass(frozen=True)

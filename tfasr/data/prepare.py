@@ -9,15 +9,20 @@ from typing import Any
 
 import orjson
 
-from tfasr.cores import usable_cores
-from tfasr.corpora.reading.assembly import header_readers
+from tfasr.corpora.reading import header_readers
 from tfasr.corpora.utterance import CorpusSplit, Utterance
-from tfasr.data.elsewhere import exported
-from tfasr.data.executors import AT_ONCE, completed
+from tfasr.data.executors import (
+    AT_ONCE,
+    ShardPlan,
+    completed,
+    exported,
+    finish_shard,
+    finish_shard_elsewhere,
+    room_in,
+)
 from tfasr.data.listing import Dropped, Rules, Selection, packing_order, select
+from tfasr.data.manifest import PackedIndex
 from tfasr.data.packing import Packing
-from tfasr.data.shard_index import PackedIndex
-from tfasr.data.shard_task import ShardPlan, finish_shard, finish_shard_elsewhere, room_in
 from tfasr.data.split_folder import (
     DROPPED_FILE,
     LISTING_FILE,
@@ -27,6 +32,7 @@ from tfasr.data.split_folder import (
     shard_name,
 )
 from tfasr.errors import UsageError
+from tfasr.kit.process import usable_cores
 
 
 def pack_split(

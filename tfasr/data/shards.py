@@ -9,9 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from tfasr.config import config_class, require, to_json
 from tfasr.data.features import FeatureConfig
-from tfasr.data.shard_index import (
+from tfasr.data.manifest import (
     INDEX_FILE,
     FeatureSums,
     HeldUtterances,
@@ -21,8 +20,9 @@ from tfasr.data.shard_index import (
     read_index,
     read_manifest,
 )
-from tfasr.durable import publish
 from tfasr.errors import RunError, UsageError
+from tfasr.kit.config import config_class, require, to_json
+from tfasr.kit.files import publish
 
 __all__ = [
     "RECORD",

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfasr.data.shard_index import COLUMNS_FILE, INDEX_FILE, MANIFEST_FILE
-from tfasr.durable import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
+from tfasr.data.manifest import COLUMNS_FILE, INDEX_FILE, MANIFEST_FILE
 from tfasr.errors import UsageError
+from tfasr.kit.files import PARTIAL_SUFFIX, locked, make_folder, sync_folder, write_whole
 
 PLAN_FILE = "plan.json"
 DROPPED_FILE = "dropped.json"

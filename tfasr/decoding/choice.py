@@ -5,23 +5,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfasr.alphabet import Alphabet
-from tfasr.checked_files import read_text
-from tfasr.config import config_class, require
 from tfasr.decoding.decoder import Decoder, DecoderKind, check_kind
 from tfasr.decoding.word_beam_search import MAX_BEAM_WIDTH, WordBeamSearch
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.registry import Registry
-from tfasr.run_files import LEXICON_FILE
+from tfasr.kit.config import config_class, require
+from tfasr.kit.files import LEXICON_FILE, read_text, write_whole
+from tfasr.kit.registry import Registry
 
 if TYPE_CHECKING:
-    from tfasr.decoding.kenlm_model import KenlmModel
+    from tfasr.decoding.language_models import KenlmModel
+
 
 DECODERS: Registry[DecoderKind] = Registry(
     "decoder",
     {
-        "greedy": "tfasr.decoding.greedy:GREEDY",
-        "beam": "tfasr.decoding.beam_search:BEAM",
+        "greedy": "tfasr.decoding.decoder:GREEDY",
+        "beam": "tfasr.decoding.decoder:BEAM",
         "word_beam": "tfasr.decoding.word_beam_search:WORD_BEAM",
     },
     check=check_kind,

@@ -1,10 +1,14 @@
 """The interface that every decoder implements."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
 
 
 @dataclass(frozen=True)
@@ -94,3 +98,136 @@ def check_log_probs(log_probs: np.ndarray, lengths: np.ndarray, num_classes: int
             f"lengths must lie in 0..{log_probs.shape[1]}, the frames of log_probs. "
             f"Received: {lengths.min()}..{lengths.max()}."
         )
+
+
+# Prefix beam search over characters, TensorFlow's implementation.
+
+
+class BeamSearchDecoder:
+    """CTC prefix beam search without dictionary or language model.
+
+    Args:
+        alphabet: names the classes; the blank is the last.
+
+    Raises:
+        ValueError: if the beam width is below 1.
+    """
+
+    def __init__(self, alphabet: Alphabet, beam_width: int = 256):
+        if beam_width < 1:
+            raise ValueError(f"beam_width must be at least 1. Received: {beam_width}.")
+        self._alphabet = alphabet
+        self._beam_width = beam_width
+
+    def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        lengths = np.asarray(lengths)
+        check_log_probs(log_probs, lengths, self._alphabet.num_classes)
+        if not log_probs.size:
+            return [Hypothesis("", 0.0) for _ in lengths]
+        (paths,), scores = tf.nn.ctc_beam_search_decoder(
+            tf.constant(np.swapaxes(log_probs, 0, 1)),
+            tf.constant(lengths, tf.int32),
+            beam_width=self._beam_width,
+        )
+        labels: list[list[int]] = [[] for _ in lengths]
+        rows, values = paths.indices.numpy()[:, 0], paths.values.numpy()
+        for row, label in zip(rows, values, strict=True):
+            labels[row].append(int(label))
+        texts = map(self._alphabet.decode, labels)
+        return [
+            Hypothesis(text, float(score))
+            for text, score in zip(texts, scores.numpy()[:, 0], strict=True)
+        ]
+
+
+BEAM = DecoderKind(
+    lambda config, alphabet, lexicon, num_threads: BeamSearchDecoder(alphabet, config.beam_width),
+    label="prefix beam",
+    on_tensorflow=True,
+)
+
+
+# Greedy decoding: the most probable class of each frame, repeats and blanks removed.
+
+
+class GreedyDecoder:
+    """Takes each frame's most probable class; what the paper calls beam width 1.
+
+    Args:
+        alphabet: names the classes; the blank is the last.
+    """
+
+    def __init__(self, alphabet: Alphabet):
+        self._alphabet = alphabet
+
+    def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
+        lengths = np.asarray(lengths)
+        check_log_probs(log_probs, lengths, self._alphabet.num_classes)
+        return [self._decode_one(p[:n]) for p, n in zip(log_probs, lengths, strict=True)]
+
+    def _decode_one(self, log_probs: np.ndarray) -> Hypothesis:
+        utterance = self.begin()
+        utterance.hear(log_probs)
+        return utterance.best()
+
+    def begin(self) -> "GreedyUtterance":
+        """Returns an utterance whose frames come bit by bit."""
+        return GreedyUtterance(self._alphabet)
+
+
+class GreedyUtterance:
+    """The best path of frames that come bit by bit."""
+
+    def __init__(self, alphabet: Alphabet):
+        self._alphabet = alphabet
+        self._last = alphabet.blank_id
+        self._labels: list[int] = []
+        self._score = 0.0
+
+    def hear(self, log_probs: np.ndarray) -> None:
+        """Takes the next frames, see `tfasr.decoding.decoder.DecodedUtterance`."""
+        if not len(log_probs):
+            return
+        path = np.append(self._last, log_probs.argmax(axis=1))
+        starts = path[1:] != path[:-1]
+        self._labels += path[1:][starts & (path[1:] != self._alphabet.blank_id)].tolist()
+        self._last = int(path[-1])
+        self._score += float(log_probs.max(axis=1).sum())
+
+    def best(self) -> Hypothesis:
+        """Returns the best path's text so far."""
+        return Hypothesis(self._alphabet.decode(self._labels), self._score)
+
+
+GREEDY = DecoderKind(
+    lambda config, alphabet, lexicon, num_threads: GreedyDecoder(alphabet),
+    has_beam=False,
+    label="greedy",
+)
+
+
+# Words, and how they come out of running text.
+
+
+def split_words(text: str, word_characters: str | None = None) -> list[str]:
+    """Returns the words of ``text`` in order.
+
+    Args:
+        word_characters: what words are made of; text is cut at every other character. None cuts
+            at white space.
+    """
+    if word_characters is None:
+        return text.split()
+    if not word_characters:
+        return []
+    return re.findall(f"[{re.escape(word_characters)}]+", text)
+
+
+def lexicon_from_transcripts(
+    transcripts: Iterable[str], word_characters: str | None = None
+) -> list[str]:
+    """Returns the distinct words of transcripts, sorted: the paper's dictionary.
+
+    Source: the paper (arXiv 2003.12366), section 2.2.2: built from the training transcripts.
+    """
+    return sorted({word for text in transcripts for word in split_words(text, word_characters)})

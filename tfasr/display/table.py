@@ -1,9 +1,39 @@
 """A table as text and for programs: columns, rows, notes."""
 
-from collections.abc import Callable, Iterable, Sequence
+import csv
+import importlib
+import io
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from itertools import compress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tfasr.errors import UsageError
+from tfasr.kit.registry import Registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# File names of tables and figures.
+
+
+def file_names(titles: Sequence[str]) -> list[str]:
+    """Returns a distinct file name without suffix for each title: ASCII, lower case."""
+    names: list[str] = []
+    for title in titles:
+        plain = re.sub(r"[^a-z0-9.-]+", "_", title.lower()).strip("_.-")[:80] or "table"
+        name, number = plain, 2
+        while name in names:
+            name, number = f"{plain}-{number}", number + 1
+        names.append(name)
+    return names
+
 
 Cell = str | int | float | bool | None
 
@@ -177,3 +207,305 @@ def milliseconds(seconds: float | None) -> str:
 def number(value: float | None, form: str) -> str:
     """Returns a number in a format such as ".2f"; "n/a" for None."""
     return UNKNOWN if value is None else format(value, form)
+
+
+# Tables for programs: comma-separated values as in RFC 4180, seconds and fractions unrounded.
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
+
+
+def to_csv(tables: Sequence[Table]) -> str:
+    """Returns tables one below the other: a line ``# name: title``, the table, an empty line.
+
+    `table_to_csv` of one table alone has no such line.
+    """
+    names = file_names([table.name or table.title for table in tables])
+    blocks = [
+        f"# {name}: {' '.join(table.title.split())}\n{table_to_csv(table)}"
+        for name, table in zip(names, tables, strict=True)
+    ]
+    return "\n".join(blocks)
+
+
+def table_to_csv(table: Table) -> str:
+    """Returns a table's records, with a header line; empty cells are what is not known.
+
+    A table without records gives the text of its cells.
+    """
+    records = table.records or Records(
+        [" ".join(heading.split()) for heading in table.columns], [list(row) for row in table.rows]
+    )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([harmless(column) for column in records.columns])
+    writer.writerows([_cell(cell) for cell in row] for row in records.rows)
+    return text.getvalue()
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None or (isinstance(cell, float) and not math.isfinite(cell)):
+        return ""
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    return harmless(cell) if isinstance(cell, str) else repr(cell)
+
+
+def harmless(text: str) -> str:
+    """Returns a text that no spreadsheet takes for a formula: an apostrophe goes before such.
+
+    Numbers stay as they are.
+
+    Source: OWASP, "CSV Injection".
+    """
+    # A line feed is quoted by the writer, a carriage return is not, and readers end a line at both.
+    text = text.replace("\r", "\n")
+    if not text.startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return "'" + text
+    return text
+
+
+# JSON for programs: numbers that are not finite become null.
+
+
+def to_json_text(value: Any) -> str:
+    """Returns JSON values as an indented document; JSON knows neither NaN nor infinity."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# Tables for a paper: LaTeX with booktabs, to be included in a document.
+
+PREAMBLE = "% Needs \\usepackage{booktabs} in the preamble.\n"
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "`": r"\textasciigrave{}",
+    # What the report itself writes beyond ASCII, for engines of any age.
+    "–": "--",
+    "—": "---",
+    "−": "$-$",
+    "…": r"\dots{}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "µ": r"$\mu$",
+    "\u00a0": "~",
+}
+
+
+def to_latex(tables: Sequence[Table]) -> str:
+    """Returns tables as ``table`` environments, each with a caption, a label and its notes."""
+    names = file_names([table.name or table.title for table in tables])
+    blocks = [table_to_latex(table, name) for name, table in zip(names, tables, strict=True)]
+    return PREAMBLE + "\n".join(blocks)
+
+
+def table_to_latex(table: Table, label: str) -> str:
+    """Returns one table; its label is ``tab:`` and the given one."""
+    head = " & ".join(map(_heading, table.columns))
+    rows = [" & ".join(map(_guarded, row)) + r" \\" for row in table.rows]
+    notes = [rf"\par\smallskip\footnotesize {latex_text(note)}" for note in table.notes]
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{latex_text(table.title)}}}",
+        rf"\label{{tab:{label}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+        r"\toprule",
+        rf"{head} \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *notes,
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def latex_text(text: str) -> str:
+    """Returns text as LaTeX prints it, on one line.
+
+    Letters of any script stay as they are: those that pdfTeX's fonts lack need XeLaTeX or LuaLaTeX.
+    """
+    kept = (" " if unicodedata.category(character) == "Cc" else character for character in text)
+    return "".join(_SPECIAL.get(one, one) for one in " ".join("".join(kept).split(" ")).strip())
+
+
+def _guarded(cell: str) -> str:
+    text = latex_text(cell)
+    # After a row's end, a bracket would pass for the distance to the next row.
+    return f"{{{text}}}" if text.startswith(("[", "*")) else text
+
+
+def _heading(heading: str) -> str:
+    first, *others = heading.split("\n")
+    if not others:
+        return _guarded(first)
+    lines = r"\\".join(map(_guarded, [first, *others]))
+    return rf"\shortstack{{{lines}}}"
+
+
+# Tables as HTML and as data frames, for notebooks.
+
+
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
+    """Returns a plain HTML table, everything in it escaped; it takes the notebook's colours."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows
+    )
+    thead = f"<thead><tr>{head}</tr></thead>\n" if any(headings) else ""
+    return (
+        f'<table><caption style="text-align:left">{escape(caption)}</caption>\n{thead}'
+        f"<tbody>{body}</tbody></table>\n"
+    )
+
+
+def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.DataFrame":
+    """Returns rows as a pandas data frame; ``columns`` are there even if there is no row.
+
+    Raises:
+        UsageError: if pandas is not installed; it says how to get it.
+    """
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError as error:
+        raise UsageError(
+            "Data frames need pandas, which is not installed. Install it with: "
+            "pip install 'tfasr[notebook]'."
+        ) from error
+    more = dict.fromkeys(name for row in rows for name in row)
+    return pandas.DataFrame(list(rows), columns=list(dict.fromkeys([*columns, *more])))
+
+
+# Tables as text for a terminal and as Markdown.
+
+# Wide enough that no table is ever cut or wrapped by the library; a terminal may wrap it.
+_WIDTH = 400
+
+
+_NOTE_WIDTH = 100
+
+
+def to_text(tables: Sequence[Table]) -> str:
+    """Returns tables drawn for a terminal, with their notes below them."""
+    # Imported here: the other formats do without.
+    from rich.console import Console
+    from rich.text import Text
+
+    # In a notebook the library would show what it prints, and leave nothing to return.
+    console = Console(
+        file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
+    )
+    for index, table in enumerate(tables):
+        if index:
+            console.print()
+        # Text, not str: a run's name may hold what would pass for markup.
+        console.print(Text(table.title))
+        console.file.write(_drawn(table))
+        for note in table.notes:
+            console.print(Text(note), width=_NOTE_WIDTH)
+    lines = console.file.getvalue().splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _drawn(table: Table) -> str:
+    # rich's own tables take seconds for a thousand rows.
+    from rich.cells import cell_len
+
+    headings = [heading.split("\n") for heading in table.columns]
+    height = max(map(len, headings))
+    head = [[""] * (height - len(lines)) + lines for lines in headings]
+    rows = [[_printable(cell) for cell in row] for row in table.rows]
+    columns = [[*lines, *cells] for lines, *cells in zip(head, *rows, strict=True)]
+    widths = [max(map(cell_len, column)) for column in columns]
+
+    def line(cells: Sequence[str]) -> str:
+        blanks = [" " * (width - cell_len(c)) for c, width in zip(cells, widths, strict=True)]
+        figures = (blank + cell for blank, cell in zip(blanks[1:], cells[1:], strict=True))
+        return " " + " ".join([cells[0] + blanks[0], *figures])
+
+    lines = [line(cells) for cells in zip(*head, strict=True)]
+    lines.append(" " + "─" * (sum(widths) + len(widths) - 1))
+    return "\n".join(["", *lines, *map(line, rows), "", ""])
+
+
+def _printable(cell: str) -> str:
+    return cell if cell.isprintable() else "".join(c if c.isprintable() else "�" for c in cell)
+
+
+def to_markdown(tables: Sequence[Table]) -> str:
+    """Returns tables in GitHub's Markdown, with their notes below them."""
+    blocks = []
+    for table in tables:
+        lines = [f"## {table.title}", "", _markdown_row(table.columns)]
+        lines.append(_markdown_row(["---", *["---:"] * (len(table.columns) - 1)], escape=False))
+        lines.extend(_markdown_row(row) for row in table.rows)
+        lines.append("")
+        lines.extend(f"- {_markdown(note)}" for note in table.notes)
+        blocks.append("\n".join(lines) + "\n")
+    return "\n".join(blocks)
+
+
+def _markdown_row(cells: Sequence[str], *, escape: bool = True) -> str:
+    return "| " + " | ".join(_markdown(cell) if escape else cell for cell in cells) + " |"
+
+
+def _markdown(text: str) -> str:
+    for character in "\\`*_[]<>|#":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.split())
+
+
+# The formats of what commands print: tables as text by name, and JSON beside them.
+
+JSON = "json"
+WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
+    "format",
+    {
+        "table": "tfasr.display.table:to_text",
+        "markdown": "tfasr.display.table:to_markdown",
+        "latex": "tfasr.display.table:to_latex",
+        "csv": "tfasr.display.table:to_csv",
+    },
+)
+"""The formats by name: functions that write tables as text. JSON is another, beside them.
+
+A format of one's own is registered where it is written::
+
+    @WRITERS.register("org")
+    def to_org(tables): ...
+"""
+
+
+def formats() -> tuple[str, ...]:
+    return (*WRITERS, JSON)
+
+
+def check_format(name: str) -> None:
+    """Raises UsageError for a name that is none of `formats`."""
+    if name not in formats():
+        raise UsageError(f"The format must be one of {formats()}. Received: {name!r}.")

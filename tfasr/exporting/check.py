@@ -11,18 +11,15 @@ import numpy as np
 
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet
-from tfasr.analysis.cluster_energy import measured_energy
-from tfasr.data.pipeline import BatchSource
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.data.batches import BatchSource
+from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.errors import RunError, UsageError
-from tfasr.recognising.acoustics import Acoustics
-from tfasr.recognising.spec import RecogniserSpec
-from tfasr.scoring.alignment import Scored, score
+from tfasr.recognising.spec import Acoustics, RecogniserSpec
+from tfasr.reports.charges import measured_energy
 from tfasr.scoring.bootstrap import CONFIDENCE
+from tfasr.scoring.errors import Scored, Transcript, score
 from tfasr.scoring.summary import RateSummary
-from tfasr.scoring.transcripts import Transcript
-from tfasr.tta.load import load_run
-from tfasr.tta.run import Run
+from tfasr.tta.run import Run, load_run
 
 MOST_DIFFERENCE = 1e-3
 """How far apart float32 log-probabilities may be: rounding, through hundreds of steps."""

@@ -10,9 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.decoding.choice import load_lexicon
-from tfasr.durable import make_folder, write_whole
 from tfasr.errors import UsageError
 from tfasr.exporting.check import (
     WORD_LIMITS,
@@ -26,10 +25,9 @@ from tfasr.exporting.check import (
     largest_difference,
     model_card,
 )
-from tfasr.models.build import build_recogniser
-from tfasr.models.recogniser import portable
-from tfasr.models.saved import SavedRecogniser
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.kit.files import LEXICON_FILE, make_folder, write_whole
+from tfasr.models.build import SavedRecogniser, build_recogniser
+from tfasr.models.model import portable
 from tfasr.recognising.exported import (
     CARD_FILE,
     KERAS,
@@ -43,7 +41,7 @@ from tfasr.recognising.exported import (
     write_sums,
 )
 from tfasr.recognising.runtimes import open_exported, open_model
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
 from tfasr.recognising.tensorflow_runtimes import (
     CONTINUED_SIGNATURE,
     NEXT_STATE,
@@ -52,9 +50,7 @@ from tfasr.recognising.tensorflow_runtimes import (
     KerasAcoustics,
     open_run,
 )
-from tfasr.run_files import LEXICON_FILE
-from tfasr.scoring.paired import PairedComparison, compare_pairs
-from tfasr.scoring.summary import summarise_scored
+from tfasr.scoring.summary import PairedComparison, compare_pairs, summarise_scored
 from tfasr.training.trained import TrainedRun, open_trained
 
 FEATURES_FILE = "features.onnx"
@@ -434,7 +430,7 @@ class _Keras(Kind):
 
     def contents(self, spec: RecogniserSpec) -> str:
         return (
-            "Once `tfasr.models.saved` is imported, "
+            "Once `tfasr.models.build` is imported, "
             f"`keras.saving.load_model('{MODEL_FILES[KERAS]}')` "
             "returns a Keras model of normalised features (batch, frames, "
             f"{spec.features.num_features}) and lengths (batch) that returns the classes' "

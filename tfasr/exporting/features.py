@@ -6,13 +6,18 @@ The Fourier transform is a convolution with cosines and sines, so that no runtim
 import numpy as np
 from onnx import TensorProto
 
-from tfasr.data.feature_config import LEAST_DEVIATION, LOG_FLOOR, FeatureConfig, cosines
-from tfasr.data.numpy_features import hann_window, mel_filters
+from tfasr.data.features import (
+    LEAST_DEVIATION,
+    LOG_FLOOR,
+    FeatureConfig,
+    cosines,
+    hann_window,
+    mel_filters,
+)
 from tfasr.errors import RunError
 from tfasr.exporting.check import session
 from tfasr.exporting.onnx import GraphWriter, metadata
-from tfasr.recognising.acoustics import FEATURES
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.spec import FEATURES, RecogniserSpec
 
 SAMPLES = "samples"
 MOST_DIFFERENCE = 0.01

@@ -23,10 +23,10 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from tfasr.errors import RunError
 from tfasr.exporting.weights import FoldedStack, RecurrentWeights
-from tfasr.models.recogniser import can_stream, model_name
-from tfasr.quiet import quiet_stderr
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.kit.process import quiet_stderr
+from tfasr.models.model import can_stream, model_name
 from tfasr.recognising.runtimes import STATES, STEP, WHOLE, litert_interpreter
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
 STEP_FRAMES = 8
 """Output frames of a call. More share the products that are no recurrence's; fewer wait less."""
@@ -49,7 +49,7 @@ def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
     """Returns the graph of a model's steps, as a file's content.
 
     Args:
-        model: a built `tfasr.models.recurrent_stack.RecurrentStack` that runs in one direction.
+        model: a built `tfasr.models.recurrent.RecurrentStack` that runs in one direction.
         num_features: features per frame.
         int8: whether large matrices become int8, activations being quantised as they come (dynamic
             range).
@@ -98,7 +98,7 @@ def convert(
     """Returns the graph of a model's logits for batches of one size, as a file's content.
 
     Args:
-        model: built in float32, of a config that `tfasr.models.recogniser.portable` returned.
+        model: built in float32, of a config that `tfasr.models.model.portable` returned.
         batch: utterances.
         frames: padded feature frames.
         num_features: features per frame.

@@ -13,12 +13,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tfasr._version import __version__
-from tfasr.config import to_json
 from tfasr.errors import RunError
-from tfasr.quiet import quiet_stderr
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.kit.config import to_json
+from tfasr.kit.process import quiet_stderr
 from tfasr.recognising.runtimes import NEXT
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS, RecogniserSpec
 
 OPSET = 17
 CONVERTED_OPSET = 18

@@ -12,9 +12,9 @@ from onnx import helper
 
 from tfasr.exporting.onnx import BY_FRAME, GraphWriter
 from tfasr.exporting.weights import Affine, FoldedStack, RecurrentWeights
-from tfasr.layers.conformer_block import FAR_BELOW_ZERO, wave_rates
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
+from tfasr.models.conformer import FAR_BELOW_ZERO, wave_rates
 from tfasr.recognising.runtimes import NEXT
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
 _BY_TIME = [2, 0, 3, 1]  # from (batch, channels, frames, bins)
 
@@ -224,7 +224,7 @@ def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
 
 
 class _Block:
-    """Adds a `tfasr.layers.conformer_block.ConformerBlock`; values are by frame.
+    """Adds a `tfasr.models.conformer.ConformerBlock`; values are by frame.
 
     Args:
         writer: collects the nodes.
@@ -311,4 +311,4 @@ WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "conformer": conformer_graph,
     "deep_speech_2": deep_speech_2_graph,
 }
-"""What writes the graph of a model by its name in `tfasr.models.recogniser.MODELS`."""
+"""What writes the graph of a model by its name in `tfasr.models.model.MODELS`."""

@@ -16,14 +16,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.pipeline import BatchSource
-from tfasr.durable import write_whole
+from tfasr.data.batches import BatchSource
 from tfasr.errors import RunError, UsageError
 from tfasr.exporting.check import CardForm, Heard, session
 from tfasr.exporting.features import checked_feature_graph
 from tfasr.exporting.onnx import GraphWriter, metadata
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.kit.files import write_whole
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec
 
 PREPROCESSOR_FILE = "preprocess.onnx"
 ENCODER_FILE = "encode.onnx"

@@ -123,7 +123,7 @@ class FoldedStack:
 
     @classmethod
     def of(cls, model: Any) -> "FoldedStack":
-        """Returns the weights of a built `tfasr.models.recurrent_stack.RecurrentStack`."""
+        """Returns the weights of a built `tfasr.models.recurrent.RecurrentStack`."""
         affines = [Affine.of(layer) for layer in model.normalisations]
         recurrent = [recurrent_weights(layer) for layer in model.recurrent]
         classifier = [np.asarray(v.numpy(), np.float64) for v in model.classifier.weights]

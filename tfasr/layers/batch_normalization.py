@@ -26,7 +26,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             mask: booleans ``(batch, time)``: the frames that count for the statistics. Keras also
                 hands it on, with the outputs, to all layers behind.
             valid: the same, for this layer alone.
-            dropout: a `tfasr.layers.dropout.Dropout` for the outputs; None for none. It drops and
+            dropout: a `tfasr.layers.fused_call.Dropout` for the outputs; None for none. It drops and
                 counts its draws as if it were called with them.
 
         Returns:
@@ -37,10 +37,12 @@ class BatchNormalization(keras.layers.BatchNormalization):
             outputs = super().call(inputs, training=training, mask=mask)
             return outputs if dropout is None else dropout(outputs, training=training)
         from tfasr.layers.batch_normalization_kernel import (
+            Drawn,
+            normalise_and_drop,
             normalise_masked,
             normalise_synchronised,
+            normalises_here,
         )
-        from tfasr.layers.compiled_normalisation import Drawn, normalise_and_drop, normalises_here
 
         ones, zeros = (fill(inputs.shape[-1:]) for fill in (keras.ops.ones, keras.ops.zeros))
         gamma = keras.ops.convert_to_tensor(self.gamma) if self.scale else ones

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
-from tfasr.cores import usable_cores
+from tfasr.kit.process import usable_cores
 from tfasr.layers import operations
+from tfasr.layers.fused_call import has_gpu
 from tfasr.layers.operations import Operation, core
-from tfasr.layers.recurrent.fused_call import has_gpu
 
 DTYPES = ("float32", "bfloat16")
 

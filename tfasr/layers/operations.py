@@ -16,7 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from tfasr.cores import quota
+from tfasr.kit.process import quota
 
 try:
     from tfasr.layers import _recurrent_core as core

@@ -7,7 +7,17 @@ import keras
 import numpy as np
 
 from tfasr.errors import UsageError
-from tfasr.models.recogniser import MODELS, RecogniserConfig, model_name, output_frames
+from tfasr.kit.config import to_json
+from tfasr.kit.gin import GinText, binding_place, make
+from tfasr.models.model import (
+    MODELS,
+    ModelConfig,
+    RecogniserConfig,
+    model_from_json,
+    model_name,
+    model_source,
+    output_frames,
+)
 
 # Output frames of the shortest batch that is tried.
 _FEW = 3
@@ -54,7 +64,7 @@ def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) 
     if not hasattr(model, "call_with_intermediate"):
         raise UsageError(
             "For TrainingConfig.intermediate_loss_weight the model must have a method "
-            "call_with_intermediate, as tfasr.models.network.Network has. Received: "
+            "call_with_intermediate, as tfasr.models.recurrent.Network has. Received: "
             f"{type(model).__name__}. Bind the weight to 0, or train an acoustic_model, gru or "
             "conformer."
         )
@@ -98,3 +108,90 @@ def _try(config: RecogniserConfig, model: Any, num_features: int, num_classes: i
 def _raised_at(error: Exception, file: str) -> str:
     lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == file]
     return f" at {file}:{lines[-1]}" if lines else ""
+
+
+# The model that gin files choose by ``ModelConfig.name``.
+
+
+def know_models() -> None:
+    """Makes the configs of all models gin names; bindings of any may stand in a file."""
+    for name in MODELS:
+        MODELS[name]
+
+
+def model_class(lines: GinText) -> type:
+    """Returns the config class of the model that the bindings in force name.
+
+    Raises:
+        UsageError: if no such model is registered; it names file and line.
+    """
+    name = make(ModelConfig, lines).name
+    if name not in MODELS:
+        raise UsageError(
+            f"{binding_place(lines, 'ModelConfig', 'name')}ModelConfig.name must be a known model: "
+            f"{MODELS.listed()}. Received: {name!r}. To use one from a module of your "
+            "own, import the module: --import my_lab.models."
+        )
+    return MODELS[name]
+
+
+# A model as one Keras file, whatever its family.
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class SavedRecogniser(keras.Model):
+    """A recogniser from features to log-probabilities, which Keras saves and loads.
+
+    Once this module is imported, ``keras.saving.load_model("model.keras")`` returns one.
+
+    Args:
+        config: of the recogniser, of a registered class.
+
+    Attributes:
+        recogniser: the model itself, see `tfasr.models.model.RecogniserConfig`.
+    """
+
+    def __init__(
+        self, config: RecogniserConfig, num_features: int, num_classes: int, **kwargs: Any
+    ):
+        super().__init__(**kwargs)
+        self.config = config
+        self.num_features = num_features
+        self.num_classes = num_classes
+        self.recogniser = build_recogniser(config, num_features, num_classes, dtype="float32")
+        self.built = True
+
+    def call(self, features: Any, feature_lengths: Any) -> Any:
+        """Computes log-probabilities.
+
+        Args:
+            features: float ``(batch, frames, num_features)``, normalised, right-padded.
+            feature_lengths: int32 ``(batch,)``: valid frames.
+
+        Returns:
+            float32 ``(batch, output frames, classes)``, natural logarithms; see `output_lengths`.
+        """
+        logits = self.recogniser(features, feature_lengths, training=False)
+        return keras.ops.log_softmax(logits, axis=-1)
+
+    def output_lengths(self, feature_lengths: Any) -> Any:
+        return self.config.output_lengths(feature_lengths)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "model": model_source(self.config),
+            "sizes": to_json(self.config),
+            "num_features": self.num_features,
+            "num_classes": self.num_classes,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "SavedRecogniser":
+        """Returns the model of a config.
+
+        Raises:
+            UsageError: if its kind is not registered.
+        """
+        sizes = model_from_json(config["model"], config["sizes"])
+        return cls(sizes, config["num_features"], config["num_classes"], name=config["name"])

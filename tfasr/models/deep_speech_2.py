@@ -5,15 +5,14 @@ from typing import Literal
 
 import keras
 
-from tfasr.config import config_class, require
 from tfasr.errors import UsageError
+from tfasr.kit.config import config_class, require
 from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.clipped_rnn import BidirectionalClippedRNN
+from tfasr.layers.fused_call import valid_frames, widened
 from tfasr.layers.geometry import conv_output_frames, padded_conv_output_frames
-from tfasr.layers.padding import valid_frames, widened
-from tfasr.layers.recurrent.clipped_rnn import BidirectionalClippedRNN
-from tfasr.models.footprint import step_bytes
-from tfasr.models.network import class_scores
-from tfasr.models.stages import Stage
+from tfasr.models.costs import step_bytes
+from tfasr.models.recurrent import Stage, class_scores
 
 # Frequency x time: kernels and strides of the two convolutions.
 CONVOLUTIONS = (((5, 20), (2, 2)), ((5, 10), (1, 2)))
@@ -58,7 +57,7 @@ class DeepSpeech2Config:
     def make(
         self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
     ) -> "DeepSpeech2":
-        """Returns the model, see `tfasr.models.recogniser.RecogniserConfig`.
+        """Returns the model, see `tfasr.models.model.RecogniserConfig`.
 
         Raises:
             UsageError: if the config demands other bins or classes, or the bins are too few.

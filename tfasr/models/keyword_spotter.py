@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import keras
 
-from tfasr.config import config_class, require
+from tfasr.kit.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
 
 BYTES_PER_FLOAT = 4

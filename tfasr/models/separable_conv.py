@@ -4,13 +4,12 @@ import dataclasses
 
 import keras
 
-from tfasr.config import config_class, require
+from tfasr.kit.config import config_class, require
 from tfasr.layers.batch_normalization import BatchNormalization
-from tfasr.layers.dropout import Dropout
+from tfasr.layers.fused_call import Dropout, valid_frames, widened
 from tfasr.layers.geometry import padded_conv_output_frames
-from tfasr.layers.padding import valid_frames, widened
-from tfasr.models.footprint import step_bytes
-from tfasr.models.network import Network, class_scores
+from tfasr.models.costs import step_bytes
+from tfasr.models.recurrent import Network, class_scores
 
 
 @config_class

@@ -10,14 +10,12 @@ import numpy as np
 
 from tfasr._version import __version__
 from tfasr.alphabet import Alphabet
-from tfasr.checked_files import read_object, read_text
-from tfasr.config import to_json
-from tfasr.data.feature_config import FeatureConfig
+from tfasr.data.features import FeatureConfig
 from tfasr.decoding.choice import DecoderConfig, load_lexicon, needs_lexicon
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
+from tfasr.kit.config import to_json
+from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE, read_object, read_text, write_whole
 from tfasr.recognising.spec import RecogniserSpec
-from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
 
 GRAPH_FILE = "model.onnx"
 ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"

@@ -6,15 +6,65 @@ from pathlib import Path
 
 import numpy as np
 
-from tfasr.recognising.acoustics import Acoustics
-from tfasr.recognising.endpoints import EndpointRules
-from tfasr.recognising.pauses import Segment, cut_segments
-from tfasr.recognising.results import StreamResult, Transcript, Word
-from tfasr.recognising.samples import as_samples
-from tfasr.recognising.segment_batches import recognised_in_batches
-from tfasr.recognising.segment_model import SegmentModel
-from tfasr.recognising.spec import RecogniserSpec
-from tfasr.recognising.stream import Stream
+from tfasr.errors import UsageError
+from tfasr.kit.files import EXPERIMENT_FILE
+from tfasr.kit.process import load_tensorflow
+from tfasr.recognising.exported import SPEC_FILE, is_exported
+from tfasr.recognising.segments import Segment, SegmentModel, cut_segments, recognised_in_batches
+from tfasr.recognising.spec import (
+    Acoustics,
+    RecogniserSpec,
+    StreamResult,
+    Transcript,
+    Word,
+    as_samples,
+)
+from tfasr.recognising.stream import EndpointRules, Stream
+
+# From a run's folder or an exported one to a recogniser.
+
+
+def load_recogniser(
+    run_dir: str | Path,
+    *,
+    checkpoint: str = "best",
+    decoder: str | None = None,
+    beam_width: int | None = None,
+    recombine: bool | None = None,
+) -> "Recogniser":
+    """Returns a trained recogniser, ready to transcribe.
+
+    It computes in float32, whatever precision the run was trained in. That of a folder that was
+    exported to ONNX or LiteRT does not load TensorFlow.
+
+    Args:
+        run_dir: a folder that `tfasr train` or `tfasr export` wrote.
+        checkpoint: of a run: "best" (by validation CER), "last", or a file.
+        decoder: "greedy", "beam" or "word_beam"; the run's own by default.
+        beam_width: of the decoder; the run's own by default.
+        recombine: of word beam search; the run's own by default.
+
+    Raises:
+        UsageError: if the folder holds no run, or no checkpoint, or something in it does not fit.
+    """
+    run_dir = Path(run_dir)
+    changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if is_exported(run_dir):
+        from tfasr.recognising.runtimes import open_exported
+
+        return Recogniser(*open_exported(run_dir, changes))
+    if not (run_dir / EXPERIMENT_FILE).is_file():
+        raise UsageError(
+            f"--run_dir must be a folder that tfasr train or tfasr export wrote. Received: "
+            f"{run_dir}, which has neither {EXPERIMENT_FILE} nor {SPEC_FILE}."
+        )
+    load_tensorflow()
+    from tfasr.recognising.tensorflow_runtimes import open_run
+    from tfasr.training.trained import open_trained
+
+    return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))
+
 
 # Blocks in which a long array of samples is looked at: converting it then takes little memory.
 _BLOCK_S = 60

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.cores import usable_cores
 from tfasr.errors import UsageError
-from tfasr.quiet import load_tensorflow
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, Acoustics, State
+from tfasr.kit.process import load_tensorflow, usable_cores
 from tfasr.recognising.exported import (
     KERAS,
     LITERT,
@@ -22,7 +20,7 @@ from tfasr.recognising.exported import (
     exported_runtime,
     read_spec,
 )
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
 
 NEXT = "next_"
 """In ONNX, the name of a state behind a chunk is this and the name of the state before it."""

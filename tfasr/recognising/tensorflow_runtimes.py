@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.errors import UsageError
-from tfasr.models.recogniser import RecogniserConfig, can_stream, frame_geometry, model_name
-from tfasr.recognising.acoustics import FEATURES, LENGTHS, LOG_PROBS, State
-from tfasr.recognising.spec import RecogniserSpec
+from tfasr.models.model import RecogniserConfig, can_stream, frame_geometry, model_name
+from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec, State
 from tfasr.training.trained import TrainedRun
 
 WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
@@ -26,7 +25,7 @@ class KerasAcoustics:
 
     Args:
         recogniser: a built Keras model.
-        config: its config, see `tfasr.models.recogniser.RecogniserConfig`.
+        config: its config, see `tfasr.models.model.RecogniserConfig`.
         num_features: features per frame.
     """
 
@@ -113,8 +112,6 @@ def open_keras_file(path: Path) -> KerasAcoustics:
     Raises:
         UsageError: if it is of a kind that has not been registered.
     """
-    import tfasr.models.saved  # noqa: F401 - registers the class that is in the file
-
     model = keras.saving.load_model(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 

@@ -2,24 +2,402 @@
 
 import contextlib
 import hashlib
+import itertools
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfasr.durable import write_whole
-from tfasr.ledger import Ledger
-from tfasr.recording.folder import Position
-from tfasr.recording.order import Order
-from tfasr.recording.settings import Settings
-from tfasr.run_files import RUN_FILE
-from tfasr.telemetry.process import process_age_s
-from tfasr.telemetry.software import version
+from tfasr.errors import UsageError
+from tfasr.kit.files import (
+    CPU_FILE,
+    EVENTS_FILE,
+    EXPERIMENT_FILE,
+    GPU_FILE,
+    HEARTBEAT_FILE,
+    LOCK_FILE,
+    PARTIAL_SUFFIX,
+    RECORDER_FILE,
+    RUN_FILE,
+    locked,
+    make_folder,
+    read_object,
+    write_whole,
+)
+from tfasr.ledger.events import Ledger, read_events
+from tfasr.ledger.intervals import kept_index
+from tfasr.ledger.timeline import Timeline
+from tfasr.telemetry.machine import process_age_s, version
 from tfasr.telemetry.system import describe_system
-from tfasr.tta.metrics import BUILT_IN
-from tfasr.tta.time_to_accuracy import rule_met
+from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
+from tfasr.tta.policies import rule_met
+
+# What a recorded run is told about itself: checked, and kept beside its ledger.
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What makes a run the run that it is; a resumed one must keep all of it.
+
+    Attributes:
+        targets: pairs of a metric and a value.
+        target_window: the evaluations whose median must meet a target.
+        metrics: for each metric that is declared, the fields of its `tfasr.tta.metrics.Metric`.
+        facts: ``train_samples``, ``global_batch_size``, ``seed`` and others, as events of the
+            ledger.
+        comparability: what makes the run's results comparable; None where the run does not say.
+        config: the configuration in the caller's own terms, JSON.
+    """
+
+    targets: list[list[Any]]
+    target_window: int
+    metrics: dict[str, dict[str, Any]]
+    facts: dict[str, Any] = field(default_factory=dict)
+    comparability: dict[str, Any] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> list[Target]:
+        """The targets as metric and value."""
+        return [(metric, value) for metric, value in self.targets]
+
+    def write(self, run_dir: Path) -> None:
+        """Writes them into a run's folder."""
+        # A line a value, so that runs of one configuration are told apart by their seeds alone.
+        write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
+
+    def then_and_now(self, run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Returns the settings that a run's folder was begun with, and these, by name."""
+        then = read_object(
+            run_dir / RECORDER_FILE, "Without it a run cannot be continued: begin a new one."
+        )
+        return _flat(then), _flat(json.loads(json.dumps(asdict(self))))
+
+
+def settings_of(
+    targets: Iterable[str | Target],
+    metrics: Mapping[str, str | Metric],
+    *,
+    target_window: int,
+    facts: Mapping[str, Any],
+    comparability: Mapping[str, Any] | None,
+    config: Mapping[str, Any] | None,
+) -> Settings:
+    """Returns settings of what a user wrote.
+
+    The arguments are those of `tfasr.Recorder`; facts that are None are left out.
+
+    Raises:
+        UsageError: for a value of another kind.
+    """
+    declared = {
+        name: asdict(metric if isinstance(metric, Metric) else Metric(metric))
+        for name, metric in metrics.items()
+    }
+    declare(declared, "The recorder")
+    pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
+    if not isinstance(target_window, int) or target_window < 1:
+        raise UsageError(
+            f"target_window must be at least 1 evaluation. Received: {target_window!r}."
+        )
+    stated = {name: value for name, value in facts.items() if value is not None}
+    check_facts(stated)
+    # What a plug-in has registered is told as well: not every reader of the run imports it.
+    declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
+    settings = Settings(
+        [list(pair) for pair in pairs],
+        target_window,
+        declared,
+        stated,
+        None if comparability is None else dict(comparability),
+        dict(config or {}),
+    )
+    _check_json(asdict(settings))
+    return settings
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Raises UsageError for facts that no ledger may hold."""
+    for name, value in facts.items():
+        if name in _COUNTS and (type(value) is not int or value < _COUNTS[name]):
+            raise UsageError(
+                f"{name} must be a whole number of at least {_COUNTS[name]}. Received: {value!r}."
+            )
+        if name in WRITTEN:
+            raise UsageError(f"A recorder writes {name!r} itself: call the fact something else.")
+    _check_json(dict(facts))
+
+
+def _check_json(values: dict[str, Any]) -> None:
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"Facts, comparability and config of a recorder must be JSON values. {error}."
+        ) from error
+
+
+_BLOCKS = ("init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences")
+WRITTEN = {
+    *(f"{name}_{edge}" for name in (*_BLOCKS, "session", "logging") for edge in ("start", "stop")),
+    *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
+    *("targets", "metrics", "comparability"),
+}
+"""Keys of events that are no facts."""
+_COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in settings.items() if name not in ("facts", "config")}
+    for group in ("facts", "config"):
+        values = settings.get(group)
+        found |= values if isinstance(values, dict) else {group: values}
+    return found
+
+
+# A run's folder: who may write it, and where a run that was interrupted goes on.
+
+WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
+"""Files that every run may have before its first step; a start that came to nothing is removed."""
+
+
+@contextlib.contextmanager
+def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
+    """Makes a folder, and keeps all other processes from writing a run into it.
+
+    Args:
+        run_dir: the folder.
+        elsewhere: what to name instead, for the message.
+
+    Raises:
+        UsageError: if another process holds the folder.
+    """
+    make_folder(run_dir)
+    held = (
+        f"Only one process may write a run. {run_dir} is being written by another one: wait for "
+        f"it, stop it, or choose another {elsewhere}."
+    )
+    with locked(run_dir / LOCK_FILE, held):
+        yield
+
+
+def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
+    """Returns the events in a run's folder; [] without a ledger."""
+    return read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
+
+
+def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run got as far as training; one that did not can be removed without a loss."""
+    # A ledger with another first event was written by neither tfasr train nor a recorder.
+    foreign = bool(events) and events[0]["key"] != "session_start"
+    return foreign or any(event["key"] == "run_start" for event in events)
+
+
+def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a run's last session ended with success."""
+    ends = (e for e in reversed(events) if e["key"] in ("run_stop", "session_start"))
+    return metadata(next(ends, {})).get("status") == "success"
+
+
+def next_session(events: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the number of the session that goes on with a run."""
+    numbers = [metadata(event).get("session", 0) for event in events]
+    return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
+
+
+def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an event's metadata; {} if it has none."""
+    about = event.get("metadata")
+    return about if isinstance(about, dict) else {}
+
+
+def remove_start(run_dir: Path, *more: str) -> None:
+    """Removes what is written before training, and what else is named; the last name goes last."""
+    for name in (*WRITTEN_AT_START, *more):
+        (run_dir / name).unlink(missing_ok=True)
+        (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Returns which values a run was begun with and which it has now; "" if they are the same."""
+    return "; ".join(
+        f"{name}: {then.get(name)!r} then, {now.get(name)!r} now"
+        for name in dict.fromkeys(itertools.chain(then, now))
+        if then.get(name) != now.get(name)
+    )
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a recorder's session begins.
+
+    Attributes:
+        session: the number of the process that goes on: 0 where the run begins.
+        step: updates done; those after it are lost.
+        epoch: the last epoch that was finished by then.
+        history: what the evaluations by then found, by epoch.
+    """
+
+    session: int = 0
+    step: int = 0
+    epoch: int = 0
+    history: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
+    """Returns where a recorded run begins or goes on, and removes a start that came to nothing.
+
+    Args:
+        run_dir: the run's folder, which no other process writes.
+        settings: of the run.
+        step: of the checkpoint that the caller goes on from; None for the last that was booked.
+
+    Raises:
+        UsageError: if the folder holds another run, a finished one, or no such step.
+    """
+    if (run_dir / EXPERIMENT_FILE).exists():
+        raise UsageError(
+            f"A recorder must have a folder of its own. {run_dir} holds a run of tfasr train: "
+            "choose another."
+        )
+    names = [name for name in (*WRITTEN_AT_START, EVENTS_FILE) if (run_dir / name).exists()]
+    if names and not (run_dir / RECORDER_FILE).exists():
+        raise UsageError(
+            f"A recorder must have a folder of its own. {run_dir} holds {', '.join(names)}, which "
+            "it has not written: choose another folder."
+        )
+    events = events_so_far(run_dir)
+    if not has_begun(events):
+        remove_start(run_dir, EVENTS_FILE, RECORDER_FILE)
+        _check_step(run_dir, step, 0)
+        return Position()
+    differing = differences(*settings.then_and_now(run_dir))
+    if differing:
+        raise UsageError(
+            f"A continued run must keep its settings. {run_dir} was begun with others: "
+            f"{differing}. Give the same, or another folder."
+        )
+    if is_finished(events):
+        raise UsageError(
+            f"A run that is finished must stay as it is. {run_dir} holds one: read it with "
+            f"tfasr report {run_dir}, or choose another folder."
+        )
+    return _resumed(run_dir, Timeline(events), step)
+
+
+def _check_step(run_dir: Path, step: int | None, most: int) -> None:
+    usable = step is None or (type(step) is int and 0 <= step <= most)
+    if not usable:
+        raise UsageError(
+            f"resumed_from_step must be a step that the run has done, 0 to {most}. Received: "
+            f"{step!r} for {run_dir}."
+        )
+
+
+def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
+    done = [line.metadata[i].get("step") or 0 for i in line.of("train_step") if line.useful[i]]
+    _check_step(run_dir, step, max(done, default=0))
+    if step is None:
+        marks = [index for index in line.of("checkpoint_stop") if line.useful[index]]
+        step = line.metadata[marks[-1]].get("step", 0) if marks else 0
+    end = kept_index(line.events, line.indices, len(line.events), step) if step else None
+    history: dict[int, dict[str, Any]] = {}
+    finished = 0
+    for index in line.of("tracked_stats", "epoch_stop"):
+        if end is None or index > end or not line.useful[index]:
+            continue
+        epoch = line.metadata[index].get("epoch_num") or 0
+        if line.keys[index] == "epoch_stop":
+            finished = max(finished, epoch)
+        else:
+            history[epoch] = line.events[index]["value"]
+    return Position(next_session(line.events), step or 0, finished, history)
+
+
+# In which order a recorder may be told things, and what to say of any other.
+
+_BLOCK_ORDER = {
+    "step": "with run.step(...):",
+    "evaluation": "with run.evaluation() as e:",
+    "decoding": "with e.decoding():",
+    "saving": "with run.saving():",
+}
+
+
+class Order:
+    """What a recorder is in the midst of.
+
+    Attributes:
+        open: whether the recorder's own ``with`` block runs.
+        epoch: the number of the epoch, 0 before the first.
+        in_epoch: whether it has begun and not ended.
+        evaluated: whether it has been evaluated.
+    """
+
+    def __init__(self):
+        self.open = False
+        self.epoch = 0
+        self.in_epoch = False
+        self.evaluated = False
+        self._doing: list[str] = []
+        self._promised: str | None = None
+
+    def check(self, what: str, within: str | None = None) -> None:
+        """Raises UsageError unless a call may come now.
+
+        Args:
+            what: the call, for messages.
+            within: the block that it belongs into; None for none.
+        """
+        if not self.open:
+            raise UsageError(
+                f"{what} must be called within the recorder's block: with tfasr.Recorder(...) as "
+                "run: ... Received: a recorder that is not open."
+            )
+        if self._promised is not None:
+            raise UsageError(
+                f"A block must be entered: write {_BLOCK_ORDER[self._promised]} with its work "
+                f"indented below. Received: {what} after a {self._promised} that was not."
+            )
+        doing = self._doing[-1] if self._doing else None
+        if doing != within:
+            if doing is None:
+                raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
+            raise UsageError(
+                f"{what} must not be called within {_BLOCK_ORDER[doing]} End that block before."
+            )
+
+    def check_epoch(self, what: str) -> None:
+        """Raises UsageError unless an epoch is under way."""
+        if self.in_epoch:
+            return
+        if self.evaluated:
+            raise UsageError(
+                f"{what} must be called within an epoch. Epoch {self.epoch} ended with its "
+                "evaluation: call run.epoch() to begin the next."
+            )
+        raise UsageError(f"{what} must be called within an epoch: call run.epoch() before.")
+
+    def promise(self, block: str) -> None:
+        """Notes that a block was made, which has to be entered before anything else is called."""
+        self._promised = block
+
+    def enter(self, block: str, within: str | None = None) -> None:
+        """Notes that a block begins."""
+        if self._promised != block:
+            raise UsageError(f"{_BLOCK_ORDER[block]} must be written anew each time.")
+        self._promised = None
+        self.check(_BLOCK_ORDER[block], within)
+        self._doing.append(block)
+
+    def leave(self) -> None:
+        """Notes that the innermost block ends."""
+        self._promised = None
+        self._doing.pop()
+
 
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
 

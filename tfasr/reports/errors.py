@@ -12,20 +12,36 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from tfasr.analysis.names import distinct_names
-from tfasr.analysis.report import RunAnalysis
-from tfasr.display.csv_text import table_to_csv
-from tfasr.display.table import REFUSED, UNKNOWN, Column, Table, fixed, percent, table_of
-from tfasr.display.text import to_markdown, to_text
-from tfasr.durable import write_whole
+from tfasr.display.table import (
+    REFUSED,
+    UNKNOWN,
+    Column,
+    Table,
+    fixed,
+    percent,
+    table_of,
+    table_to_csv,
+    to_markdown,
+    to_text,
+)
 from tfasr.errors import RunError, UsageError
-from tfasr.registry import Registry
-from tfasr.scoring.alignment import Scored, alignment_text, confusions, score, worst
+from tfasr.kit.files import write_whole
+from tfasr.kit.registry import Registry
+from tfasr.reports.numbers import RunAnalysis, distinct_names
 from tfasr.scoring.bootstrap import FEWEST_SPEAKERS, RESAMPLES, Interval
-from tfasr.scoring.paired import PairedComparison, compare_pairs, probability_text, verdict
-from tfasr.scoring.speakers import RATES, SpeakerRow, speaker_rows, summary_rows
-from tfasr.scoring.summary import RateSummary, summarise_scored
-from tfasr.scoring.transcripts import read_transcripts
+from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
+from tfasr.scoring.summary import (
+    RATES,
+    PairedComparison,
+    RateSummary,
+    SpeakerRow,
+    compare_pairs,
+    probability_text,
+    speaker_rows,
+    summarise_scored,
+    summary_rows,
+    verdict,
+)
 
 SUFFIXES = (".jsonl", ".json")
 HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
@@ -460,7 +476,7 @@ def errors_alone(
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
         # Imported here: drawing is the slowest thing to load.
-        from tfasr.reports.page.parts import write_document
+        from tfasr.reports.page import write_document
 
         write_document(Path(out) / "report.html", "Errors", [section])
     return text

@@ -1,17 +1,368 @@
-"""A history of runs as text, as a chart and for programs."""
+"""Times to accuracy over commits or dates, and which part of them changed."""
 
+import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from tfasr.analysis.history import SERIES, Entry, History, date_text
-from tfasr.analysis.names import target_label
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Points, Rule
-from tfasr.display.json_text import to_json_text
-from tfasr.display.style import INK, run_colour
-from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of
-from tfasr.tta.change_points import FEWEST_AFTER, FEWEST_BEFORE, Change
+import numpy as np
+
+from tfasr.display.chart import INK, Axis, Chart, Line, Mark, Panel, Points, Rule, run_colour
+from tfasr.display.table import NEVER, UNKNOWN, Column, Table, table_of, to_json_text
+from tfasr.errors import UsageError
+from tfasr.kit.files import EVENTS_FILE, RUN_FILE, object_or_empty
+from tfasr.reports.groups import configuration
+from tfasr.reports.load import run_folders
+from tfasr.reports.numbers import (
+    difference_text,
+    differences,
+    distinct_names,
+    merged_targets,
+    target_label,
+)
+from tfasr.tta.decomposition import parts_until
+from tfasr.tta.metrics import Target, check_target
+from tfasr.tta.policies import PAPER, Policy
+from tfasr.tta.run import Run, load_run
+
+# Where a series of repeated measurements changed its level: sooner or later, but not on noise.
+
+FEWEST_BEFORE = 8
+"""Measurements before a change that the noise is known from."""
+
+FEWEST_AFTER = 4
+"""Measurements after it."""
+
+LEAST_CHANGE = math.log(1.03)
+"""The least shift of medians that is told, as a logarithm: 3 %."""
+
+_Z = 2.5
+"""What the standardised rank sum has to reach; chosen by benchmarks/history.py."""
+
+_SPREADS = 3.0
+"""How many standard errors of the median difference the shift has to reach."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A lasting change of level.
+
+    Attributes:
+        index: of the first measurement after it.
+        found_at: of the measurement with which it was found.
+        before: the median of the level before, since the last change.
+        after: the median from it to the measurement with which it was found.
+        z: the standardised rank sum.
+    """
+
+    index: int
+    found_at: int
+    before: float
+    after: float
+    z: float
+
+    @property
+    def ratio(self) -> float:
+        """The level after over the level before."""
+        return self.after / self.before
+
+
+def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> list[Change]:
+    """Returns where a series changed, as it would have been found while it grew.
+
+    With each measurement, every place since the last change is tried at which the level may have
+    changed: those after it are compared with those before by the sum of their ranks, so that
+    neither a single slow run nor the shape of the noise matters. A change is told if the ranks
+    differ by `_Z` standard deviations and the medians by 3 % and by `_SPREADS` standard errors of
+    their difference; then it stands, and what comes later is compared with the level after it.
+
+    Args:
+        values: positive measurements in the order of time; NaN where one is missing.
+        starts: of each, whether a change may begin there: the first run of a commit; by default
+            anywhere.
+    """
+    known = [i for i, value in enumerate(values) if value > 0 and math.isfinite(value)]
+    logs = np.log(np.asarray(values, float)[known]) if known else np.zeros(0)
+    may = np.array([starts is None or starts[i] for i in known], bool)
+    # A missing run that began a commit leaves its start to the next one.
+    if starts is not None:
+        may = _passed_on(starts, known)
+    found: list[Change] = []
+    begin = 0
+    for end in range(1, len(known) + 1):
+        split = _best_split(logs[begin:end], may[begin:end])
+        if split is None:
+            continue
+        at, z = split
+        before, after = np.median(logs[begin : begin + at]), np.median(logs[begin + at : end])
+        found.append(
+            Change(known[begin + at], known[end - 1], math.exp(before), math.exp(after), z)
+        )
+        begin += at
+    return found
+
+
+def _passed_on(starts: Sequence[bool], known: Sequence[int]) -> np.ndarray:
+    places, last = [], -1
+    for index in known:
+        places.append(any(starts[last + 1 : index + 1]))
+        last = index
+    return np.array(places, bool)
+
+
+def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
+    count = logs.size
+    splits = np.arange(FEWEST_BEFORE, count - FEWEST_AFTER + 1)
+    splits = splits[may[splits]] if splits.size else splits
+    if not splits.size:
+        return None
+    ranks = _ranks(logs)
+    sums = ranks.sum() - np.cumsum(ranks)[splits - 1]
+    after = count - splits
+    # Ties make ranks vary less.
+    variance = ranks.var(ddof=1) * splits * after / count
+    if not variance.all():
+        return None
+    z = (sums - after * (count + 1) / 2) / np.sqrt(variance)
+    for place in np.argsort(-np.abs(z)):
+        if abs(z[place]) < _Z:
+            return None
+        at = int(splits[place])
+        shift = np.median(logs[at:]) - np.median(logs[:at])
+        enough = max(LEAST_CHANGE, _SPREADS * _error(logs[:at], logs[at:]))
+        if abs(shift) >= enough and shift * z[place] > 0:
+            return _place(logs, may), float(z[place])
+    return None
+
+
+def _place(logs: np.ndarray, may: np.ndarray) -> int:
+    splits = np.arange(FEWEST_BEFORE, logs.size)
+    rests = [
+        sum(np.abs(side - np.median(side)).sum() for side in (logs[:at], logs[at:]))
+        for at in splits[may[splits]]
+    ]
+    return int(splits[may[splits]][int(np.argmin(rests))])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return (ends - (counts - 1) / 2)[inverse]
+
+
+def _error(before: np.ndarray, after: np.ndarray) -> float:
+    """Returns the standard error of the difference of medians, from both sides' own spread.
+
+    A machine that wanders makes neighbours alike: their correlation, where it is positive, makes
+    medians err more.
+    """
+    sides = [side - np.median(side) for side in (before, after)]
+    spreads = [1.4826 * np.median(np.abs(side)) for side in sides]
+    spread = math.sqrt(
+        (spreads[0] ** 2 * before.size + spreads[1] ** 2 * after.size) / (before.size + after.size)
+    )
+    products = sum(float(side[1:] @ side[:-1]) for side in sides)
+    squares = sum(float(side @ side) for side in sides)
+    alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
+    inflated = spread * math.sqrt((1 + alike) / (1 - alike))
+    return 1.2533 * inflated * math.sqrt(1 / before.size + 1 / after.size)
+
+
+SERIES = {
+    "time_s": "time to the target",
+    "utterances": "utterances to the target",
+    "step_s": "step time per utterance",
+    "rest": "time that is not steps",
+}
+"""What is followed over time; the first is the product of the others."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    path: Path  # its folder
+    name: str  # distinct within the history
+    began_ms: float  # wall clock of its first event
+    mark: str  # the commit it was trained at, or the date where it does not say one
+    # By the names of `SERIES`; None where not known, as of a target never reached. ``step_s`` is
+    # known of every run that took steps
+    values: dict[str, float | None]
+    about: dict[str, Any] | None  # what makes it comparable
+    configuration: str | None  # what runs of one history have in common
+
+
+@dataclass(frozen=True)
+class History:
+    """Runs of one configuration in the order in which they began."""
+
+    target: Target  # metric and value
+    entries: list[Entry]  # the runs
+    found: dict[str, list[Change]]  # the changes of each series, by its name
+    notes: list[str]  # what a reader has to know, such as which runs are left out and why
+
+    def standing(self) -> list[tuple[str, Change]]:
+        """Returns the slowdowns that stand: the last change of a series, if it made it slower."""
+        last = [(name, own[-1]) for name, own in self.found.items() if own]
+        return [(name, change) for name, change in last if change.ratio > 1]
+
+    def starts(self) -> list[bool]:
+        """Returns of each run whether it is the first of its commit or date."""
+        marks = [entry.mark for entry in self.entries]
+        return [not n or marks[n - 1] != mark for n, mark in enumerate(marks)]
+
+
+def load_history(
+    folder: str | Path,
+    *,
+    target: Target | None = None,
+    policy: Policy = PAPER,
+    window: int | None = None,
+    since: str = "",
+    force: bool = False,
+) -> History:
+    """Reads the runs in a folder, or in its folders, as one history.
+
+    Args:
+        folder: holds run folders, also within folders of commits.
+        target: metric and value; by default the hardest that all runs set themselves.
+        policy: the clock.
+        window: the evaluations whose median must meet the target; by default the policy's.
+        since: a commit, its beginning, or a date such as 2026-11-21: what was before is left out.
+        force: keep runs of other configurations, or such that are not comparable.
+
+    Raises:
+        UsageError: if there is no run, no target that all of them set, or nothing since.
+    """
+    runs, notes = _runs(Path(folder))
+    if target is None:
+        target = _common_target([run for _, run in runs])
+    check_target(*target)
+    window = policy.window if window is None else window
+    entries = [_entry(name, run, target, policy, window) for name, run in runs]
+    entries.sort(key=lambda entry: entry.began_ms)
+    entries, more = (entries, []) if force else _alike(entries)
+    entries = _since(entries, since)
+    history = History(target, entries, {}, notes + more)
+    starts = history.starts()
+    found = {name: changes([_value(entry, name) for entry in entries], starts) for name in SERIES}
+    return replace(history, found=found)
+
+
+def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
+    if not folder.is_dir():
+        raise UsageError(f"A history must be given a folder of runs. Received: {folder}.")
+    paths = list(run_folders(folder))
+    if not paths:
+        raise UsageError(
+            f"A history must be given a folder of run folders, each with {EVENTS_FILE}. Received: "
+            f"{folder}, which holds none."
+        )
+    runs, notes = [], []
+    for path, name in zip(paths, distinct_names(paths), strict=True):
+        try:
+            runs.append((name, load_run(path, name)))
+        except UsageError as error:
+            notes.append(f"{name} is left out. {error}")
+    if not runs:
+        raise UsageError(" ".join(notes))
+    return runs, notes
+
+
+def _common_target(runs: Sequence[Run]) -> Target:
+    common = set(runs[0].targets).intersection(*(run.targets for run in runs))
+    if not common:
+        raise UsageError(
+            "A history must be of one target. The runs set none that is common to all: name one, "
+            "such as --target cer=0.10."
+        )
+    return merged_targets([sorted(common)])[-1]
+
+
+def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> Entry:
+    metric, value = target
+    began_ms = float(run.events[0]["time_ms"])
+    reached = run.time_to_accuracy(policy=policy, window=window, **{metric: value})
+    values: dict[str, float | None] = dict.fromkeys(SERIES)
+    speed = run.throughput().utterances_per_s
+    values["step_s"] = 1 / speed if speed else None
+    if reached.reached:
+        values |= _until(run, policy, metric, reached.epoch, reached.seconds)
+    commit = _commit(run)
+    mark = commit or date_text(began_ms)
+    return Entry(run.path, name, began_ms, mark, values, run.comparability, configuration(run))
+
+
+def _until(
+    run: Run, policy: Policy, metric: str, epoch: int, seconds: float
+) -> dict[str, float | None]:
+    reading = next(r for r in policy.readings(run.timeline, metric) if r.epoch == epoch)
+    try:
+        parts = parts_until(run.timeline, run.timeline.elapsed_s[reading.index])
+    except ValueError:  # a log without steps
+        return {"time_s": seconds}
+    steps_s = parts.utterances / parts.utterances_per_s
+    return {
+        "time_s": seconds,
+        "utterances": parts.utterances,
+        "step_s": 1 / parts.utterances_per_s,
+        "rest": seconds / steps_s,
+    }
+
+
+def _commit(run: Run) -> str | None:
+    commit = object_or_empty(run.path / RUN_FILE).get("revision")
+    return commit[:12] + ("+" if commit.endswith("+") else "") if isinstance(commit, str) else None
+
+
+def date_text(began_ms: float) -> str:
+    """Returns the day of a wall clock's time, or "no date" of one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return "no date"
+
+
+def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
+    newest = entries[-1]
+    kept, notes = [], []
+    for entry in entries:
+        differing = differences(newest.about, entry.about)
+        if differing:
+            notes.append(
+                f"{entry.name} is left out: it is not comparable with the newest run, "
+                f"{newest.name}; they differ in {difference_text(differing)}."
+            )
+        elif entry.configuration != newest.configuration:
+            notes.append(
+                f"{entry.name} is left out: its configuration is not that of the newest run, "
+                f"{newest.name}."
+            )
+        else:
+            kept.append(entry)
+    return kept, notes
+
+
+def _value(entry: Entry, name: str) -> float:
+    value = entry.values[name]
+    return math.nan if value is None else value
+
+
+def _since(entries: list[Entry], since: str) -> list[Entry]:
+    if not since:
+        return entries
+    for index, entry in enumerate(entries):
+        if entry.mark.startswith(since) or ("-" in since and date_text(entry.began_ms) >= since):
+            return entries[index:]
+    raise UsageError(
+        f"--since must name a commit or a date of the history. Received: {since!r}. It goes from "
+        f"{entries[0].mark} to {entries[-1].mark}."
+    )
+
+
+# A history of runs as text, as a chart and for programs.
 
 SLOWER, FASTER = "#d9660d", "#1f9e6e"
 _UNITS = {

@@ -1,16 +1,147 @@
-"""Runs that go on, in words: a line for each, and a table that a terminal keeps current."""
+"""What can be seen of runs from outside while they go on, and when they will meet their targets."""
 
+import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tfasr.analysis.names import metric_label, target_label
-from tfasr.analysis.watching import Watched
-from tfasr.tta.forecast import Forecast
-from tfasr.tta.metrics import metric_named
+from tfasr.errors import UsageError
+from tfasr.kit.files import EVENTS_FILE, HEARTBEAT_FILE, PROGRESS_FILE, object_or_empty
+from tfasr.reports.numbers import distinct_names, metric_label, target_label
+from tfasr.tta.forecast import Forecast, forecast, pace_s
+from tfasr.tta.metrics import Target, check_target, metric_named
+from tfasr.tta.policies import PAPER, AccuracyPoint, Policy
+from tfasr.tta.published import load_log
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+
+SILENT_AFTER_S = 60.0
+"""A run that says nothing for so long may be dead."""
+
+_ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    path: Path  # its folder, or a published log
+    name: str  # the folder's name, with as many parents as tell it from the others
+    # "training", "silent" (it says nothing any more), "finished", "aborted", "interrupted",
+    # "starting", or "unreadable"
+    status: str
+    epoch: int = 0  # evaluations so far
+    epochs: int | None = None  # at most so many; None where that is not known
+    now_s: float = 0.0  # seconds since the creation of the model, as of when it was looked at
+    ends_s: float | None = None  # when its last epoch will end at its pace; None if unknown
+    latest: dict[str, float] = field(default_factory=dict)  # the last value of each metric
+    forecasts: list[Forecast] = field(default_factory=list)  # one for each target
+    note: str = ""  # what else there is to say
+
+    @property
+    def goes_on(self) -> bool:
+        return self.status in ("training", "starting", "silent")
+
+
+class Watch:
+    """Looks at runs again and again; a ledger that did not grow is not read again.
+
+    Args:
+        paths: run folders, also of runs that have not begun, and published logs.
+        targets: metrics and values; by default those that each run set itself.
+        policy: the clock.
+        window: the evaluations whose median must meet a target; by default the policy's.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        targets: Sequence[Target] = (),
+        policy: Policy = PAPER,
+        window: int | None = None,
+    ):
+        self.paths = list(dict.fromkeys(Path(path) for path in paths))
+        bare = [path.with_suffix("") if path.is_file() else path for path in self.paths]
+        self._names = dict(zip(self.paths, distinct_names(bare), strict=True))
+        self._targets = list(targets)
+        self._policy = policy
+        self._window = policy.window if window is None else window
+        self._seen: dict[Path, tuple[tuple[int, int], Watched]] = {}
+
+    def look(self) -> list[Watched]:
+        return [self._look(path) for path in self.paths]
+
+    def _look(self, path: Path) -> Watched:
+        ledger = path if path.is_file() else path / EVENTS_FILE
+        try:
+            stat = ledger.stat()
+        except OSError:
+            return Watched(path, self._names[path], "starting", note="no ledger yet")
+        stamp = (stat.st_mtime_ns, stat.st_size)
+        if self._seen.get(path, (None,))[0] != stamp:
+            self._seen[path] = stamp, self._read(path)
+        return _as_of_now(self._seen[path][1], time.time() - stat.st_mtime)
+
+    def _read(self, path: Path) -> Watched:
+        name = self._names[path]
+        try:
+            run = load_log(path)
+        except UsageError as error:
+            if "holds none: the run has not begun" in str(error):
+                return Watched(path, name, "starting", note="its ledger is empty yet")
+            return Watched(path, name, "unreadable", note=str(error))
+        # What a run declares of its metrics is known once it is read.
+        targets = [check_target(*target) for target in self._targets] or run.targets
+        curves = {metric: run.accuracy_curve(metric, self._policy) for metric, _ in targets}
+        for metric in ("wer", "cer"):
+            curves.setdefault(metric, run.accuracy_curve(metric, self._policy))
+        forecasts = [
+            forecast(curves[metric], value, metric=metric, window=self._window)
+            for metric, value in targets
+        ]
+        longest = max(curves.values(), key=len)
+        found = Watched(
+            path,
+            name,
+            _ENDED.get(run.status, "training"),
+            epoch=len(longest),
+            now_s=float(self._policy.times_s(run.timeline)[-1]),
+            latest={metric: points[-1].value for metric, points in curves.items() if points},
+            forecasts=forecasts,
+            note="" if targets else "it has no target: name one, such as --target wer=0.2",
+        )
+        return _with_end(found, longest, object_or_empty(path / PROGRESS_FILE))
+
+
+def _with_end(found: Watched, points: Sequence[AccuracyPoint], progress: dict[str, Any]) -> Watched:
+    epochs = progress.get("epochs")
+    if not isinstance(epochs, int) or found.status != "training":
+        return found
+    pace = pace_s(points)
+    known = math.isfinite(pace) and pace > 0 and epochs >= len(points)
+    ends_s = points[-1].elapsed_s + pace * (epochs - len(points)) if known else None
+    return replace(found, epochs=epochs, ends_s=ends_s)
+
+
+def _as_of_now(found: Watched, silent_s: float) -> Watched:
+    if found.status != "training":
+        return found
+    silent_s = max(0.0, silent_s)
+    # A step may take long; the heartbeat is what a living process touches.
+    beat = found.path / HEARTBEAT_FILE
+    try:
+        alive_s = max(0.0, time.time() - beat.stat().st_mtime)
+    except OSError:
+        alive_s = silent_s
+    if min(alive_s, silent_s) > SILENT_AFTER_S:
+        said = f"it says nothing for {min(alive_s, silent_s) / 60:.3g} min: it may be dead"
+        return replace(found, status="silent", note=said)
+    return replace(found, now_s=found.now_s + silent_s)
+
+
+# Runs that go on, in words: a line for each, and a table that a terminal keeps current.
 
 _MOST_ROWS = 24
 

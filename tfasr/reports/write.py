@@ -1,30 +1,329 @@
 """Writes the report on runs: text, and with a folder its files and page."""
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+import math
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tfasr.analysis.charges import Machines
-from tfasr.analysis.groups import GroupResult, group_results
-from tfasr.analysis.load import load_report
-from tfasr.analysis.profiles import group_profiles
-from tfasr.analysis.question import ask
-from tfasr.analysis.report import Report
-from tfasr.display.table import Table
-from tfasr.display.text import to_markdown
-from tfasr.display.writers import JSON, WRITERS, check_format
-from tfasr.durable import write_whole
+from tfasr.display.table import (
+    JSON,
+    PREAMBLE,
+    WRITERS,
+    Column,
+    Row,
+    Table,
+    check_format,
+    dataframe,
+    file_names,
+    html_table,
+    table_to_csv,
+    table_to_latex,
+    to_json_text,
+    to_markdown,
+    to_text,
+    values_of,
+)
 from tfasr.errors import RunError
-from tfasr.reports.exports import write_tables
-from tfasr.reports.json_text import groups_to_json, to_json
-from tfasr.reports.tables.beside import beside_tables
-from tfasr.reports.tables.costs import cost_tables
-from tfasr.reports.tables.paper import paper_tables
-from tfasr.reports.tables.profile import profile_tables
-from tfasr.reports.tables.runs import factor_tables, group_tables, policy_tables, tables
+from tfasr.kit.files import write_whole
+from tfasr.ledger.intervals import INTERVALS
+from tfasr.reports.charges import Machines
+from tfasr.reports.groups import GroupResult, finding, group_members, group_results
+from tfasr.reports.load import load_report
+from tfasr.reports.numbers import Report, ask, eval_s, train_s
+from tfasr.reports.tables.costs import charges_json, cost_tables
+from tfasr.reports.tables.paper import beside_tables, paper_tables
+from tfasr.reports.tables.runs import (
+    RunAtTarget,
+    accuracy_columns,
+    factor_tables,
+    group_columns,
+    group_tables,
+    policy_tables,
+    tables,
+    throughput_columns,
+    time_columns,
+)
 from tfasr.reports.tables.workers import worker_tables
+from tfasr.reports.winners import group_profiles, profile_tables
+from tfasr.tta.comparison import GroupComparison
+from tfasr.tta.metrics import Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
-from tfasr.tta.targets import Target
+from tfasr.tta.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# Runs side by side from Python: ``tfasr.compare(["runs/small", "runs/large"])``.
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Runs and their times to accuracy, each group of runs beside the first one.
+
+    In a notebook it shows itself as tables.
+
+    Attributes:
+        report: everything that is known of the runs.
+        results: for each target a list of what each group says of it: statistics over its runs,
+            brackets, the ratio to the first group with its interval, and the decomposition.
+    """
+
+    report: Report
+    results: list[list[GroupResult]]
+
+    @property
+    def targets(self) -> list[Target]:
+        """Metrics and values, in the order of ``results``."""
+        return self.report.targets
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """The names of the runs of each group, the first group first."""
+        members = group_members(self.report.runs)
+        return {
+            group: [self.report.runs[run].name for run in own] for group, own in members.items()
+        }
+
+    def result(self, group: str, **target: float) -> GroupResult:
+        """Returns what a group says of a target, as in ``result("batch_64", cer=0.10)``.
+
+        Raises:
+            ValueError: if there is no such group, or the runs were not compared at that target.
+        """
+        wanted = [*target.items()]
+        for of_target in self.results:
+            for result in of_target:
+                if result.group == group and wanted == [result.target]:
+                    return result
+        raise ValueError(
+            f"A result must be of one of the groups {list(self.groups)} and one of the targets "
+            f"{self.targets}. Received: {group!r}, {target}."
+        )
+
+    @property
+    def findings(self) -> list[str]:
+        """A sentence for each target and each group but the first: which is faster, and why."""
+        return [
+            finding(of_target[0], other) for of_target in self.results for other in of_target[1:]
+        ]
+
+    @property
+    def tables(self) -> list[Table]:
+        first, *others = tables(self.report)
+        more = group_tables(self.report, self.results) + factor_tables(self.report, self.results)
+        return [first, *more, *others]
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """Returns a row for each run and target: times in seconds, rates as fractions.
+
+        The columns are those of the table's CSV: ``time_to_accuracy_s`` with its bracket, the
+        seconds of each interval of the whole run, and its throughput. What is not known, and the
+        time of a target never reached, is missing.
+
+        Raises:
+            UsageError: if pandas is not installed.
+        """
+        report, rows = self.report, []
+        of_target = accuracy_columns(report)
+        of_run = [*time_columns(report), *throughput_columns(report)]
+        for index, run in enumerate(report.runs):
+            at = [RunAtTarget(report, index, target) for target in range(len(self.targets))]
+            about = values_of(of_run, run)
+            rows += [row | about for row in [values_of(of_target, one) for one in at] or [{}]]
+        return dataframe(rows, ["run", "group"])
+
+    def groups_to_dataframe(self) -> "pd.DataFrame":
+        """Returns a row for each group of runs and target: its statistics, and against the first.
+
+        Raises:
+            UsageError: if pandas is not installed.
+        """
+        columns = group_columns(self.report)
+        rows = [values_of(columns, result) for of_target in self.results for result in of_target]
+        return dataframe(rows, ["group"])
+
+    def __repr__(self) -> str:
+        findings = [*self.findings, ""] if self.findings else []
+        return "\n".join([*findings, to_text(self.tables)]).rstrip("\n")
+
+    def _repr_markdown_(self) -> str:
+        findings = "".join(f"- {sentence}\n" for sentence in self.findings)
+        return f"{findings}\n{to_markdown(self.tables)}"
+
+    def _repr_html_(self) -> str:
+        findings = [[sentence] for sentence in self.findings]
+        shown = [html_table([""], findings, "Findings")] if findings else []
+        for table in self.tables:
+            headings = [" ".join(heading.split()) for heading in table.columns]
+            shown.append(html_table(headings, table.rows, table.title))
+        return "".join(shown)
+
+
+def compare(
+    runs: Sequence[str | Path | Run] | str | Path,
+    *,
+    targets: Iterable[str | Target] = (),
+    policy: str | Policy = PAPER,
+    window: int | None = None,
+    force: bool = False,
+) -> Comparison:
+    """Returns how the times to accuracy of runs stand to each other.
+
+    Args:
+        runs: run folders, published logs, folders of either, each of which is a group of runs of
+            one configuration, and runs of `tfasr.load_run`; the first is what the others are
+            compared with.
+        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
+            the runs set themselves.
+        policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
+        window: the evaluations whose median must meet a target; by default the policy's.
+        force: compare runs whose results are not comparable.
+
+    Raises:
+        UsageError: if there is no run, a path holds none, a target is wrong, there is no such
+            policy, or the window is less than 1.
+    """
+    sources = [runs] if isinstance(runs, str | Path) else list(runs)
+    report = load_report(sources, ask(targets, policy, window, force=force))
+    return Comparison(report, group_results(report))
+
+
+# Each of a report's tables as files of its own, beside the page.
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
+    """Writes every table as ``NAME.csv`` and ``NAME.tex``; returns the paths."""
+    paths = []
+    names = file_names([table.name or table.title for table in tables])
+    for name, table in zip(names, tables, strict=True):
+        for suffix, text in (
+            ("csv", table_to_csv(table)),
+            ("tex", PREAMBLE + table_to_latex(table, name)),
+        ):
+            path = folder / f"{name}.{suffix}"
+            write_whole(path, text)
+            paths.append(path)
+    return paths
+
+
+# A report as text: for a terminal, for Markdown, for a program.
+
+
+def to_json(report: Report) -> str:
+    """Returns a list of objects, one for each run and target; times in seconds.
+
+    A run is listed once, with ``metric`` and ``target`` null, where there are no targets. What
+    could not be measured, and a time of a target never reached, is null. ``until_target`` holds
+    the same times as the whole run's, from the first event to the end of the reaching epoch.
+    """
+    objects = []
+    of_target, charges = accuracy_columns(report), charges_json(report)
+    of_run = [*time_columns(report), *throughput_columns(report)]
+    for index, run in enumerate(report.runs):
+        about = _about(report, index, _others(of_run, run, _TIMES))
+        places = [RunAtTarget(report, index, target) for target in range(len(report.targets))]
+        rows = [_result(at, values_of(of_target, at)) | charges(at) for at in places]
+        empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
+        objects.extend({"run": run.name, **row, **about} for row in rows or [empty])
+    return to_json_text(objects)
+
+
+def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
+    """Returns a list of objects, one for each group of runs and target; times in seconds.
+
+    ``time_to_accuracy_s`` and ``bracket`` are lists over the group's ``runs``; a run that never
+    reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
+    """
+    charges = charges_json(report)
+    objects = [_group(report, result, charges) for of_target in results for result in of_target]
+    return to_json_text(objects)
+
+
+# What is stated under another name or within another object.
+_TIMES = {"run", "group", "wall_s", "training_total_s", "evaluation_total_s"}
+_TIMES |= {f"{name}_s" for name in INTERVALS}
+_AGAINST_FIRST = {"ratio_to_first", "ratio_95_low", "ratio_95_high", "ratio_of_middles"}
+_AGAINST_FIRST |= {"interpolated_ratio", "p_value", "p_adjusted", "permutation_p"}
+_INTERVAL = {"mean_95_low_s", "mean_95_high_s"}
+
+
+def _others(columns: Sequence[Column[Row]], row: Row, stated: Container[str]) -> dict[str, Any]:
+    return {name: v for name, v in values_of(columns, row).items() if name not in stated}
+
+
+def _group(
+    report: Report, result: GroupResult, charges: Callable[[RunAtTarget], dict[str, Any]]
+) -> dict[str, Any]:
+    target = report.targets.index(result.target)
+    ttas = [report.runs[run].results[target].tta for run in result.members]
+    comparison, product = result.comparison, result.decomposition
+    whole = {
+        "group": result.group,
+        "policy": report.policy.name,
+        "window": report.window,
+        "metric": result.target[0],
+        "target": result.target[1],
+        "runs": [report.runs[run].name for run in result.members],
+        "time_to_accuracy_s": [tta.seconds for tta in ttas],
+        "epoch": [tta.epoch for tta in ttas],
+        "bracket": [[one.last_miss_s, one.first_hit_s] for one in result.brackets],
+        "interpolated_s": [one.interpolated_s for one in result.brackets],
+        **dataclasses.asdict(result.statistics),
+        "against_first": None if comparison is None else _against_first(comparison),
+        "factors": None if product is None else dataclasses.asdict(product),
+        "charges": [charges(RunAtTarget(report, run, target)) for run in result.members],
+    }
+    stated = whole.keys() | _AGAINST_FIRST | _INTERVAL
+    return whole | _others(group_columns(report), result, stated)
+
+
+def _against_first(found: GroupComparison) -> dict[str, Any]:
+    derived = {name: getattr(found, name) for name in ("reading_bias", "sooner", "verdict")}
+    return dataclasses.asdict(found) | derived
+
+
+def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
+    for elsewhere in ("run", "group", "comparison_refused", "epochs"):
+        del values[elsewhere]
+    first = ("metric", "target", "policy", "window", "time_to_accuracy_s", "epoch", "value")
+    until_s = at.result.until_s
+    return {
+        **{name: values.pop(name) for name in first},
+        "relative": values.pop("relative_to_first"),
+        "bracket": [values.pop("last_miss_s"), values.pop("first_hit_s")],
+        **values,
+        "until_target": None if until_s is None else _times(until_s),
+    }
+
+
+def _about(report: Report, index: int, speed: dict[str, Any]) -> dict[str, Any]:
+    run = report.runs[index]
+    return {
+        **_times(run.intervals_s),
+        **speed,
+        "epochs": run.epochs,
+        "sessions": run.sessions,
+        "status": run.status,
+        "path": str(run.path),
+        "differs_from_first": report.differences[index],
+        "notes": run.notes,
+    }
+
+
+def _times(intervals_s: dict[str, float]) -> dict[str, Any]:
+    return {
+        # Microseconds are the clock's resolution; what lies below is the sums' rounding.
+        "train_s": round(train_s(intervals_s), 6),
+        "eval_s": round(eval_s(intervals_s), 6),
+        "wall_s": round(math.fsum(intervals_s.values()), 6),
+        "lost_work_s": intervals_s["lost_work"],
+        "intervals_s": intervals_s,
+    }
 
 
 def report(
@@ -62,14 +361,14 @@ def report(
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
         profile: also compare groups over all targets that they reached, see
-            `tfasr.tta.target_profile`.
+            `tfasr.reports.winners`.
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
         errors: return what the runs' hypotheses get wrong instead, see `tfasr.reports.errors`;
             ``run_dirs`` may then hold files of hypotheses too.
         worst: of how many utterances to show the alignment then.
-        many: read many runs in several processes, see `tfasr.analysis.workers`.
+        many: read many runs in several processes, see `tfasr.reports.load`.
         beside: whose published results also stand beside the runs, of
             `tfasr.tta.published.results.SOURCES`, such as "paper".
 
@@ -144,7 +443,7 @@ def _write(
     beside: PublishedSource | None,
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
-    from tfasr.reports.page.page import write_page
+    from tfasr.reports.page import write_page
 
     shown = _tables(analysed, results, full=True, power=power, beside=beside)
     try:

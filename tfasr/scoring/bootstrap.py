@@ -141,7 +141,7 @@ def _widened(drawn: int) -> float:
 
 def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
     total, length = edits.sum(axis=axis), lengths.sum(axis=axis)
-    # What is written where nothing was said is wholly wrong, as in tfasr.metrics.
+    # What is written where nothing was said is wholly wrong, as in tfasr.scoring.errors.
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
 
 

@@ -1,13 +1,247 @@
 """One system's error rates on a set of utterances, with their intervals."""
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfasr.metrics import ErrorCounts
-from tfasr.scoring.alignment import Scored
-from tfasr.scoring.bootstrap import CONFIDENCE, Interval, rate_interval
-from tfasr.scoring.speakers import speaker_blocks
+import numpy as np
+
+from tfasr.errors import UsageError
+from tfasr.scoring.bootstrap import (
+    CONFIDENCE,
+    FEWEST_SPEAKERS,
+    DifferenceInterval,
+    Interval,
+    difference_interval,
+    rate_interval,
+)
+from tfasr.scoring.errors import ErrorCounts, Scored, matched
+
+# Error counts by speaker, and their mean, deviation and median over speakers.
+
+RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong_utterances")
+"""The columns of `SpeakerRow.rates`: of words, the last one of utterances."""
+
+
+@dataclass(frozen=True)
+class SpeakerRow:
+    name: str  # the speaker's, or what of all speakers the row says
+    utterances: float  # how many; a mean is a fraction
+    words: float  # of the references
+    rates: dict[str, float]  # by the names of `RATES`, fractions; of speakers without a word NaN
+
+
+def total(scored: Sequence[Scored]) -> ErrorCounts:
+    return sum((utterance.counts for utterance in scored), ErrorCounts())
+
+
+def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
+    """Returns what to resample by, or None where speakers are unknown or too few for it."""
+    if not all(speakers) or len(set(speakers)) < FEWEST_SPEAKERS:
+        return None
+    return list(speakers)
+
+
+def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
+    """Returns a row for each speaker, in the order of names; [] where no speaker is known.
+
+    Utterances without a speaker are one speaker, named "(unknown)".
+    """
+    if not any(utterance.transcript.speaker for utterance in scored):
+        return []
+    counts: dict[str, ErrorCounts] = {}
+    for utterance in scored:
+        name = utterance.transcript.speaker or "(unknown)"
+        counts[name] = counts.get(name, ErrorCounts()) + utterance.counts
+    return [_row(name, counts[name]) for name in sorted(counts)]
+
+
+def summary_rows(scored: Sequence[Scored], rows: Sequence[SpeakerRow]) -> list[SpeakerRow]:
+    """Returns the rows below those of speakers: the sum, and mean, deviation and median of them.
+
+    The sum's rates are over all words; the mean's weigh every speaker alike, and leave out those
+    without a word. The deviation is that of a sample (n - 1), and needs two speakers.
+
+    Source: the .sys report of NIST's sclite (github.com/usnistgov/SCTK).
+    """
+    found = [_row("Sum/Avg", total(scored))]
+    if len(rows) > 1:
+        found.append(_summary("Mean", rows, statistics.fmean))
+        found.append(_summary("S.D.", rows, statistics.stdev))
+        found.append(_summary("Median", rows, statistics.median))
+    return found
+
+
+def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
+    spoken = [row for row in rows if row.words]
+    rates = {
+        rate: float(summarise([row.rates[rate] for row in spoken]))
+        if len(spoken) > 1
+        else float("nan")
+        for rate in RATES
+    }
+    utterances = float(summarise([row.utterances for row in rows]))
+    return SpeakerRow(name, utterances, float(summarise([row.words for row in rows])), rates)
+
+
+def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
+    words = counts.words or float("nan")
+    kinds = ("correct_words", "substitutions", "deletions", "insertions", "word_edits")
+    rates = [getattr(counts, kind) / words for kind in kinds]
+    rates.append(counts.wrong_utterances / counts.utterances if counts.utterances else float("nan"))
+    return SpeakerRow(name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True)))
+
+
+# Whether one system makes fewer errors than another on the same utterances.
+
+LEVEL = 0.05
+FEWEST_FOR_TEST = 5
+_RESAMPLES = 9999
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """A second system's word errors against a first one's; None where the data do not allow it."""
+
+    utterances: int  # that both were given
+    fewer_errors: int  # utterances in which the second one makes fewer errors
+    more_errors: int  # utterances in which it makes more
+    wer_difference: float  # the second one's WER minus the first one's, a fraction
+    by_utterance: DifferenceInterval | None  # the bootstrap of that over utterances
+    by_speaker: DifferenceInterval | None  # over speakers, where there are enough
+    # Mean difference of errors per utterance over its standard error, second minus first: the
+    # statistic of the matched-pairs test
+    matched_pairs_z: float | None
+    matched_pairs_p: float | None  # its two-sided probability by Student's t
+    # two-sided probability by exchanging the systems at random, speaker by speaker where there are
+    # enough of them, otherwise utterance by utterance; exact where there are few that differ
+    permutation_p: float | None
+    exchanged: str = "utterance"  # "speaker" or "utterance", what that exchanges
+    speakers: int | None = None  # None if not known of every utterance
+
+    @property
+    def significant(self) -> bool | None:
+        """Whether the difference is more than chance, by the permutation test at 5 %."""
+        return None if self.permutation_p is None else self.permutation_p < LEVEL
+
+
+def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
+    """Returns how a second system's word errors stand to a first one's.
+
+    Raises:
+        UsageError: if the two are over different utterances or references.
+
+    Source: Gillick and Cox 1989 (doi 10.1109/ICASSP.1989.266481), the matched-pairs test, with
+    whole utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
+    """
+    pairs = matched(
+        [utterance.transcript for utterance in first],
+        [utterance.transcript for utterance in second],
+    )
+    of_first = {utterance.transcript.id: utterance.counts for utterance in first}
+    of_second = {utterance.transcript.id: utterance.counts for utterance in second}
+    words = [of_first[a.id].words for a, _ in pairs]
+    before = [of_first[a.id].word_edits for a, _ in pairs]
+    after = [of_second[b.id].word_edits for _, b in pairs]
+    if not sum(words):
+        raise UsageError(
+            "Two systems must be compared over references with words. Received: "
+            f"{len(words)} empty ones."
+        )
+    differences = np.array(after) - np.array(before)
+    speakers = [a.speaker or b.speaker for a, b in pairs]
+    blocks = speaker_blocks(speakers)
+    z, p = _matched_pairs(differences)
+    return PairedComparison(
+        utterances=len(words),
+        fewer_errors=int(np.sum(differences < 0)),
+        more_errors=int(np.sum(differences > 0)),
+        wer_difference=float(differences.sum()) / sum(words),
+        by_utterance=difference_interval(before, after, words),
+        by_speaker=blocks and difference_interval(before, after, words, blocks=blocks),
+        matched_pairs_z=z,
+        matched_pairs_p=p,
+        permutation_p=exchange_p(differences if blocks is None else _sums(differences, blocks)),
+        exchanged="utterance" if blocks is None else "speaker",
+        speakers=len(set(speakers)) if all(speakers) else None,
+    )
+
+
+def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]:
+    if differences.size < FEWEST_FOR_TEST or not np.ptp(differences):
+        return None, None  # without a spread there is no standard error
+    from scipy.stats import ttest_1samp
+
+    result = ttest_1samp(differences, 0)
+    return float(result.statistic), float(result.pvalue)
+
+
+def _sums(differences: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
+    _, of_utterance = np.unique(blocks, return_inverse=True)
+    return np.bincount(of_utterance, differences)
+
+
+def exchange_p(differences: np.ndarray) -> float | None:
+    """Returns the two-sided probability of a sum at least as large if signs were random.
+
+    Exact for up to 13 differences that are not 0, otherwise over 9999 random exchanges; None for
+    fewer than 5 differences.
+    """
+    if differences.size < FEWEST_FOR_TEST:
+        return None
+    # To exchange what is equal changes nothing, so only the others are exchanged.
+    unlike = differences[differences != 0].astype(float)
+    if not unlike.size:
+        return 1.0
+    if unlike.size == 1:
+        return 1.0  # exchanged or not, the sum is as far from 0
+    from scipy.stats import permutation_test
+
+    result = permutation_test(
+        (unlike,),
+        lambda sample, axis=-1: np.sum(sample, axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=_RESAMPLES,
+        batch=max(1, 2_000_000 // unlike.size),
+        rng=np.random.default_rng(0),
+    )
+    return min(1.0, float(result.pvalue))
+
+
+def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
+    """Returns a sentence that says what a comparison allows to say."""
+    if comparison.permutation_p is None:
+        return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
+    tested = f"p {_relation(comparison.permutation_p)}, {_exchanged(comparison)}"
+    if comparison.permutation_p >= LEVEL / tests:
+        return f"no difference shown ({tested})"
+    better, worse = (second, first) if comparison.wer_difference < 0 else (first, second)
+    return f"{better} makes fewer word errors than {worse} ({tested})"
+
+
+def _exchanged(comparison: PairedComparison) -> str:
+    if comparison.exchanged == "speaker":
+        fewest = 2 ** (1 - comparison.speakers)
+        limit = (
+            "" if fewest < LEVEL else f", of whom no p below {probability_text(fewest)} can come"
+        )
+        return f"by {comparison.speakers} speakers{limit}"
+    if comparison.speakers is None:
+        return "by utterance, speakers unknown"
+    who = "this speaker" if comparison.speakers == 1 else f"these {comparison.speakers} speakers"
+    return f"by utterance: of {who}, not of others"
+
+
+def probability_text(p: float) -> str:
+    """Returns a probability as people read it: "0.03", "< 0.001"."""
+    return "< 0.001" if p < 0.001 else f"{p:.{3 if p < 0.0995 else 2}f}"
+
+
+def _relation(p: float) -> str:
+    text = probability_text(p)
+    return text if text.startswith("<") else f"= {text}"
 
 
 @dataclass(frozen=True)

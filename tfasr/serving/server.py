@@ -4,21 +4,126 @@ import asyncio
 import contextlib
 import errno
 import functools
+import ipaddress
+import json
 import logging
+import secrets
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from importlib import resources
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES
 from tfasr.errors import RunError, UsageError
 from tfasr.recognising.recogniser import Recogniser
+from tfasr.recognising.spec import STREAMING_PRESET
 from tfasr.serving.conversation import converse
-from tfasr.serving.guard import SAFE_HEADERS, guard
-from tfasr.serving.limits import Limits
-from tfasr.serving.page import page
-from tfasr.serving.service import Service
+from tfasr.serving.service import Limits, Service
 from tfasr.serving.uploads import transcribe
+
+# Who may speak with the server: no page of another site, by whatever name it calls itself.
+
+SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def check_sender(host: str | None, origin: str | None, allowed: Collection[str]) -> str | None:
+    """Returns why a request is refused; None if it may pass.
+
+    A page of another site can have a name that leads here (DNS rebinding), and then reads what it
+    likes as if it were ours. It cannot have an address for its name: so addresses pass, and names
+    only if they are known. A browser says in ``Origin`` whose page asks: that must be ours.
+
+    Args:
+        host: the request's header ``Host``.
+        origin: its header ``Origin``; None if it has none, as from programs.
+        allowed: names of the server in addition to localhost; with a port if a proxy has its own.
+    """
+    name = _part(f"//{host}", "hostname") if host else None
+    names = ("localhost", *(one.partition(":")[0] for one in allowed))
+    if name is None or not (_is_address(name) or name in names):
+        return (
+            f"The server must be asked for by its address, as localhost, or by a name that was "
+            f"given with --allow_host. Received: Host {host!r}."
+        )
+    if origin is None:
+        return None
+    if _part(origin, "netloc") in (host, *allowed):
+        return None
+    return f"Only the server's own page may use it. Received: Origin {origin!r} at Host {host!r}."
+
+
+def _part(url: str, part: str) -> str | None:
+    try:
+        return getattr(urlsplit(url), part)
+    except ValueError:  # no URL
+        return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def guard(allowed: Collection[str]) -> Callable:
+    """Returns aiohttp's middleware that lets only requests pass that `check_sender` allows."""
+    allowed = [name.lower() for name in allowed]
+
+    @web.middleware
+    async def guarded(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        headers = request.headers
+        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
+        if refused is not None:
+            return web.json_response({"error": refused}, status=403)
+        return await handler(request)
+
+    return guarded
+
+
+# The page that browsers get: one file, to which nothing is loaded from anywhere.
+
+
+def page(name: str, service: Service) -> web.Response:
+    """Returns the page, with the limits of a service that is called ``name``."""
+    limits = service.limits
+    facts = {
+        "name": name,
+        "model": service.recogniser.spec.model,
+        "whyNoStreams": service.why_no_streams,
+        "streamingPreset": STREAMING_PRESET,
+        "suffixes": sorted(AUDIO_SUFFIXES),
+        "mostUploadMb": limits.max_upload_mb,
+        "mostUploadS": limits.max_upload_s,
+    }
+    # Within a script, nothing but "<" could end it.
+    text = json.dumps(facts).replace("<", "\\u003c")
+    nonce = secrets.token_urlsafe(16)
+    body = _template().replace("NONCE", nonce).replace('"FACTS"', text)
+    policy = (
+        f"default-src 'none'; script-src 'nonce-{nonce}' blob:; worker-src blob:; "
+        f"style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    headers = {"Content-Security-Policy": policy}
+    return web.Response(text=body, content_type="text/html", headers=headers)
+
+
+@functools.cache
+def _template() -> str:
+    return resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
+
 
 # What the system keeps of answers to a client that does not read them; it doubles the number.
 _UNREAD_BYTES = 1 << 16

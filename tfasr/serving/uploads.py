@@ -12,13 +12,12 @@ from typing import BinaryIO
 import numpy as np
 from aiohttp import web
 
-from tfasr.corpora.reading.audio_header import AUDIO_SUFFIXES, opened_audio
+from tfasr.corpora.audio_header import AUDIO_SUFFIXES, opened_audio
 from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
-from tfasr.recognising.formats import to_json, words_json
-from tfasr.recognising.results import Transcript, Word
-from tfasr.serving.limits import RefusedError
-from tfasr.serving.service import Service
+from tfasr.recognising.files import to_json, words_json
+from tfasr.recognising.spec import Transcript, Word
+from tfasr.serving.service import RefusedError, Service
 
 # Seconds that are decoded at a time, and channels: both keep memory small, whatever a header says.
 _BLOCK_S = 1.0

@@ -5,27 +5,129 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from tfasr.child import call, start_module
-from tfasr.durable import locked, make_folder, take_lock
 from tfasr.errors import RunError, UsageError
-from tfasr.run_files import LOCK_FILE
-from tfasr.studies.check import check_runs
-from tfasr.studies.forecast import Lap
-from tfasr.studies.plan import PLAN_FILE, Plan, begin, load_plan
-from tfasr.studies.progress import StudyProgress
+from tfasr.kit.files import LOCK_FILE, locked, make_folder, take_lock, write_whole
+from tfasr.kit.process import call, start_module
+from tfasr.studies.plan import PLAN_FILE, Plan, PlannedRun, begin, check_runs, load_plan
+from tfasr.studies.progress import Lap, StudyProgress
 from tfasr.studies.steps import Step, finished, study_steps
-from tfasr.studies.until_decided import SEEDS, check_until, perform_until_decided
-from tfasr.tta.load import load_run
+from tfasr.tta.comparison import LOOKS, Decision, decide
+from tfasr.tta.metrics import metric_named
+from tfasr.tta.policies import PAPER, Bracket, bracket
+from tfasr.tta.run import load_run
+
+# A study that trains only as many seeds as its comparison needs.
+
+DECISION_FILE = "decision.txt"
+"""In a study's folder: what its looks came to."""
+
+DECIDED = "decided"
+"""What ``--until`` may be."""
+
+SEEDS = f"StudyConfig.seeds = {tuple(range(1, LOOKS[-1] + 1))}"
+"""The binding that gives a study as many seeds as the last look takes."""
+
+
+log = logging.getLogger("tfasr")
+
+
+def check_until(until: str, plan: Plan) -> None:
+    """Refuses a study that is no comparison of two groups.
+
+    Raises:
+        UsageError: unless it has two experiments, each with the seeds of all looks.
+    """
+    if until != DECIDED:
+        raise UsageError(f"--until must be {DECIDED!r}. Received: {until!r}.")
+    names = list(plan.experiments)
+    if len(names) != 2:
+        raise UsageError(
+            "--until decided compares two experiments. StudyConfig.experiments has "
+            f"{len(names)}: {', '.join(names)}. Bind two of them."
+        )
+    for name in names:
+        seeds = [run.seed for run in plan.runs if run.experiment == name]
+        if len(seeds) < LOOKS[-1]:
+            raise UsageError(
+                f"--until decided looks after {', '.join(map(str, LOOKS))} runs of each "
+                f"experiment. {name} has {len(seeds)} seeds of its own: leave "
+                f"{name}/ExperimentConfig.seeds out."
+            )
+
+
+def decision(plan: Plan, folder: Path) -> Decision:
+    """Returns what the finished runs of a study's two experiments decide of its hardest target.
+
+    Runs count in the order of their seeds, up to the first that is not finished.
+
+    Raises:
+        UsageError: if the runs set no target.
+    """
+    return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
+
+
+def decision_text(plan: Plan, found: Decision) -> str:
+    first, second = (plan.label(name) for name in plan.experiments)
+    said = found.verdict.replace("the first group", first).replace("the second group", second)
+    return f"{first} against {second}: {said}."
+
+
+def perform_until_decided(
+    plan: Plan,
+    folder: Path,
+    steps: Sequence[Step],
+    perform: Callable[[Sequence[Step]], list[str]],
+) -> list[str]:
+    """Does a study's steps look by look, without the runs that a decision makes needless.
+
+    Returns the names of the steps that failed; after a failed one there are no further looks.
+    """
+    failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
+    wanted: set[Path] = set()
+    begun = any(finished(folder / run.folder) for run in plan.runs)
+    found = decision(plan, folder) if begun else decide([], [])
+    while not failed and not found.over:
+        for name in plan.experiments:
+            wanted |= {folder / run.folder for run in _runs(plan, name)[: found.next_look]}
+        failed += perform([step for step in steps if step.run_dir in wanted])
+        if not failed:
+            found = decision(plan, folder)
+            log.info(decision_text(plan, found))
+    write_whole(folder / DECISION_FILE, decision_text(plan, decision(plan, folder)) + "\n")
+    done = {run.name for run in plan.runs if finished(folder / run.folder)}
+    later = [step for step in steps if step.kind in ("score", "widths")]
+    ready = [step for step in later if step.kind == "widths" or step.name[6:] in done]
+    return failed + perform(ready)
+
+
+def _runs(plan: Plan, experiment: str) -> list[PlannedRun]:
+    return [run for run in plan.runs if run.experiment == experiment]
+
+
+def _brackets(plan: Plan, folder: Path, experiment: str) -> list[Bracket]:
+    found = []
+    for planned in _runs(plan, experiment):
+        if not finished(folder / planned.folder):
+            break
+        run = load_run(folder / planned.folder)
+        if not run.targets:
+            raise UsageError(
+                f"--until decided needs a target. {run.path} sets none: bind "
+                "TrainingConfig.targets."
+            )
+        metric, value = max(run.targets, key=lambda one: metric_named(one[0]).hardness(one[1]))
+        points = run.accuracy_curve(metric)
+        found.append(bracket(points, value, window=PAPER.window, metric=metric))
+    return found
+
 
 _LOOKS_EVERY_S = 0.5
 _SHOWN_LINES = 3
 _AT_WORK_FILE = "at_work"
-
-log = logging.getLogger("tfasr")
 
 
 def study(
@@ -51,7 +153,7 @@ def study(
         bindings: lines of gin that override the file's.
         resume: continues a study of the same gin file.
         until: "decided" gives a study of two experiments as many seeds as it takes to tell which
-            reaches its hardest target sooner, 12 at most, see `tfasr.tta.sequential`; what came of
+            reaches its hardest target sooner, 12 at most, see `tfasr.tta.comparison`; what came of
             it stands in ``decision.txt``.
 
     Returns:

@@ -6,12 +6,108 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.checked_files import read_object
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.gin_files.bindings import binding_place, bound_scopes, fill, make
-from tfasr.gin_files.preset import GinText, find_preset, presets_folder, read_gin
-from tfasr.studies.config import ExperimentConfig, StudyConfig
+from tfasr.kit.config import config_class, require
+from tfasr.kit.files import read_object, write_whole
+from tfasr.kit.gin import (
+    GinText,
+    binding_place,
+    bound_scopes,
+    fill,
+    find_preset,
+    make,
+    presets_folder,
+    read_gin,
+)
+
+# Whether every experiment of a study can be trained at all, asked before the first one is.
+
+
+def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
+    """Reads each experiment as its training will, and returns how many there are.
+
+    Raises:
+        UsageError: if one has an unknown name, a wrong value or a binding that nothing uses.
+    """
+    # Imported here: it loads Keras, which the study's own process does without.
+    from tfasr.training.build import check_batch_size
+    from tfasr.training.from_gin import load_config
+
+    for name, gin_files, bindings in requests:
+        try:
+            check_batch_size(load_config(gin_files, bindings).experiment)
+        except UsageError as error:
+            raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
+    return len(requests)
+
+
+# What a study's gin file binds: its experiments, their seeds, and what is measured of them.
+
+SYNTHETIC = "synthetic"
+
+
+@config_class
+class ExperimentConfig:
+    """One configuration of a study, trained once for each seed.
+
+    Its bindings stand in a scope of its name: ``sys1/ExperimentConfig.gin_files = ('demo.gin',)``.
+    Those without a scope are the default of all experiments.
+    """
+
+    # Presets or files as of ``tfasr train --gin_file``; files of one's own are looked for beside
+    # the study's file too
+    gin_files: tuple[str, ...] = ()
+    bindings: tuple[str, ...] = ()  # lines of gin that override them
+    seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
+    label: str = ""  # what reports call it; "" takes its name
+    part: str = "runs"  # one table, compared with its first experiment
+    # Of a source of `tfasr.tta.published.tables`, such as "Table 4": stands beside its part's times
+    published_table: str = ""
+
+    def check(self) -> None:
+        require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
+        require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
+
+
+@config_class
+class StudyConfig:
+    """A list of experiments, and what is measured of their runs."""
+
+    # Their names, each a scope of `ExperimentConfig`, in the order of the tables
+    experiments: tuple[str, ...] = ()
+    title: str = "A study"  # the report's heading
+    seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
+    # "synthetic" makes and prepares the demo's speech in the study's folder; "" wants
+    # ``--shard_dir``
+    corpus: str = ""
+    final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
+    final_beam_width: int = 512  # of word beam search then
+    beam_widths: tuple[int, ...] = ()  # of one run's timed evaluations, ascending; () leaves it out
+    beam_widths_of: str = ""  # the experiment of that run; "" takes the first one
+    beam_widths_split: str = "validation"  # the split of that evaluation
+    published: str = ""  # whose published results stand beside one's own; "" for none
+
+    def check(self) -> None:
+        require(bool(self.experiments), self, "experiments", "at least one name")
+        names = self.experiments
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(
+                "StudyConfig.experiments must name every experiment once. Received twice: "
+                f"{', '.join(twice)}."
+            )
+        strange = [name for name in names if not name.isidentifier()]
+        if strange:
+            raise ValueError(
+                "StudyConfig.experiments must be names of letters, digits and _, since each is a "
+                f"scope of gin and a folder. Received: {strange[0]!r}."
+            )
+        require(bool(self.seeds), self, "seeds", "at least one")
+        require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
+        require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
+        widths = [*self.beam_widths, self.final_beam_width]
+        require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
+
 
 PLAN_FILE = "study.json"
 """In a study's folder: what it was begun with."""

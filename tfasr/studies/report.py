@@ -2,33 +2,114 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tfasr.analysis.charges import Machines
-from tfasr.analysis.groups import colours, group_results
-from tfasr.analysis.load import load_report
-from tfasr.analysis.question import ask
-from tfasr.analysis.report import Report, make_report
 from tfasr.display.chart import Chart
-from tfasr.display.table import Table
-from tfasr.display.text import to_markdown, to_text
-from tfasr.durable import write_whole
+from tfasr.display.table import (
+    Cell,
+    Column,
+    Table,
+    file_names,
+    fixed,
+    table_of,
+    to_markdown,
+    to_text,
+)
 from tfasr.errors import RunError, UsageError
-from tfasr.reports.exports import write_tables
+from tfasr.kit.files import write_whole
+from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
-from tfasr.reports.page.page import answers
-from tfasr.reports.page.sections import Section, write_sections
-from tfasr.reports.tables.beside import Measured, beside_table
-from tfasr.reports.tables.paper import time_to_accuracy_table
-from tfasr.reports.tables.scores import scores_table
-from tfasr.studies.figures import figures_of_part, first_figures
-from tfasr.studies.measured import scores_of, widths_of, widths_table
+from tfasr.reports.groups import colours, group_results
+from tfasr.reports.load import load_report
+from tfasr.reports.numbers import Report, ask, make_report
+from tfasr.reports.page import Section, answers, write_sections
+from tfasr.reports.tables.paper import Measured, beside_table, scores_table, time_to_accuracy_table
+from tfasr.reports.write import write_tables
 from tfasr.studies.plan import Plan
-from tfasr.tta.load import load_run
+from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.results import PublishedSource, published
-from tfasr.tta.run import Run
+from tfasr.tta.run import Run, load_run
+
+# Which of a report's figures a study shows of a part, and what the paper calls them.
+
+_SHOWN = ("train_loss", "cer", "wer", "utilisation", "throughput_wall", "brackets", "why")
+_PAPER = {
+    "Table 4": {
+        "train_loss": "Figure 7a",
+        "cer": "Figure 7b",
+        "wer": "Figure 7c",
+        "utilisation": "Figure 8",
+        "throughput_wall": "Figure 9",
+    },
+    "Table 6": {"throughput_wall": "Figure 10"},
+}
+
+
+def first_figures(published_table: str) -> Mapping[str, str]:
+    """Returns what the paper calls the figures of the runs of one of its tables, by our name."""
+    return _PAPER.get(published_table, {})
+
+
+def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
+    """Returns a part's figures, named after it and with the paper's names in their captions."""
+    (prefix,) = file_names([part])
+    order = {name: number for number, name in enumerate(_SHOWN)}
+    shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]
+    shown.sort(key=lambda chart: order.get(chart.name, len(order)))
+    return [
+        dataclasses.replace(
+            chart,
+            name=f"{prefix}_{chart.name}",
+            caption=f"As {paper[chart.name]} of the paper: {chart.caption}"
+            if chart.name in paper
+            else chart.caption,
+        )
+        for chart in shown
+    ]
+
+
+# What a study's later steps measured of its runs: final scores, and evaluations by beam width.
+
+
+def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
+    """Returns the final scores of every run that has any: run, split, beam width, rates."""
+    found = []
+    for run in plan.runs:
+        seeds = [other for other in plan.runs if other.experiment == run.experiment]
+        label = plan.label(run.experiment)
+        name = label if len(seeds) == 1 else f"{label}, seed {run.seed}"
+        for row in rows_of(scores_path(folder, run)):
+            wanted = ("split", "decoder", "beam_width", "wer", "cer")
+            found.append({"run": name, **{key: row[key] for key in wanted}})
+    return found
+
+
+def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
+    """Returns the evaluations of one run at several beam widths, narrow to wide."""
+    name = plan.label(widths_run(plan).experiment)
+    wanted = ("beam_width", "evaluation_s", "wer", "cer")
+    rows = [row for row in rows_of(widths_path(folder)) if row["beam_width"] is not None]
+    return [{"run": name, **{key: row[key] for key in wanted}} for row in rows]
+
+
+def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
+    return table_of(
+        f"A whole evaluation of {widths[0]['run']} over beam widths",
+        [
+            Column("", "run", lambda row: row["run"]),
+            Column("beam width", "beam_width", lambda row: row["beam_width"]),
+            Column("seconds", "evaluation_s", lambda row: row["evaluation_s"], "{:.3g}".format),
+            Column("WER %", "wer", lambda row: row["wer"], fixed(2, 100)),
+            Column("CER %", "cer", lambda row: row["cer"], fixed(3, 100)),
+        ],
+        widths,
+        ["Seconds: forward passes and decoding, one after the other."],
+        colours=[None] * len(widths),
+        name="beam_widths",
+    )
+
 
 REPORT_FOLDER = "report"
 

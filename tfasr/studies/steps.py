@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.checked_files import object_or_empty
-from tfasr.corpora.splits import SPLITS
-from tfasr.data.shard_index import INDEX_FILE
+from tfasr.corpora.utterance import SPLITS
+from tfasr.data.manifest import INDEX_FILE
 from tfasr.errors import UsageError
-from tfasr.plugins import loaded_plugins
-from tfasr.run_files import EVENTS_FILE
-from tfasr.studies.config import SYNTHETIC
-from tfasr.studies.plan import Plan, PlannedRun
-from tfasr.tta.load import load_run
+from tfasr.kit.files import EVENTS_FILE, object_or_empty
+from tfasr.kit.registry import loaded_plugins
+from tfasr.studies.plan import SYNTHETIC, Plan, PlannedRun
+from tfasr.tta.run import load_run
 
 SCORES_FILE = "scores.json"
 WIDTHS_FOLDER = "beam_widths"
@@ -81,7 +79,7 @@ def _prepare(folder: Path, shards: Path) -> Step:
 
     def words() -> list[str | Path]:
         # Imported here: speech is made by an extra that other studies do without.
-        from tfasr.corpora.synthetic.synthetic import make_synthetic_corpus
+        from tfasr.corpora.synthetic import make_synthetic_corpus
 
         make_synthetic_corpus(corpus)
         return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]

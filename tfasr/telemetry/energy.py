@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.run_files import ENERGY_FILE
-from tfasr.telemetry.nvml import nvml
-from tfasr.tta.costs.energy import ENERGY_COLUMNS
+from tfasr.kit.files import ENERGY_FILE
+from tfasr.telemetry.gpus import nvml
+from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
 POWERCAP = Path("/sys/class/powercap")

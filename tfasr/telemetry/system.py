@@ -9,9 +9,7 @@ from typing import Any
 import psutil
 
 from tfasr.telemetry.gpus import describe_gpus
-from tfasr.telemetry.host import describe_host
-from tfasr.telemetry.processor import describe_processor
-from tfasr.telemetry.software import version
+from tfasr.telemetry.machine import describe_host, describe_processor, version
 
 _PACKAGES = ("tfasr", "tensorflow", "keras", "numpy", "soundfile", "jiwer")
 

@@ -15,9 +15,16 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfasr.durable import PARTIAL_SUFFIX, make_folder, sync_folder, whole_file, write_whole
 from tfasr.errors import RunError, UsageError
-from tfasr.run_files import BEST_CHECKPOINT, CHECKPOINTS_FOLDER
+from tfasr.kit.files import (
+    BEST_CHECKPOINT,
+    CHECKPOINTS_FOLDER,
+    PARTIAL_SUFFIX,
+    make_folder,
+    sync_folder,
+    whole_file,
+    write_whole,
+)
 
 log = logging.getLogger("tfasr")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import psutil
 
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.data.shards import ShardedSplit, open_split
-from tfasr.models.recogniser import model_name
-from tfasr.training.averaging.averages import check_averaging
+from tfasr.models.model import model_name
+from tfasr.training.averaging import check_averaging
 from tfasr.training.build import (
     build_model,
     check_batch_size,
@@ -18,8 +18,7 @@ from tfasr.training.build import (
     make_strategy,
 )
 from tfasr.training.experiment import Experiment
-from tfasr.training.memory.buffer import BufferNeed, buffer_need
-from tfasr.training.memory.probe import MemoryNeed, check_memory, longest_batch
+from tfasr.training.memory import BufferNeed, MemoryNeed, buffer_need, check_memory, longest_batch
 from tfasr.training.step import TimedStep
 
 _STEPS = 3

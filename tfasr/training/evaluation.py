@@ -12,15 +12,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.data.shards import ShardedUtterance
 from tfasr.data.shares import Share
 from tfasr.decoding.choice import make_decoder
 from tfasr.decoding.decoder import Decoder, Hypothesis
-from tfasr.durable import make_folder, whole_file
 from tfasr.errors import RunError
-from tfasr.metrics import ErrorCounts, count_errors
-from tfasr.training.ctc_model import CtcModel
+from tfasr.kit.files import make_folder, whole_file
+from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Alone, Workers
 

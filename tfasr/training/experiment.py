@@ -12,23 +12,15 @@ from typing import Literal
 import keras
 
 from tfasr.alphabet import Alphabet
-from tfasr.checked_files import read_object
-from tfasr.config import config_class, require, to_json
 from tfasr.data.augmentation import AugmentationConfig
+from tfasr.data.batches import PipelineConfig
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import PipelineConfig
 from tfasr.decoding.choice import DECODERS, DecoderConfig
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.models.recogniser import (
-    MODELS,
-    ModelConfig,
-    RecogniserConfig,
-    model_from_json,
-    model_source,
-)
-from tfasr.precision import require_precision, trained
-from tfasr.run_files import ALPHABET_FILE, EXPERIMENT_FILE
+from tfasr.kit.config import config_class, require, require_precision, to_json, trained
+from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_whole
+from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
+from tfasr.models.recurrent import AcousticModelConfig
 
 BEFORE = {
     # Keras's momentum, 0.99 a step; and the weights of the last step, whatever was averaged.
@@ -56,11 +48,11 @@ class TrainingConfig:
         num_replicas: devices of this process that share each batch; 1 in a cluster, where each
             device has a process of its own.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
-        precision: Keras's dtype policy of the layers, of `tfasr.precision.trained`;
+        precision: Keras's dtype policy of the layers, of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
         initial_blank_bias: added to the bias of the CTC blank in the model's last layer before the
             first step; below 0 the network begins with fewer blanks. The layer must be the model's
-            ``classifier``, as `tfasr.models.network.class_scores` makes it.
+            ``classifier``, as `tfasr.models.recurrent.class_scores` makes it.
         zero_output_layer: whether the kernel of the model's last layer, its ``classifier``, begins
             at 0, so that no frame prefers a class before the first step. Fewer runs then stay for
             epochs on the plateau that CTC begins with (docs/recipes.md).
@@ -76,7 +68,7 @@ class TrainingConfig:
             reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
             of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras;
             layers that were made with another keep it always, unless the model's config says
-            otherwise, see `tfasr.models.recogniser.keeps_momentum`.
+            otherwise, see `tfasr.models.model.keeps_momentum`.
         batch_norm_synchronised: whether batch normalisation takes its statistics over all replicas
             and workers, as one device would of the whole batch; otherwise each takes those of its
             share.
@@ -194,7 +186,7 @@ class Experiment:
         features: what a frame holds.
         pipeline: how batches are made.
         augmentation: what is done to training batches.
-        model: sizes of the model, of a class in `tfasr.models.recogniser.MODELS`.
+        model: sizes of the model, of a class in `tfasr.models.model.MODELS`.
         decoder: how log-probabilities become text.
         training: how it is trained.
     """
@@ -288,3 +280,38 @@ class Experiment:
         classes = {f.name: f.default_factory for f in dataclasses.fields(cls)}
         configs = {name: classes[name](**values) for name, values in content.items()}
         return cls(model=model, **configs)
+
+
+# Whether a run follows the paper's recipe, or one of its own.
+
+CLOSED = "closed: the paper's model and optimizer"
+
+
+def is_closed(experiment: Experiment) -> bool:
+    """Says whether the paper's recipe is trained, so that times tell what machines differ in.
+
+    It is the paper's model with its dropout, begun and fed as it was, AdaDelta as published without
+    a schedule, and audio that is not augmented. Batch size, precision, devices, decoder and targets
+    are free, as the paper's own systems differ in them.
+
+    Source: the paper, sections 4.4.1 and 4.4.3; MLCommons' training rules, whose closed division
+    fixes model and optimizer likewise.
+    """
+    model, augmented = experiment.model, experiment.augmentation != AugmentationConfig()
+    training = experiment.training
+    begun_otherwise = training.initial_blank_bias != 0 or training.zero_output_layer
+    other_loss = training.intermediate_loss_weight != 0
+    pipeline = experiment.pipeline
+    fed_otherwise = pipeline.first_epoch_by_length or len(set(pipeline.batch_sizes)) > 1
+    otherwise = augmented or begun_otherwise or other_loss or fed_otherwise
+    if otherwise or not isinstance(model, AcousticModelConfig):
+        return False
+    # How the recurrence is computed changes no result.
+    paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)
+    return model == paper and _update_rule(training.optimizer()) == _update_rule(zeiler_adadelta())
+
+
+def _update_rule(optimizer: keras.optimizers.Optimizer) -> dict:
+    config = keras.optimizers.serialize(optimizer)["config"]
+    del config["name"]
+    return {"class": type(optimizer).__name__, **config}

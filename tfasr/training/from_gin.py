@@ -2,20 +2,96 @@
 
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
+import gin
 import keras
 
 from tfasr.data.shards import ShardConfig
 from tfasr.errors import UsageError
-from tfasr.gin_files.bindings import binding_place, bound_names, fill, make
-from tfasr.gin_files.preset import GinText, read_gin
-from tfasr.models.from_gin import know_models, model_class
+from tfasr.kit.gin import GinText, binding_place, bound_names, fill, make, read_gin
+from tfasr.kit.registry import Registry
+from tfasr.models.build import know_models, model_class
+from tfasr.telemetry.compiled import layers_instruction_set
 from tfasr.training.experiment import Experiment, TrainingConfig
-from tfasr.training.fastest_precision import fastest_precision  # noqa: F401 - known to gin by it
-from tfasr.training.optimizer.registry import register_in_gin
-from tfasr.tta.costs.hardware import HardwareConfig
+from tfasr.tta.costs import HardwareConfig
+
+# The precision in which this machine trains fastest, for presets: ``@fastest_precision()``.
+
+
+@gin.register
+def fastest_precision() -> str:
+    """Returns the precision in which tfasr's recurrent layers train fastest on this machine.
+
+    "mixed_bfloat16" where they multiply in tiles of bfloat16 (Intel's AMX), "float32" elsewhere:
+    other processors emulate such products, or are no faster at them, and on GPUs it has not been
+    measured. A run keeps what it began with: ``experiment.json`` holds the answer, and
+    ``operative_config.gin`` the question.
+
+    Raises:
+        RunError: if TFASR_INSTRUCTION_SET names none of this processor's instruction sets.
+
+    Source: docs/recipes.md, "bfloat16's error rate": what it costs, and what it does not.
+    """
+    found = layers_instruction_set()
+    if found is None or found["name"] != "amx":
+        return "float32"
+    import tensorflow as tf  # compiled layers are TensorFlow's; physical devices start nothing
+
+    return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
+
+
+# The registry of a user's own optimizers and schedules, which makes them known to gin.
+
+_known_to_gin: set[str] = set()
+
+
+def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
+    """Makes a class or function known to gin by a name, with its own parameters.
+
+    gin would subclass a class, which Keras's optimizers do not allow: gin gets a function with the
+    same signature instead.
+    """
+
+    def build(*args, **kwargs):
+        return make(*args, **kwargs)
+
+    build.__name__ = build.__qualname__ = name
+    build.__signature__ = inspect.Signature(
+        [p for p in inspect.signature(make).parameters.values() if p.kind != p.VAR_KEYWORD]
+    )
+    gin.external_configurable(build, name=name, module=module)
+
+
+def _check(make: object) -> None:
+    if not callable(make):
+        raise TypeError(
+            "it must be a class of keras.optimizers.Optimizer or of a LearningRateSchedule, or a "
+            f"function that returns such an object. Received: {make!r}."
+        )
+
+
+def _make_known(name: str, make: Callable[..., Any]) -> None:
+    import keras
+
+    if inspect.isclass(make):
+        # Without it, Keras could not find the class when it reads a saved config.
+        keras.saving.register_keras_serializable("own", name)(make)
+    if name in _known_to_gin:  # a cell of a notebook that is run again
+        return
+    _known_to_gin.add(name)
+    latest = functools.wraps(make)(lambda *args, **kwargs: OPTIMIZERS[name](*args, **kwargs))
+    register_in_gin(name, latest, "own")
+
+
+OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_make_known)
+"""Optimizers and schedules beside Keras's own, by their gin names.
+
+``@OPTIMIZERS.register("Sgd2")`` above a class, and ``TrainingConfig.optimizer = @Sgd2`` trains with
+it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
+"""
 
 
 @dataclass(frozen=True)

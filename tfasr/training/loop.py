@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Sequence
 
-from tfasr.training.interruption import RunInterruptedError
 from tfasr.training.phases import Checkpoints, Evaluations
 from tfasr.training.run import TrainingRun
+from tfasr.training.run_folder import RunInterruptedError
 from tfasr.training.step import StepResult
-from tfasr.training.workers.state import average_statistics
+from tfasr.training.workers.step import average_statistics
 
 
 class Hook:

@@ -9,9 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from tfasr.errors import RunError
-from tfasr.run_files import hypotheses_file
+from tfasr.kit.files import hypotheses_file
+from tfasr.training.beside import OtherProcess
+from tfasr.training.build import build_model
 from tfasr.training.checkpoint import TrainingState, keep_as_best, save_checkpoint
-from tfasr.training.placement.protocol import PendingScores, Placement
+from tfasr.training.ctc import CtcModel
+from tfasr.training.evaluation import Evaluator, make_evaluator
+from tfasr.training.placement import PendingScores, Placement, SharedModel, SwappedModel
 from tfasr.training.run import TrainingRun
 
 log = logging.getLogger("tfasr")
@@ -167,3 +171,36 @@ class Evaluations:
             100 * values["wer"],
             "".join(others),
         )
+
+
+# Which placement an experiment asks for.
+
+
+def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
+    """Returns what evaluates a model on a run's validation split, together with all workers."""
+    workers = run.team.workers if run.team.share else None
+    source = run.sources["validation"]
+    return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)
+
+
+def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
+    """Returns where a run's epochs are evaluated.
+
+    Args:
+        run: built.
+        averaged: whether checkpoints hold averaged weights, see `tfasr.training.averaging`.
+    """
+    training, model, ledger = run.training, run.model, run.ledger
+    overlap = training.overlap_evaluation
+    if training.evaluation_placement == "beside":
+        return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
+    if training.evaluation_placement == "swapped":
+        return SwappedModel(
+            model,
+            lambda: build_model(run.experiment, run.alphabet, compiled=False),
+            lambda other: evaluator_of(run, other),
+            ledger,
+            overlap=overlap,
+        )
+    evaluator = evaluator_of(run, model)
+    return SharedModel(model, evaluator, ledger, overlap=overlap, averaged=averaged)

@@ -1,48 +1,153 @@
 """`tfasr.train`: claims the run folder, builds model and hooks, runs or resumes the loop."""
 
 import contextlib
+import hashlib
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
-from tfasr.config import to_json
-from tfasr.data.overlap import overlap, warn_of_overlap
-from tfasr.data.shard_index import check_shards
-from tfasr.data.shards import content_hashes
-from tfasr.decoding.choice import save_lexicon
-from tfasr.durable import write_whole
-from tfasr.ledger import Ledger, read_events
-from tfasr.plugins import record_plugins, require_plugins
+from tfasr.alphabet import Alphabet
+from tfasr.data.manifest import check_shards
+from tfasr.data.prepare_corpus import overlap, warn_of_overlap
+from tfasr.data.shards import ShardedSplit, content_hashes
+from tfasr.decoding.choice import needs_lexicon, save_lexicon
+from tfasr.kit.config import to_json
+from tfasr.kit.files import write_whole
+from tfasr.kit.registry import record_plugins, require_plugins
+from tfasr.ledger.events import Ledger, read_events
 from tfasr.recording.session import Session
 from tfasr.telemetry.compiled import layers_instruction_set, warn_of_missing_parts
 from tfasr.telemetry.energy import EnergySampler
-from tfasr.telemetry.utilisation import UtilisationSampler
-from tfasr.training.averaging.weights_for_use import weights_for_use
-from tfasr.training.build import check_model
-from tfasr.training.checkpoint import newest_checkpoint, read_state
-from tfasr.training.experiment import Experiment
-from tfasr.training.facts import run_facts
+from tfasr.telemetry.samplers import UtilisationSampler
+from tfasr.training.averaging import averaging_rule, weights_for_use
+from tfasr.training.build import check_model, statistics_rule
+from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
+from tfasr.training.experiment import CLOSED, Experiment, is_closed
 from tfasr.training.hooks.keras import KerasCallbacks
 from tfasr.training.hooks.record import PrintSentences, RecordSteps
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
 from tfasr.training.hooks.targets import WatchTargets
-from tfasr.training.interruption import Interruption, RunInterruptedError
-from tfasr.training.logs.registry import check_logs, open_logs
-from tfasr.training.logs.scalar import ScalarLog
+from tfasr.training.logs import ScalarLog, check_logs, open_logs
 from tfasr.training.loop import Hook, Loop
-from tfasr.training.memory.probe import check_host_memory, check_memory, on_gpu
-from tfasr.training.phases import Checkpoints, Evaluations
-from tfasr.training.placement.devices import leave_to_evaluation
-from tfasr.training.placement.make import make_placement
+from tfasr.training.memory import check_host_memory, check_memory, on_gpu
+from tfasr.training.optimizer import inner_optimizer
+from tfasr.training.phases import Checkpoints, Evaluations, make_placement
+from tfasr.training.placement import leave_to_evaluation
 from tfasr.training.run import RunClock, TrainingRun, build, open_run
-from tfasr.training.run_folder import log_resumption, own_run_folder, record_sources
-from tfasr.training.traces import book_traces
+from tfasr.training.run_folder import (
+    Interruption,
+    RunInterruptedError,
+    log_resumption,
+    own_run_folder,
+    record_sources,
+)
+from tfasr.training.step import book_traces
 from tfasr.training.workers.follow import WorkerSteps, follow
-from tfasr.training.workers.offer import check_offers, offered
-from tfasr.training.workers.team import Team, check_clustered
-from tfasr.tta.costs.hardware import HardwareConfig
+from tfasr.training.workers.team import Team, check_clustered, check_offers, offered
+from tfasr.tta.costs import HardwareConfig
+from tfasr.tta.metrics import LOWER
+
+# The facts that describe a run, and those that two results must share to be compared.
+
+
+def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
+    """Returns what describes a run and decides with which others it may be compared, by event key.
+
+    Args:
+        run: built.
+        hardware: what the machine costs, {} if that is not known.
+    """
+    experiment, training = run.experiment, run.training
+    averaged = averaging_rule(training)
+    facts = {
+        "global_batch_size": experiment.pipeline.global_batch_size,
+        "num_replicas": training.num_replicas,
+        "seed": training.seed,
+        "train_samples": len(run.splits["train"].utterances),
+        "eval_samples": len(run.splits["validation"].utterances),
+        "opt_name": inner_optimizer(run.model.optimizer).name,
+        "opt_base_learning_rate": float(plain_array(run.model.optimizer.learning_rate)),
+        "evaluation_placement": {
+            "name": training.evaluation_placement,
+            "devices": list(training.evaluation_devices),
+        },
+        **_second_decoder_facts(training.second_decoder),
+        **({"evaluated_weights": averaged} if averaged else {}),
+        "targets": [list(target) for target in training.targets],
+        "parameters": int(run.model.count_params()),
+        "comparability": comparability(
+            experiment,
+            run.splits["validation"],
+            run.alphabet,
+            run.lexicon,
+            run.own_momentum,
+            in_cluster=run.team.share is not None,
+        ),
+    }
+    return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
+
+
+def _second_decoder_facts(name: str) -> dict[str, Any]:
+    if not name:
+        return {}
+    label = name.replace("_", " ")
+    rates = {"wer": "WER", "cer": "CER"}
+    declared = {
+        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {short}"}
+        for rate, short in rates.items()
+    }
+    return {"second_decoder": name, "metrics": declared}
+
+
+def comparability(
+    experiment: Experiment,
+    validation: ShardedSplit,
+    alphabet: Alphabet,
+    lexicon: list[str],
+    own_momentum: int = 0,
+    *,
+    in_cluster: bool = False,
+) -> dict[str, Any]:
+    """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
+
+    Args:
+        experiment: names decoder, window of batch statistics, averaged weights, target rule, and a
+            recipe, which keeps runs of the paper's apart from all others.
+        validation: the split that is evaluated.
+        alphabet: of the transcripts.
+        lexicon: the words of the training transcripts.
+        own_momentum: batch normalisations that keep a momentum of their own.
+        in_cluster: whether several workers train; rounded gradients are then no others' equals.
+
+    Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
+    """
+    references = hashlib.sha256()
+    for utterance in sorted(validation.utterances, key=lambda u: u.id):
+        references.update(f"{utterance.id}\0{utterance.text}\n".encode())
+    words = hashlib.sha256("\n".join(lexicon).encode()).hexdigest()[:16]
+    facts = {
+        "validation_references": references.hexdigest()[:16],
+        "validation_utterances": len(validation.utterances),
+        "max_duration_s": validation.index["packing"]["max_duration_s"],
+        "text_normalisation": "NFC, lower case, single spaces",
+        "alphabet": [alphabet.characters, alphabet.separator],
+        "decoder": to_json(experiment.decoder),
+        "lexicon": words if needs_lexicon(experiment.decoder) else None,
+        "batch_statistics": statistics_rule(experiment.training, own_momentum),
+        "target_rule": f"median of {experiment.training.target_window} epochs",
+        # Open runs do not state it, as none did before: they stay comparable with those.
+        **({"division": CLOSED} if is_closed(experiment) else {}),
+    }
+    exchange = experiment.training.gradient_exchange
+    if in_cluster and exchange != "float32":
+        facts["gradient_exchange"] = exchange
+    whole = json.dumps(facts, sort_keys=True).encode()
+    return {**facts, "hash": hashlib.sha256(whole).hexdigest()[:16]}
+
 
 log = logging.getLogger("tfasr")
 
@@ -77,8 +182,8 @@ def train(
             given and as used.
         hardware: what the machine costs, for the ledger.
         memory_probe: whether to check first, by a trial or an estimate, that the longest batch fits
-            into memory, see `tfasr.training.memory.probe.check_memory`.
-        log_to: names in `tfasr.training.logs.registry.LOGS`, such as "tensorboard", of logs that
+            into memory, see `tfasr.training.memory.check_memory`.
+        log_to: names in `tfasr.training.logs.LOGS`, such as "tensorboard", of logs that
             get the scalars too while the run trains.
         callbacks: ordinary Keras callbacks, called as `fit` calls them. See
             `tfasr.training.hooks.keras.KerasCallbacks` for the ``logs`` they are given

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfasr.alphabet import Alphabet
-from tfasr.data.pipeline import BatchSource
+from tfasr.data.batches import BatchSource
 from tfasr.data.shards import open_split
 from tfasr.decoding.choice import (
     DecoderConfig,
@@ -20,17 +20,17 @@ from tfasr.decoding.choice import (
     with_language_model,
 )
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
-from tfasr.plugins import require_plugins
-from tfasr.run_files import ALPHABET_FILE, LEXICON_FILE
-from tfasr.telemetry.memory import available_bytes
+from tfasr.kit.files import ALPHABET_FILE, LEXICON_FILE
+from tfasr.kit.registry import require_plugins
+from tfasr.telemetry.machine import available_bytes
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore_for_use
-from tfasr.training.ctc_model import CtcModel
+from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
-    from tfasr.decoding.kenlm_model import KenlmModel
+    from tfasr.decoding.language_models import KenlmModel
     from tfasr.training.evaluation import EvaluationResult, Evaluator
 
 

@@ -6,19 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.display.notebook import html_table
-from tfasr.display.table import Column, Table, fixed, table_of
-from tfasr.display.text import to_text
-from tfasr.run_files import EVENTS_FILE
-from tfasr.tta.brackets import Bracket
+from tfasr.display.table import Column, Table, fixed, html_table, table_of, to_text
+from tfasr.kit.files import EVENTS_FILE
+from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
-from tfasr.tta.policies import Policy
-from tfasr.tta.time_to_accuracy import (
-    Reading,
-    TimeToAccuracy,
-    medians,
-)
-from tfasr.tta.timeline import Timeline
+from tfasr.tta.policies import Bracket, Policy, Reading, TimeToAccuracy, medians
 
 _CLOCK_TEXT = fixed(3)
 

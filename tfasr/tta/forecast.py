@@ -11,9 +11,26 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tfasr.tta.forecast_coefficients import COEFFICIENTS
 from tfasr.tta.metrics import LOWER, metric_named
-from tfasr.tta.time_to_accuracy import WINDOW, AccuracyPoint, first_sustained, medians
+from tfasr.tta.policies import WINDOW, AccuracyPoint, first_sustained, medians
+
+# Coefficients of the forecast's quantile regressions, fitted to published runs.
+
+COEFFICIENTS = {
+    "single": {
+        "not_before": (-0.181, 0.6343),
+        "low": (0.1829, 0.5319),
+        "high": (1.4993, 0.3984),
+        "middle": (1.0434, 0.473),
+    },
+    "median": {
+        "not_before": (-0.4131, 0.599),
+        "low": (-0.191, 0.4794),
+        "high": (1.0094, 0.3547),
+        "middle": (0.5246, 0.4353),
+    },
+}
+
 
 FEWEST_EVALUATIONS = 4
 """Medians below which nothing is known."""
@@ -87,7 +104,7 @@ def forecast(
         points: its evaluations so far, in order, on any clock.
         target: the value to come down to.
         coefficients: of the quantile regressions by rule: "single" for windows of one evaluation,
-            "median" for longer ones; see `tfasr.tta.forecast_coefficients`.
+            "median" for longer ones; see `tfasr.tta.forecast`.
     """
     met = first_sustained(points, target, metric=metric, window=window)
     if met.reached:

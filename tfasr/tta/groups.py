@@ -7,8 +7,106 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfasr.tta.bracketed_means import bracketed_mean
-from tfasr.tta.brackets import Bracket
+from tfasr.tta.policies import Bracket
+
+# Means of times that are known only up to two evaluations, and what may be said of them.
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class BracketedMean:
+    """What the brackets of a group say of the mean of its true times.
+
+    Attributes:
+        mean: of the brackets' middles.
+        error: the standard error of that by the runs' spread; a spread below half that of times
+            anywhere in their brackets, width / sqrt(48), counts as that, so that runs which all
+            fall into one bracket are not taken for runs without any spread.
+        bound: how far the mean of the middles may be off in the same direction for all runs,
+            because they were evaluated at the same moments. Runs whose times spread by ``s`` over
+            a grid of width ``w`` have middles with a mean within ``(w / 2) exp(-2 pi^2 s^2 / w^2)``
+            of the true one: half a bracket where all runs fall into one, nothing where they spread
+            over several.
+        width: the mean width of the brackets.
+        n: the number of runs.
+
+    Source: the characteristic function of a normal distribution at the harmonics of the grid;
+    Widrow and Kollar 2008, Quantization Noise, chapter 4.
+    """
+
+    mean: np.ndarray
+    error: np.ndarray
+    bound: np.ndarray
+    width: np.ndarray
+    n: int
+
+    def reach(self) -> np.ndarray:
+        """Returns half the width of the 95 % interval of the mean, by Student's t."""
+        return np.hypot(_student(self.n - 1) * self.error, self.bound)
+
+
+@dataclass(frozen=True)
+class MeanDifference:
+    """How two groups' means differ, second minus first.
+
+    Attributes:
+        shift: the difference of the means.
+        reach: half the width of its interval, of 95 % unless another confidence was asked for.
+        p_value: two-sided; below 5 % exactly where the interval does not hold 0.
+    """
+
+    shift: np.ndarray
+    reach: np.ndarray
+    p_value: np.ndarray
+
+
+def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
+    """Returns the mean of times of which each lies between two ends.
+
+    Args:
+        low: of each run, ``(..., runs)``: what its time exceeds.
+        high: of each run: what its time does not exceed; two runs or more.
+    """
+    low, high = np.asarray(low, float), np.asarray(high, float)
+    middles, n = (low + high) / 2, low.shape[-1]
+    width = np.mean(high - low, axis=-1)
+    variance = np.var(middles, axis=-1, ddof=1)
+    with np.errstate(over="ignore"):  # the spread may be any multiple of a width near 0
+        spread = np.divide(np.sqrt(variance), width, out=np.zeros_like(width), where=width > 0)
+        bound = width / 2 * np.exp(-2 * (np.pi * spread) ** 2)
+    error = np.sqrt(np.maximum(variance, width**2 / 48) / n)
+    return BracketedMean(np.mean(middles, axis=-1), error, bound, width, n)
+
+
+def mean_difference(
+    first: BracketedMean, second: BracketedMean, *, confidence: float = CONFIDENCE
+) -> MeanDifference:
+    """Returns Welch's t test and interval of two means, widened by what both may be off.
+
+    The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``. Simulated in
+    ``benchmarks/interval_coverage.py``.
+    """
+    from scipy.stats import t  # here: a report on single runs answers without SciPy
+
+    error = np.hypot(first.error, second.error)
+    bound = first.bound + second.bound
+    shift = second.mean - first.mean
+    # Welch and Satterthwaite's degrees of freedom.
+    spread = first.error**4 / (first.n - 1) + second.error**4 / (second.n - 1)
+    freedom = np.divide(error**4, spread, out=np.ones_like(spread), where=spread > 0)
+    reach = np.hypot(t.ppf((1 + confidence) / 2, freedom) * error, bound)
+    beyond = np.sqrt(np.maximum(shift**2 - bound**2, 0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p_value = np.where(beyond > 0, 2 * t.sf(beyond / error, freedom), 1.0)
+    return MeanDifference(shift, reach, p_value)
+
+
+def _student(freedom: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
+
 
 FEWEST_FOR_INTERVAL = 3
 FEWEST_FOR_TEST = 5
@@ -145,3 +243,66 @@ def _mean_interval(brackets: Sequence[Bracket]) -> tuple[float, float] | None:
     found = bracketed_mean([b.last_miss_s for b in brackets], [b.first_hit_s for b in brackets])
     reach = float(found.reach())
     return float(found.mean) - reach, float(found.mean) + reach
+
+
+# How many runs it takes to show that one group is faster than another.
+
+_MOST_RUNS = 1000
+
+
+def runs_to_detect(
+    coefficient_of_variation: float,
+    gap: float = 0.10,
+    *,
+    power: float = 0.8,
+    bracket: float = 0.0,
+) -> int | None:
+    """Returns how many runs per arm would show a gap at the 5 % level with that power.
+
+    Of the test that `tfasr.tta.comparison` decides by: two-sided, on logarithms of the
+    middles of brackets, 3 runs or more. None where more than 1000 are needed, and where the gap is
+    not larger than the bracket: then no number of runs is enough.
+
+    Args:
+        coefficient_of_variation: of the times over seeds, 0 or more.
+        gap: the difference to be shown, as a share of the shorter time.
+        power: the probability to show it where it is there.
+        bracket: the time between two evaluations, as a share of the time to the target.
+
+    Raises:
+        ValueError: if ``gap``, ``bracket`` or ``coefficient_of_variation`` is out of range.
+    """
+    if not gap > 0 or not coefficient_of_variation >= 0 or not bracket >= 0:
+        raise ValueError(
+            "gap must be larger than 0, the coefficient of variation and the bracket not negative. "
+            f"Received: gap={gap}, coefficient_of_variation={coefficient_of_variation}, "
+            f"bracket={bracket}."
+        )
+    shift, width = math.log1p(gap), math.log1p(bracket)
+    if shift <= width:
+        return None
+    # A time read at the middle of its bracket is off by width / sqrt(12).
+    variance = math.log1p(coefficient_of_variation**2) + width**2 / 12
+    if variance == 0:
+        return FEWEST_FOR_INTERVAL
+    bound = width * math.exp(-2 * math.pi**2 * variance / width**2) if width else 0.0
+    beyond = math.sqrt(shift**2 - bound**2)
+    for n in range(FEWEST_FOR_INTERVAL, _MOST_RUNS + 1):
+        error = math.sqrt(2 * variance / n)
+        if _shown(beyond / error, 2 * n - 2, power) and _longer(shift - width, error, power):
+            return n
+    return None
+
+
+def _shown(noncentrality: float, freedom: int, power: float) -> bool:
+    from scipy.stats import nct, t
+
+    critical = t.ppf((1 + CONFIDENCE) / 2, freedom)
+    # Beyond this the distribution's tail is all there is, and its computation overflows.
+    return noncentrality > critical + 10 or nct.sf(critical, freedom, noncentrality) >= power
+
+
+def _longer(margin: float, error: float, power: float) -> bool:
+    from scipy.stats import norm
+
+    return norm.cdf(margin / error) >= power

@@ -8,21 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfasr.checked_files import read_object, read_text
-from tfasr.display.notebook import dataframe, html_table
-from tfasr.errors import UsageError
-from tfasr.run_files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE, HYPOTHESES_FOLDER, RUN_FILE
-from tfasr.tta.clock import Event
-from tfasr.tta.explain import Explanation, explain
-from tfasr.tta.metrics import METRICS
-from tfasr.tta.policies import PAPER, Policy, policy_named
-from tfasr.tta.targets import check_target
-from tfasr.tta.throughput import WARMUP_STEPS, Throughput, throughput
-from tfasr.tta.time_to_accuracy import AccuracyPoint, TimeToAccuracy, first_sustained
-from tfasr.tta.timeline import Timeline
+from tfasr.display.table import dataframe, html_table
+from tfasr.errors import UsageError, explained
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    GIN_GIVEN_FILE,
+    GIN_OPERATIVE_FILE,
+    HYPOTHESES_FOLDER,
+    RUN_FILE,
+    read_object,
+    read_text,
+)
+from tfasr.ledger.events import ends_cut, last_value, read_events
+from tfasr.ledger.intervals import Event
+from tfasr.ledger.timeline import Timeline, second_writer, wrong_value
+from tfasr.tta.decomposition import WARMUP_STEPS, Throughput, throughput
+from tfasr.tta.explain import Explanation, explain, line_numbers
+from tfasr.tta.metrics import METRICS, check_target, declare
+from tfasr.tta.policies import (
+    PAPER,
+    AccuracyPoint,
+    Policy,
+    TimeToAccuracy,
+    first_sustained,
+    policy_named,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _STEP_FIELDS = (
     "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
@@ -83,7 +97,7 @@ class Run:
 
     @cached_property
     def intervals(self) -> dict[str, float]:
-        """Seconds by interval, see `tfasr.tta.intervals.INTERVALS`."""
+        """Seconds by interval, see `tfasr.ledger.intervals.INTERVALS`."""
         return self.timeline.interval_seconds()
 
     def intervals_until(self, until_s: float) -> dict[str, float]:
@@ -148,7 +162,7 @@ class Run:
         )
 
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
-        """Returns the steady speed, see `tfasr.tta.throughput`."""
+        """Returns the steady speed, see `tfasr.tta.decomposition`."""
         return throughput(self.timeline, warmup_steps=warmup_steps)
 
     def time_to_accuracy(
@@ -317,3 +331,82 @@ def _float(cell: str) -> float:
         return float(cell)
     except ValueError:
         return math.nan
+
+
+# Reads a run's folder.
+
+
+def read_targets(path: str | Path) -> list[tuple[str, float]]:
+    """Returns the targets that a run's ledger states last, without reading the rest of it."""
+    try:
+        return [(str(metric), float(value)) for metric, value in last_value(path, "targets") or []]
+    except (OSError, TypeError, ValueError, OverflowError, RecursionError):
+        return []  # reading the rest will say what is wrong
+
+
+def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Returns the metrics that a run's ledger declares, without reading the rest of it."""
+    try:
+        found = last_value(path, "metrics")
+    except (OSError, ValueError, RecursionError):
+        return {}  # reading the rest will say what is wrong
+    usable = isinstance(found, dict) and all(isinstance(one, dict) for one in found.values())
+    return found if usable else {}
+
+
+def load_run(path: str | Path, name: str | None = None) -> Run:
+    """Reads a run's folder; only its ``events.jsonl`` is required.
+
+    Args:
+        path: the folder that was given to ``tfasr train`` as ``--run_dir``.
+        name: how reports call the run; by default the folder's name.
+
+    Raises:
+        UsageError: if there is no such folder, or it holds no ledger, an empty or a broken one.
+    """
+    path = Path(path)
+    try:
+        if not path.is_dir():
+            raise UsageError(
+                f"A run must be a folder that tfasr train wrote. Received: {path}, which "
+                f"{'is a file' if path.exists() else 'does not exist'}."
+            )
+        events = read_events(path)
+        if not events:
+            raise ValueError(
+                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
+                "begun."
+            )
+        run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
+        wrong = wrong_value(run.timeline)
+        if wrong is not None:
+            index, kind = wrong
+            lines = line_numbers(path) or []
+            raise ValueError(
+                f"The values of a ledger must be of their kind. In line {lines[index]} of "
+                f"{path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
+            )
+        declare(run.declared_metrics, path)
+        # An event without a usable time makes itself known here, not in the midst of a report.
+        _ = run.timeline.clock_us
+        twice = second_writer(run.timeline)
+        if twice is not None:
+            raise ValueError(
+                f"A ledger must be written by one process at a time. In {path / EVENTS_FILE} "
+                f"{twice}: its times say nothing of either. Train again into an empty folder."
+            )
+    except RecursionError as error:
+        raise UsageError(
+            f"Every line of {path / EVENTS_FILE} must be an event. One is nested too deeply."
+        ) from error
+    except UsageError:
+        raise
+    except FileNotFoundError as error:
+        raise UsageError(str(error)) from error
+    except OSError as error:
+        raise UsageError(explained(error)[0]) from error
+    except ValueError as error:
+        said = str(error)
+        where = "" if str(path) in said else f"{path / EVENTS_FILE}: "
+        raise UsageError(f"{where}{said}") from error
+    return run

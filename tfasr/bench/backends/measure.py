@@ -22,10 +22,10 @@ from tfasr.bench.steppers import (
     seconds_of,
 )
 from tfasr.bench.workload import BACKENDS
-from tfasr.config import config_class, require
+from tfasr.kit.config import config_class, require
 from tfasr.models.build import build_recogniser
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.models.recogniser import RecogniserConfig, output_frames, portable
+from tfasr.models.model import RecogniserConfig, output_frames, portable
 
 RUNTIMES = {
     "tensorflow": "TensorFlow graph",

@@ -17,14 +17,13 @@ from tfasr.bench.backends.measure import (
 )
 from tfasr.bench.devices import installed_backends
 from tfasr.bench.workload import Context, Result, Workload
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis
-from tfasr.display.style import run_colour
+from tfasr.display.chart import Axis, Chart, Labels, Panel, Rects, rows_axis, run_colour
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
+from tfasr.kit.process import call
 from tfasr.models.keyword_spotter import KeywordSpotterConfig
-from tfasr.models.recogniser import ModelConfig, RecogniserConfig
+from tfasr.models.model import ModelConfig, RecogniserConfig
 
 LABELS = {NATIVE: "PyTorch alone"}
 """What tables and figures call what is no backend of Keras's."""

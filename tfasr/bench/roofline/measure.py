@@ -15,13 +15,19 @@ from tfasr.alphabet import Alphabet
 from tfasr.bench.modules import ModuleSeconds, Replicas, module_times
 from tfasr.bench.steppers import Kernel, Kernels, profile
 from tfasr.bench.synthetic import matmul_ceiling, noise_batch
-from tfasr.config import config_class, require
-from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
-from tfasr.models import recogniser
+from tfasr.kit.config import (
+    PRECISIONS,
+    config_class,
+    multiplied,
+    require,
+    require_precision,
+    trained,
+)
+from tfasr.kit.process import usable_cores
+from tfasr.models import model as recogniser
 from tfasr.models.costs import ModuleCost, total_cost
-from tfasr.precision import PRECISIONS, multiplied, require_precision, trained
-from tfasr.telemetry.processor import ROOT, describe_processor, text
+from tfasr.telemetry.machine import ROOT, describe_processor, text
 from tfasr.training.build import build_model, make_strategy
 from tfasr.training.experiment import Experiment, TrainingConfig
 
@@ -33,7 +39,7 @@ class RooflineConfig:
     # threads of an operation for the ceilings; empty for 1, 2, 4 and so on up to all cores, or for
     # the GPU alone where there is one
     thread_counts: tuple[int, ...] = ()
-    # whose matmuls are ceilings, of `tfasr.precision.multiplied`
+    # whose matmuls are ceilings, of `tfasr.kit.config.multiplied`
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
     ceiling_s: float = 2.0  # seconds of measuring each ceiling
     matmul_size: int = 0  # rows and columns; 0 for 2048, on a GPU 8192
@@ -41,7 +47,7 @@ class RooflineConfig:
     # operations for each element of an array, 1 or even numbers: ERT's sweep of the intensity;
     # empty for none
     sweep_flops: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-    # of the elements, of `tfasr.precision.multiplied`
+    # of the elements, of `tfasr.kit.config.multiplied`
     sweep_precisions: tuple[str, ...] = ("float32", "float64")
     sweep_s: float = 0.3  # seconds of measuring each intensity
     # precisions and GFLOP/s that the specification states; empty to reckon those of a processor
@@ -185,7 +191,7 @@ _CHAINS = 8
 class IntensityPoint:
     """An array worked through with so many operations for each of its elements."""
 
-    precision: str  # of `tfasr.precision.PRECISIONS`
+    precision: str  # of `tfasr.kit.config.PRECISIONS`
     place: str  # where the array lies: "memory" or a cache
     flops_per_element: int  # floating-point operations for each element, which is read and written
     flops_per_s: float  # of the fastest call
@@ -211,7 +217,7 @@ def intensity_sweep(
     slice of its own; on a GPU there is one, and XLA chooses blocks and threads.
 
     Args:
-        precision: of `tfasr.precision.multiplied`.
+        precision: of `tfasr.kit.config.multiplied`.
         place: where the array lies, for the result.
         array_bytes: of the array, over all threads.
         flops_per_element: operations: 1, or even numbers.

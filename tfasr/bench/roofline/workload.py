@@ -22,15 +22,24 @@ from tfasr.bench.roofline.measure import (
 )
 from tfasr.bench.steppers import Kernels
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
-from tfasr.child import call
-from tfasr.cores import usable_cores
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Labels, Line, Mark, Panel, Points, curve
-from tfasr.display.style import INK, run_colour
+from tfasr.display.chart import (
+    INK,
+    Axis,
+    Chart,
+    Labels,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    curve,
+    run_colour,
+)
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
+from tfasr.kit.config import PRECISIONS
+from tfasr.kit.process import call, usable_cores
 from tfasr.models.costs import unknown_costs
-from tfasr.models.recogniser import ModelConfig, RecogniserConfig
-from tfasr.precision import PRECISIONS
+from tfasr.models.model import ModelConfig, RecogniserConfig
 
 # A label's room in pixels for each pixel of the font, and how far it may step aside.
 _LINE, _CHARACTER = 1.3, 0.58

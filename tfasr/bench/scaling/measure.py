@@ -26,13 +26,12 @@ from tfasr.bench.modules import (
 from tfasr.bench.scaling.fit import Link, ScalingModel, fit_link, fit_single_device
 from tfasr.bench.synthetic import noise_batch, write_noise_split
 from tfasr.bench.workload import json_of
-from tfasr.config import config_class, require
+from tfasr.data.batches import Batch, BatchSource, PipelineConfig
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import Batch, BatchSource, PipelineConfig
-from tfasr.precision import require_precision, trained
-from tfasr.telemetry.memory import peak_memory_mib
+from tfasr.kit.config import config_class, require, require_precision, trained
+from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model, make_strategy
-from tfasr.training.ctc_model import CtcModel
+from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.step import TimedStep
 

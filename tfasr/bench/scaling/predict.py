@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tfasr.analysis.comparable import difference_text, differences
-from tfasr.analysis.stragglers import worker_parts
 from tfasr.bench.perform import Measured, draw, is_file
 from tfasr.bench.scaling.fit import (
     SHARE,
@@ -23,19 +21,18 @@ from tfasr.bench.scaling.fit import (
     TargetMet,
     WorkerPrediction,
 )
-from tfasr.checked_files import read_object
-from tfasr.child import call
 from tfasr.cluster.description import Cluster
 from tfasr.cluster.launcher import free_ports
-from tfasr.display.chart import Area, Axis, Chart, Panel, counts_axis, curve
-from tfasr.display.style import run_colour
-from tfasr.display.table import Column, Table, fixed, records_of, table_of
-from tfasr.display.writers import check_format
+from tfasr.display.chart import Area, Axis, Chart, Panel, counts_axis, curve, run_colour
+from tfasr.display.table import Column, Table, check_format, fixed, records_of, table_of
 from tfasr.errors import UsageError
-from tfasr.tta.load import load_run
-from tfasr.tta.run import Run
-from tfasr.tta.targets import Target, parse_target
-from tfasr.tta.throughput import WARMUP_STEPS
+from tfasr.kit.files import read_object
+from tfasr.kit.process import call
+from tfasr.reports.cluster import worker_parts
+from tfasr.reports.numbers import difference_text, differences
+from tfasr.tta.decomposition import WARMUP_STEPS
+from tfasr.tta.metrics import Target, parse_target
+from tfasr.tta.run import Run, load_run
 
 _EVALUATION = ("eval_forward", "decode")
 _BYTES_OF_A_WEIGHT = 4
@@ -208,7 +205,7 @@ def local_exchanges(gradient_bytes: int) -> list[MeasuredExchange]:
 
 def measured_sums(rank: int, addresses: list[str], large_bytes: int) -> list[tuple[int, float]]:
     """Returns bytes and median seconds of a small and of a large sum, in one worker's process."""
-    from tfasr.training.workers.link import measure_link
+    from tfasr.training.workers.exchange import measure_link
     from tfasr.training.workers.team import joined
 
     with joined(Cluster(tuple(addresses), rank)) as team:

@@ -19,12 +19,23 @@ from tfasr.bench.scaling.measure import (
     measure,
 )
 from tfasr.bench.workload import Context, Result, Workload, columns_of_tuples, require_tensorflow
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Line, Mark, Panel, Rule, counts_axis, curve
-from tfasr.display.style import INK, device_colour, run_colour
+from tfasr.display.chart import (
+    INK,
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Rule,
+    counts_axis,
+    curve,
+    device_colour,
+    run_colour,
+)
 from tfasr.display.table import Column, Table, fixed, milliseconds, percent, table_of
-from tfasr.models.recogniser import ModelConfig, RecogniserConfig
+from tfasr.kit.process import call
+from tfasr.models.model import ModelConfig, RecogniserConfig
 
 
 def scaling_tables(analysis: ScalingAnalysis) -> list[Table]:

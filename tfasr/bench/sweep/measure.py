@@ -18,17 +18,16 @@ from tfasr.bench.backends.measure import RUNTIMES
 from tfasr.bench.decoder import log_softmax
 from tfasr.bench.devices import growing_batches, is_cliff
 from tfasr.bench.synthetic import noise_batch
-from tfasr.config import config_class, require
-from tfasr.cores import usable_cores
+from tfasr.data.batches import BatchSource
 from tfasr.data.features import FeatureConfig
-from tfasr.data.pipeline import BatchSource
-from tfasr.decoding.greedy import GreedyDecoder
+from tfasr.decoding.decoder import GreedyDecoder
 from tfasr.exporting.litert import QUANTISED, convert, runner
-from tfasr.metrics import ErrorCounts, count_errors
+from tfasr.kit.config import PRECISIONS, config_class, require, require_precision, swept
+from tfasr.kit.process import usable_cores
 from tfasr.models.build import build_recogniser
-from tfasr.models.recogniser import MODELS, RecogniserConfig, portable
-from tfasr.precision import PRECISIONS, require_precision, swept
-from tfasr.telemetry.memory import peak_memory_mib
+from tfasr.models.model import MODELS, RecogniserConfig, portable
+from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.telemetry.machine import peak_memory_mib
 from tfasr.training.build import build_model
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment, TrainingConfig
@@ -39,7 +38,7 @@ from tfasr.training.trained import TrainedRun, open_trained
 class SweepConfig:
     """What is swept."""
 
-    # of `tfasr.precision.swept`, float32 among them
+    # of `tfasr.kit.config.swept`, float32 among them
     precisions: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16", "int8")
     inference_batches: tuple[int, ...] = (1, 2, 3, 4)  # utterances of a batch in inference
     # in training, as far as the memory allows
@@ -50,7 +49,7 @@ class SweepConfig:
     frames: int = 1000  # feature frames of each utterance
     labels: int = 120  # labels of each
     memory_share: float = 0.8  # of the free memory that training may take
-    # kinds of network to compare, of `tfasr.models.recogniser.MODELS`; empty for none
+    # kinds of network to compare, of `tfasr.models.model.MODELS`; empty for none
     networks: tuple[str, ...] = ()
     network_units: int = 0  # width of all of them; 0 for each config's own sizes
     # frameworks beneath Keras, and XLA, to compare them in, of `RUNTIMES`; those not installed are
@@ -88,7 +87,7 @@ class SweepTask:
 
     model: Any  # its config
     num_features: int  # features per frame
-    precision: str  # of `tfasr.precision.swept`
+    precision: str  # of `tfasr.kit.config.swept`
     batches: tuple[int, ...]  # numbers of utterances
     calls: int  # measured for each
     sweep: SweepConfig  # the other sizes
@@ -121,7 +120,7 @@ class SweepRow:
     """One batch size in one precision."""
 
     mode: str  # "inference" or "training"
-    precision: str  # of `tfasr.precision.swept`
+    precision: str  # of `tfasr.kit.config.swept`
     batch: int  # utterances
     p50_s: float | None  # median seconds of a batch; None where it was not run
     p90_s: float | None = None  # what nine in ten stay below

@@ -19,14 +19,25 @@ from tfasr.bench.sweep.measure import (
     speedup,
 )
 from tfasr.bench.workload import Context, Result, Workload, json_of, require_tensorflow
-from tfasr.child import call
 from tfasr.data.features import FeatureConfig
-from tfasr.display.chart import Axis, Chart, Mark, Panel, Points, Segments, counts_axis, curve
-from tfasr.display.style import CLIFF_COLOUR, run_colour, run_dash
+from tfasr.display.chart import (
+    CLIFF_COLOUR,
+    Axis,
+    Chart,
+    Mark,
+    Panel,
+    Points,
+    Segments,
+    counts_axis,
+    curve,
+    run_colour,
+    run_dash,
+)
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, milliseconds, table_of
 from tfasr.errors import UsageError
-from tfasr.models.recogniser import MODELS, ModelConfig, RecogniserConfig
-from tfasr.precision import PRECISIONS
+from tfasr.kit.config import PRECISIONS
+from tfasr.kit.process import call
+from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig
 from tfasr.training.trained import open_trained
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from tfasr.analysis.groups import GroupResult
-from tfasr.analysis.report import Report
 from tfasr.display.chart import Chart
 from tfasr.errors import RunError
-from tfasr.registry import Registry
+from tfasr.kit.registry import Registry
+from tfasr.reports.groups import GroupResult
+from tfasr.reports.numbers import Report
 
 Figure = Callable[[Report, Sequence[Sequence[GroupResult]]], Chart | Sequence[Chart]]
 

@@ -3,11 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfasr.analysis.charges import TargetCharge
-from tfasr.analysis.findings import of_single_runs
-from tfasr.analysis.names import target_label
-from tfasr.analysis.report import Report
-from tfasr.display.intervals_look import INTERVAL_LABELS
+from tfasr.display.chart import INTERVAL_LABELS
 from tfasr.display.table import (
     NEVER,
     REFUSED,
@@ -18,11 +14,13 @@ from tfasr.display.table import (
     table_of,
     values_of,
 )
+from tfasr.ledger.intervals import INTERVALS
+from tfasr.reports.charges import TargetCharge
+from tfasr.reports.groups import of_single_runs
+from tfasr.reports.numbers import Report, target_label
 from tfasr.reports.tables.runs import RunAtTarget, minutes_of
-from tfasr.tta.costs.cost import relative_cost
-from tfasr.tta.costs.energy import EnergyUse
-from tfasr.tta.costs.hardware import HardwareConfig
-from tfasr.tta.intervals import INTERVALS
+from tfasr.tta.costs import HardwareConfig, relative_cost
+from tfasr.tta.energy import EnergyUse
 
 _NAMED = 3
 _RULE = (

@@ -8,11 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfasr.analysis.findings import finding, of_single_runs, one_run_each, spread_at_hand
-from tfasr.analysis.groups import GroupResult
-from tfasr.analysis.names import sentence, target_label
-from tfasr.analysis.report import Report, RunAnalysis, TargetResult, eval_s, train_s
-from tfasr.display.intervals_look import INTERVAL_LABELS
+from tfasr.display.chart import INTERVAL_LABELS
 from tfasr.display.table import (
     NEVER,
     REFUSED,
@@ -26,10 +22,20 @@ from tfasr.display.table import (
     table_of,
     three_digits,
 )
-from tfasr.tta.brackets import Bracket
-from tfasr.tta.intervals import INTERVALS
-from tfasr.tta.power import runs_to_detect
-from tfasr.tta.targets import Target
+from tfasr.ledger.intervals import INTERVALS
+from tfasr.reports.groups import GroupResult, finding, of_single_runs, one_run_each, spread_at_hand
+from tfasr.reports.numbers import (
+    Report,
+    RunAnalysis,
+    TargetResult,
+    eval_s,
+    sentence,
+    target_label,
+    train_s,
+)
+from tfasr.tta.groups import runs_to_detect
+from tfasr.tta.metrics import Target
+from tfasr.tta.policies import Bracket
 
 _TIME = (
     "Wall: the whole run, from its first event to its last. Train: input wait, compilation and "

@@ -3,8 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from tfasr.analysis.report import Report, RunAnalysis
 from tfasr.display.table import UNKNOWN, Column, Table, fixed, percent, table_of
+from tfasr.reports.numbers import Report, RunAnalysis
 
 
 class _Row(NamedTuple):

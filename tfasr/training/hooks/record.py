@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfasr.data.pipeline import Batch
+from tfasr.data.batches import Batch
 from tfasr.decoding.choice import DecoderConfig, make_decoder
 from tfasr.errors import RunError
-from tfasr.models.recogniser import kernels
+from tfasr.models.model import kernels
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult

@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tfasr.durable import PARTIAL_SUFFIX
-from tfasr.run_files import PROGRESS_FILE
+from tfasr.kit.files import PARTIAL_SUFFIX, PROGRESS_FILE
 from tfasr.training.hooks.targets import WatchTargets
 from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun

@@ -7,8 +7,8 @@ from tfasr.training.loop import Hook
 from tfasr.training.run import TrainingRun
 from tfasr.training.step import StepResult
 from tfasr.tta.forecast import Forecast, forecast
-from tfasr.tta.load import load_run
-from tfasr.tta.time_to_accuracy import AccuracyPoint, rule_met
+from tfasr.tta.policies import AccuracyPoint, rule_met
+from tfasr.tta.run import load_run
 
 log = logging.getLogger("tfasr")
 

@@ -1,10 +1,16 @@
 """What the workers of a run tell each other between steps: every call is made by all of them."""
 
 import contextlib
+import dataclasses
 import json
-from collections.abc import Callable, Iterator
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -148,3 +154,109 @@ class Gate:
                 with contextlib.suppress(tf.errors.OpError):  # another one is gone already
                     self._workers.gather({"failed": str(error) or type(error).__name__})
             raise
+
+
+# The exchange of gradients between workers: what is sent, and where it is summed.
+
+
+def summed_over_workers(
+    gradients: Sequence[tf.Tensor | None], exchange: str = "float32"
+) -> list[tf.Tensor | None]:
+    """Returns the sums of all workers' gradients, the same on all of them.
+
+    They travel as one buffer, round the ring of the workers. Must be called in a replica's context.
+
+    Args:
+        gradients: this worker's; None for a variable that the loss does not depend on.
+        exchange: "float32", or "bfloat16": then each worker rounds its own gradients to 8 bits of
+            mantissa, and so is each partial sum on its way round the ring. The sums come back in
+            the gradients' own type, in which they are clipped and applied.
+    """
+    own = [gradient for gradient in gradients if gradient is not None]
+    sent = [tf.cast(gradient, exchange) for gradient in own]
+    context = tf.distribute.get_replica_context()
+    totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, sent))
+    return [
+        None if gradient is None else tf.cast(next(totals), gradient.dtype)
+        for gradient in gradients
+    ]
+
+
+def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
+    """Returns how many bytes of gradients each worker has and all sum up in a step."""
+    return sum(math.prod(variable.shape) for variable in variables) * tf.as_dtype(exchange).size
+
+
+# How fast the workers' link sums up a buffer, measured before a session's first step.
+
+SMALL_BYTES = 4096
+_SMALL_TIMES = 9
+_LARGE_TIMES = 5
+
+
+@dataclass(frozen=True)
+class Link:
+    """How long workers take to sum a buffer up by the collective that sums their gradients.
+
+    Attributes:
+        small_bytes: of a buffer whose time is all latency.
+        small_s: the median of some sums of it.
+        large_bytes: of a buffer like all gradients.
+        large_s: likewise.
+        bytes_per_s: what each worker sends, and receives, of the large one in a second: in a ring
+            of n workers 2 (n - 1) / n of its bytes.
+        took_s: seconds of the whole measurement.
+    """
+
+    small_bytes: int
+    small_s: float
+    large_bytes: int
+    large_s: float
+    bytes_per_s: float
+    took_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns JSON values, rounded."""
+        values = dataclasses.asdict(self)
+        return {n: float(f"{v:.6g}") if isinstance(v, float) else v for n, v in values.items()}
+
+
+def measure_link(
+    workers: Workers, strategy: tf.distribute.Strategy, large_bytes: int, exchange: str
+) -> Link:
+    """Measures; all workers call it at the same place.
+
+    Args:
+        workers: all of them.
+        strategy: over all of them.
+        large_bytes: of all gradients, as they are exchanged.
+        exchange: their type.
+    """
+    began = time.perf_counter()
+    width = tf.as_dtype(exchange).size
+
+    def add(values: tf.Tensor) -> tf.Tensor:
+        # A function's argument is on no device, and collectives need one.
+        return summed_over_workers([tf.identity(values)], exchange)[0][:1]
+
+    summed = tf.function(
+        lambda values: strategy.run(add, args=(values,)),
+        input_signature=[tf.TensorSpec([None], exchange)],
+        autograph=False,
+    )
+
+    def seconds(size: int, times: int) -> float:
+        values = tf.zeros([max(size // width, 1)], exchange)
+        noted = []
+        for _ in range(times + 1):
+            begun = time.perf_counter()
+            summed(values).numpy()
+            noted.append(time.perf_counter() - begun)
+        # Who came last to a sum has not waited for another; the first sum opened the connections.
+        each = zip(*workers.gather(noted[1:]), strict=True)
+        return statistics.median(min(one) for one in each)
+
+    small_s, large_s = seconds(SMALL_BYTES, _SMALL_TIMES), seconds(large_bytes, _LARGE_TIMES)
+    sent = 2 * (workers.count - 1) / workers.count * large_bytes
+    took_s = time.perf_counter() - began
+    return Link(SMALL_BYTES, small_s, large_bytes, large_s, sent / large_s, took_s)

@@ -6,22 +6,19 @@ import math
 from pathlib import Path
 
 from tfasr.data.shards import content_hashes
-from tfasr.durable import make_folder
 from tfasr.errors import RunError
-from tfasr.ledger import Ledger
-from tfasr.run_files import worker_events_file
-from tfasr.telemetry.machine_notes import MachineNotes
+from tfasr.kit.files import make_folder, worker_events_file
+from tfasr.ledger.events import Ledger
+from tfasr.telemetry.samplers import MachineNotes
 from tfasr.training.evaluation import Evaluator
 from tfasr.training.experiment import Experiment
-from tfasr.training.interruption import Interruption
 from tfasr.training.loop import Hook, Loop
-from tfasr.training.phases import KEPT_SCORES, Evaluations
-from tfasr.training.placement.make import evaluator_of
-from tfasr.training.placement.protocol import Placement
+from tfasr.training.phases import KEPT_SCORES, Evaluations, evaluator_of
+from tfasr.training.placement import Placement
 from tfasr.training.run import TrainingRun, build, open_run
+from tfasr.training.run_folder import Interruption
 from tfasr.training.step import StepResult
-from tfasr.training.workers.offer import check_offers, offered
-from tfasr.training.workers.team import Team
+from tfasr.training.workers.team import Team, check_offers, offered
 
 
 def follow(

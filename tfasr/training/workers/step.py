@@ -1,20 +1,96 @@
 """A training step of several workers on one global batch, each on its share, timed."""
 
+import dataclasses
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from tfasr.data.pipeline import Batch
+from tfasr.data.batches import Batch
 from tfasr.layers.batch_normalization_kernel import counted
-from tfasr.training.ctc_model import CtcModel
-from tfasr.training.step import StepResult
-from tfasr.training.traces import StepTraces
-from tfasr.training.workers.gradients import summed_over_workers
-from tfasr.training.workers.interruption import AgreedInterruption
+from tfasr.training.build import batch_normalisations
+from tfasr.training.checkpoint import TrainingState, plain_array, state_variables
+from tfasr.training.ctc import CtcModel
+from tfasr.training.run_folder import Interruption
+from tfasr.training.step import StepResult, StepTraces
+from tfasr.training.workers.exchange import Workers, summed_over_workers
+
+# A signal to some worker, which all workers obey at the same step.
+
+
+class AgreedInterruption:
+    """A signal that any worker got, once all know of it.
+
+    Attributes:
+        received: the signal, or None.
+    """
+
+    def __init__(self, own: Interruption):
+        self.received: signal.Signals | None = None
+        self._own = own
+
+    @property
+    def asked(self) -> int:
+        """The number of the signal that this worker got, 0 for none."""
+        return int(self._own.received or 0)
+
+    def agree(self, asked: int) -> None:
+        """Notes what workers were asked: the largest of their numbers."""
+        if asked:
+            self.received = signal.Signals(asked)
+
+    def agree_between(self, workers: Workers) -> None:
+        """Tells all workers of a signal that came between two steps; all call it."""
+        self.agree(max(workers.gather(self.asked)))
+
+
+# The state that workers share: all start from the chief's, and average what differs.
+
+
+def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> TrainingState:
+    """Gives all workers the chief's variables, and returns the chief's state.
+
+    Args:
+        workers: all call it.
+        model: built and compiled; those of the other workers get new values.
+        state: of this worker; only the chief's counts.
+    """
+    if workers.count == 1:
+        return state
+    variables = list(state_variables(model).values())
+    own = [plain_array(variable) for variable in variables]
+    given = own if workers.rank == 0 else [np.zeros_like(value) for value in own]
+    for variable, value in zip(variables, workers.sums(given), strict=True):
+        if workers.rank:
+            variable.assign(value)
+    return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
+
+
+def average_statistics(workers: Workers, model: CtcModel) -> None:
+    """Gives all workers the mean of their moving statistics, before a checkpoint or an evaluation.
+
+    Each worker's batch normalisations see its share of the batches alone. Averages of moving
+    averages move like the averages themselves, so that it does not matter when it is done.
+    """
+    if workers.count == 1:
+        return
+    statistics = [
+        variable
+        for layer in batch_normalisations(model.recogniser)
+        if not layer.synchronized
+        for variable in layer.non_trainable_variables
+    ]
+    if not statistics:
+        return
+    totals = workers.sums([plain_array(variable) for variable in statistics])
+    for variable, total in zip(statistics, totals, strict=True):
+        variable.assign(total / workers.count)
+
 
 _OWN = ("features", "feature_lengths", "labels", "label_lengths")
 
@@ -68,7 +144,7 @@ class SharedStep:
         """Trains on the next batch; returns what one process would of all of it, None at the end.
 
         Args:
-            iterator: of `tfasr.data.pipeline.BatchSource.training` with this worker's share.
+            iterator: of `tfasr.data.batches.BatchSource.training` with this worker's share.
         """
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()

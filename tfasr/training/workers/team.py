@@ -1,8 +1,10 @@
 """Joins the workers of a cluster under TensorFlow's MultiWorkerMirroredStrategy."""
 
 import contextlib
+import json
 import logging
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,16 +14,74 @@ import keras
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
+from tfasr._version import __version__
 from tfasr.cluster.description import Cluster
-from tfasr.cluster.peers import await_peers
-from tfasr.cluster.watch import PeerWatch
+from tfasr.cluster.launcher import PeerWatch, await_peers
 from tfasr.data.shares import Share
 from tfasr.errors import RunError, UsageError
-from tfasr.training.averaging.averages import check_averaging
+from tfasr.training.averaging import check_averaging
 from tfasr.training.experiment import Experiment
-from tfasr.training.workers.exchange import Alone, Gate, Together, Workers
-from tfasr.training.workers.gradients import exchanged_bytes
-from tfasr.training.workers.link import Link, measure_link
+from tfasr.training.run_folder import Claim
+from tfasr.training.workers.exchange import (
+    Alone,
+    Gate,
+    Link,
+    Together,
+    Workers,
+    exchanged_bytes,
+    measure_link,
+)
+
+# What workers tell each other before a run begins, and what must be the same for all.
+
+_SAME = ("tfasr", "shards", "configuration")
+
+
+def offered(experiment: Experiment, shards: dict[str, str], claim: Claim | None) -> dict[str, Any]:
+    """Returns what a worker offers at the gate.
+
+    Args:
+        experiment: its configuration.
+        shards: each split's content hash.
+        claim: the chief's, of the run's folder.
+    """
+    content = json.loads(json.dumps(experiment.to_json()))
+    # Keras adds a number that depends on what else the process has created.
+    content["training"]["optimizer"].pop("name", None)
+    return {
+        "tfasr": __version__,
+        "shards": shards,
+        "configuration": {
+            f"{group}.{name}": value
+            for group, values in content.items()
+            for name, value in values.items()
+        },
+        "host": socket.gethostname(),
+        "session": None if claim is None else claim.session,
+        "history": None if claim is None else claim.history,
+    }
+
+
+def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
+    """Raises UsageError, on all workers, if their versions, data or configurations differ."""
+    for what in _SAME:
+        for rank, offer in enumerate(offers):
+            differing = _difference(offer[what], offers[0][what])
+            if differing:
+                raise UsageError(
+                    f"All workers must be started with the same {what}. {workers.name(rank)} has "
+                    f"{differing}."
+                )
+
+
+def _difference(own: Any, chief: Any) -> str:
+    if own == chief:
+        return ""
+    if not isinstance(chief, dict):
+        return f"{own!r}, the chief {chief!r}"
+    names = sorted(name for name in chief | own if chief.get(name) != own.get(name))
+    return "; ".join(f"{name} {own.get(name)!r}, the chief {chief.get(name)!r}" for name in names)
+
 
 log = logging.getLogger("tfasr")
 

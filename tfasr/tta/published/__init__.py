@@ -4,10 +4,9 @@ import csv
 from pathlib import Path
 
 from tfasr.errors import UsageError, explained
-from tfasr.run_files import EVENTS_FILE
-from tfasr.tta.load import load_run
+from tfasr.kit.files import EVENTS_FILE
 from tfasr.tta.published import algoperf, dawnbench, mlperf
-from tfasr.tta.run import Run
+from tfasr.tta.run import Run, load_run
 
 READERS = {"mlperf": mlperf, "algoperf": algoperf, "dawnbench": dawnbench}
 """Each knows its files (``recognises``), reads one (``read``) and writes one (``write``)."""

@@ -8,10 +8,10 @@ import io
 import math
 from pathlib import Path
 
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
+from tfasr.kit.files import write_whole
 from tfasr.tta.policies import POLICIES
-from tfasr.tta.published.table_events import TableEvents
+from tfasr.tta.published.results import TableEvents
 from tfasr.tta.run import Run
 
 CLOCKS = ("accumulated_submission_time", "accumulated_eval_time", "total_duration")

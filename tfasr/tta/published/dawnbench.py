@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.tta.published.table_events import TableEvents
+from tfasr.kit.files import write_whole
+from tfasr.tta.published.results import TableEvents
 from tfasr.tta.run import Run
 
 # Columns of accuracies: the error rate that is their rest, and what full marks are.

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tfasr.durable import write_whole
 from tfasr.errors import UsageError
-from tfasr.tta.clock import Event
+from tfasr.kit.files import write_whole
+from tfasr.ledger.intervals import Event
 from tfasr.tta.run import Run
 
 PREFIX = ":::MLLOG"

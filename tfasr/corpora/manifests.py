@@ -1,0 +1,288 @@
+"""Tab-separated lists of utterances, whose header names the columns: path, text and others."""
+
+import json
+import math
+import operator
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tfasr.alphabet import Alphabet
+from tfasr.corpora.corpus import Corpus
+from tfasr.corpora.reading import (
+    Entry,
+    MalformedLineError,
+    assemble,
+    numbered_lines,
+    parsed_lines,
+    require_folder,
+)
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.errors import UsageError
+
+COLUMNS = ("path", "speaker", "seconds", "text")
+REQUIRED = ("path", "text")
+
+
+def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
+    """Returns the utterances of a tab-separated list.
+
+    Args:
+        manifest: a UTF-8 file whose first line names its columns, in any order: ``path`` and
+            ``text``, and if there are any ``speaker`` and ``seconds``, whose fields may be empty.
+            Other columns are not read, and nothing is quoted.
+        corpus_dir: the folder that the paths are relative to.
+
+    Returns:
+        Utterances with ids that are their paths without suffix, and durations from the audio
+        headers rather than from the column ``seconds``.
+
+    Raises:
+        UsageError: if the folder or the list is missing, or the header lacks a column or names
+            one twice.
+
+    A list may name files anywhere: read only such as you trust with your files' content.
+    """
+    corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
+    manifest = Path(manifest)
+    lines = numbered_lines(manifest)
+    columns = _columns(manifest, next(lines, (1, b""))[1])
+    return assemble(str(manifest), _entries(lines, columns, manifest, corpus_dir))
+
+
+def _entries(
+    lines: Iterator[tuple[int, bytes]], columns: list[str], manifest: Path, corpus_dir: Path
+) -> Iterator[Entry | Rejection]:
+    for origin, row in parsed_lines(manifest, lambda line: _parse(line, columns), lines):
+        if isinstance(row, Rejection):
+            yield row
+        else:
+            utterance_id, path, speaker, text = row
+            yield Entry(utterance_id, corpus_dir / path, text, speaker, origin)
+
+
+def id_of(path: str) -> str:
+    """Returns the id of an utterance that is listed by path: the path without its suffix.
+
+    Raises:
+        MalformedLineError: if the path names no file.
+    """
+    plain = os.path.normpath(path) if path.strip() else ""
+    name = plain.rpartition("/")[2]
+    if name in ("", ".", "..") or "\0" in path:
+        raise MalformedLineError(f"its path must name a file; received {path!r}")
+    dot = name.rfind(".")
+    return plain[: dot - len(name)] if 0 < dot < len(name) - 1 else plain
+
+
+def _columns(manifest: Path, header: bytes) -> list[str]:
+    columns = [name.strip() for name in header.decode(errors="replace").split("\t")]
+    known = [name for name in columns if name in COLUMNS]
+    missing = [name for name in REQUIRED if name not in known]
+    if missing or len(known) != len(set(known)):
+        found = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
+        raise UsageError(
+            f"A tab-separated list must begin with a header that names the columns path and text "
+            f"once, and speaker and seconds if it has them, with a tab between two names. "
+            f"Received: {found} in {header[:80].decode(errors='replace')!r}, the first line "
+            f"of {manifest}."
+        )
+    return columns
+
+
+def _parse(line: str, columns: list[str]) -> tuple[str, str, str, str]:
+    fields = line.split("\t")
+    if len(fields) != len(columns):
+        raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
+    row = dict(zip(columns, fields, strict=True))
+    seconds = row.get("seconds", "")
+    try:
+        valid = not seconds.strip() or 0 <= float(seconds) < math.inf
+    except ValueError:
+        valid = False
+    if not valid:
+        raise MalformedLineError(
+            f"seconds must be a number, not below 0, or empty; received {seconds!r}"
+        )
+    return id_of(row["path"]), row["path"], row.get("speaker", "").strip(), row["text"]
+
+
+TSV = Corpus(read_tsv, list_suffix=".tsv")
+
+
+# NeMo-style manifests: one JSON object a line with ``audio_filepath, duration, text``.
+
+
+def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = None) -> CorpusSplit:
+    """Returns the utterances of a JSON-lines manifest.
+
+    Args:
+        manifest: a UTF-8 file; each line an object with ``audio_filepath`` (absolute, or relative
+            to the manifest's folder or to ``corpus_dir``) and ``text``, and optionally
+            ``duration``, ``speaker`` and ``id``.
+        corpus_dir: a second folder to look for relative paths in.
+
+    Returns:
+        Utterances with their ``id``, or else with their path without suffix, and with durations
+        from the audio headers rather than from the manifest.
+
+    Raises:
+        UsageError: if the manifest or the folder is missing, or the manifest is one JSON array.
+
+    A manifest may name files anywhere: read only such as you trust with your files' content.
+
+    Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
+    """
+    manifest = Path(manifest).absolute()
+    folders = [manifest.parent]
+    if corpus_dir is not None:
+        folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
+    _refuse_array(manifest)
+    return assemble(str(manifest), _json_entries(manifest, list(dict.fromkeys(folders))))
+
+
+def _json_entries(manifest: Path, folders: list[Path]) -> Iterator[Entry | Rejection]:
+    for origin, entry in parsed_lines(manifest, lambda line: _parse_json(line, folders)):
+        yield entry if isinstance(entry, Rejection) else Entry(*entry, origin)
+
+
+def _refuse_array(manifest: Path) -> None:
+    first = next(numbered_lines(manifest), (1, b""))[1]
+    if not first.lstrip().startswith(b"["):
+        return
+    try:
+        content = json.loads(manifest.read_bytes())
+    except (ValueError, RecursionError):
+        return  # its lines are judged one by one
+    if isinstance(content, list) and any(isinstance(value, dict) for value in content):
+        raise UsageError(
+            f"A JSON manifest must have one object a line. {manifest} is one JSON array: write "
+            "its objects one a line, as with jq -c '.[]'."
+        )
+
+
+def _parse_json(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
+    content = _content(line)
+    if not isinstance(content, dict):
+        raise MalformedLineError("it must be a JSON object")
+    path = _field(content, "audio_filepath", str)
+    text = _field(content, "text", str)
+    _check_times(content)
+    own_id = str(_field(content, "id", str | int, default=""))
+    speaker = str(_field(content, "speaker", str | int, default=""))
+    utterance_id = id_of(path)
+    if own_id.strip():
+        utterance_id = own_id
+    elif os.path.isabs(path):  # noqa: PTH117 - a str, and stays one
+        utterance_id = _relative(utterance_id, folders)
+    candidates = [folder / path for folder in folders]
+    if len(candidates) > 1:
+        is_file = os.path.isfile  # Path.is_file raises on an overlong name
+        candidates = [found for found in candidates if is_file(found)] or candidates
+    return utterance_id, candidates[0], text, speaker
+
+
+def _content(line: str) -> Any:
+    try:
+        content = orjson.loads(line)
+        numbers = (content.get("id"), content.get("speaker")) if isinstance(content, dict) else ()
+        if float not in map(type, numbers):  # what has more digits than a float holds
+            return content
+    except orjson.JSONDecodeError:
+        pass  # Python's is more liberal, and says what is wrong
+    try:
+        content = json.loads(line)
+        json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except (ValueError, RecursionError) as error:
+        raise MalformedLineError(f"it is no JSON: {error}") from error
+    return content
+
+
+def _field(content: dict[str, Any], name: str, kind: Any, default: Any = None) -> Any:
+    value = content.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, kind):
+        expected = getattr(kind, "__name__", str(kind))
+        raise MalformedLineError(f"{name} must be of type {expected}; received {value!r}")
+    return value
+
+
+def _check_times(content: dict[str, Any]) -> None:
+    duration = _field(content, "duration", int | float, default=0)
+    if not 0 <= duration < math.inf:
+        raise MalformedLineError(f"duration must not be below 0; received {duration!r}")
+    if _field(content, "offset", int | float, default=0) != 0:
+        raise MalformedLineError(
+            f"offset must be 0, because files are read whole; received {content['offset']!r}. "
+            "Cut the audio into one file per utterance"
+        )
+
+
+def _relative(absolute_id: str, folders: list[Path]) -> str:
+    for folder in folders:
+        prefix = folder.as_posix().rstrip("/") + "/"
+        if absolute_id.startswith(prefix):
+            return absolute_id.removeprefix(prefix)
+    return absolute_id
+
+
+JSON = Corpus(read_json_manifest, list_suffix=".json")
+
+
+# Which of a corpus's utterances are kept, and the reason for each that is not.
+
+TOO_LONG = "longer than max_duration_s"
+
+
+def ctc_frames_needed(labels: Sequence[int]) -> int:
+    """Returns the fewest frames on which CTC has a path: a blank stands between equal labels."""
+    return len(labels) + sum(map(operator.eq, labels, labels[1:]))
+
+
+def fault(
+    utterance: Utterance,
+    alphabet: Alphabet,
+    *,
+    output_frames: Callable[[float], int],
+    max_duration_s: float = math.inf,
+) -> Rejection | None:
+    """Returns why an utterance is left out, or None for one to be kept.
+
+    Args:
+        alphabet: transcripts must be written in it.
+        output_frames: frames that the model's front end makes of so many seconds.
+        max_duration_s: longer utterances are left out. That is no fault of theirs: their reason
+            is `TOO_LONG`.
+    """
+    if utterance.duration_s > max_duration_s:
+        detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
+        return Rejection(utterance.id, TOO_LONG, detail)
+    return text_fault(utterance, alphabet) or length_fault(
+        utterance, alphabet, output_frames(utterance.duration_s)
+    )
+
+
+def text_fault(utterance: Utterance, alphabet: Alphabet) -> Rejection | None:
+    """Returns why a transcript cannot be learnt, or None."""
+    if not utterance.text:
+        return Rejection(utterance.id, "empty transcript", str(utterance.audio_path))
+    foreign = alphabet.foreign_characters(utterance.text)
+    if foreign:
+        detail = f"{foreign} in {utterance.text!r}"
+        return Rejection(utterance.id, "characters outside the alphabet", detail)
+    return None
+
+
+def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejection | None:
+    """Returns why so many output frames cannot hold the transcript, or None."""
+    needed = ctc_frames_needed(alphabet.encode(utterance.text)) if frames > 0 else 1
+    if frames >= needed:
+        return None
+    where = f"{utterance.duration_s:.3f} s leave {max(frames, 0)} frames: {utterance.audio_path}"
+    if frames < 1:
+        return Rejection(utterance.id, "too short for the model's convolution", where)
+    return Rejection(utterance.id, "no CTC path", f"{where}, {needed} needed")

@@ -1,0 +1,296 @@
+"""From what a corpus lists to a `CorpusSplit`: the checks that all corpora share."""
+
+import functools
+import itertools
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tfasr.alphabet import normalise
+from tfasr.corpora.audio_header import audio_duration_s
+from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
+from tfasr.errors import UsageError
+
+TRANSCRIPT_WITHOUT_AUDIO = "transcript without audio"
+AUDIO_WITHOUT_TRANSCRIPT = "audio without transcript"
+DUPLICATE_ID = "duplicate id"
+EMPTY_TRANSCRIPT = "empty transcript"
+UNREADABLE_AUDIO = "unreadable audio"
+MALFORMED_LINE = "malformed line"
+
+# Headers are read in threads because a read mostly waits: for the disk, or for a file server.
+_MIN_HEADER_READERS = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a corpus lists as an utterance, before anything is checked.
+
+    Attributes:
+        id: the utterance's id.
+        audio_path: where its audio should be.
+        text: the transcript as it is written in the corpus.
+        speaker: a speaker's name, or "" where unknown.
+        origin: where a person finds the transcript ("dev.tsv, line 7").
+    """
+
+    id: str
+    audio_path: Path
+    text: str
+    speaker: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of an entry.
+
+    Attributes:
+        entry: as it was listed; None of a `Rejection` that the corpus's reader made itself.
+        found: an utterance, or why it is none.
+        bytes: size of the audio file; 0 if there is none.
+        changed_ns: when it was last changed, in nanoseconds since 1970.
+    """
+
+    entry: Entry | None
+    found: Utterance | Rejection
+    bytes: int = 0
+    changed_ns: int = 0
+
+
+class ListedSplit(CorpusSplit):
+    """A split whose audio headers are read when they are asked for.
+
+    `utterances` and `rejections` read all of them and hold the result; `tfasr prepare` reads
+    `items` as a stream instead.
+    """
+
+    def __init__(self, source: str, items: Iterator[Entry | Rejection]):
+        self.source = source
+        self._items = items
+
+    def items(self) -> Iterator[Entry | Rejection]:
+        """Yields what the corpus lists, in its order; once."""
+        return self._items
+
+    @property
+    def utterances(self) -> list[Utterance]:
+        """Sorted by id, with durations from the audio headers."""
+        return self._found[0]
+
+    @property
+    def rejections(self) -> list[Rejection]:
+        """Sorted by id and reason."""
+        return self._found[1]
+
+    @functools.cached_property
+    def _found(self) -> tuple[list[Utterance], list[Rejection]]:
+        listed: dict[str, Entry] = {}
+        rejected = []
+        for item in self._items:
+            if isinstance(item, Rejection):
+                rejected.append(item)
+                continue
+            first = listed.setdefault(item.id, item)
+            if first is not item:
+                rejected.append(duplicate(item, first.origin))
+        with ThreadPoolExecutor(header_readers()) as threads:
+            judged = [entry.found for entry in threads.map(judge, listed.values())]
+        utterances = [found for found in judged if isinstance(found, Utterance)]
+        rejected += [found for found in judged if isinstance(found, Rejection)]
+        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_order)
+
+
+def assemble(
+    source: str, entries: Iterable[Entry | Rejection], rejections: Iterable[Rejection] = ()
+) -> CorpusSplit:
+    """Returns a split in which every entry is either an utterance or a rejection.
+
+    Args:
+        source: what was read, for the message that it is empty.
+        entries: in the corpus's order; of several with one id, all but the first are rejected.
+            They are read once, as they are needed: a generator never holds more than a few.
+        rejections: what the corpus's reader itself had to leave out; may stand among the entries.
+
+    Returns:
+        Utterances sorted by id, with durations from the audio headers, and rejections sorted by
+        id and reason.
+
+    Raises:
+        UsageError: if there are neither entries nor rejections.
+    """
+    items = itertools.chain(rejections, entries)
+    first = next(items, None)
+    if first is None:
+        raise UsageError(f"A split must hold at least one utterance. Found none in {source}.")
+    return ListedSplit(source, itertools.chain([first], items))
+
+
+def header_readers() -> int:
+    """Returns how many threads read audio headers: a read mostly waits for the disk."""
+    return max(_MIN_HEADER_READERS, os.cpu_count() or 1)
+
+
+def duplicate(entry: Entry, first: str) -> Rejection:
+    """Returns the rejection of an entry whose id another one has, first listed at ``first``."""
+    return Rejection(
+        entry.id, DUPLICATE_ID, f"{entry.origin} ({entry.audio_path}); first in {first}"
+    )
+
+
+def rejection_order(rejection: Rejection) -> tuple[str, str, str]:
+    """Returns what rejections are sorted by."""
+    return rejection.id, rejection.reason, rejection.detail
+
+
+def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
+    """Returns an entry's utterance, or why it is none.
+
+    Args:
+        known: size, time of the last change and seconds of the audio file when its header was
+            last read; if the first two are the same still, it is not read again.
+    """
+    text = normalise(entry.text)
+    if not text:
+        detail = f"{entry.origin} ({entry.audio_path})"
+        return Judged(entry, Rejection(entry.id, EMPTY_TRANSCRIPT, detail))
+    try:
+        status = os.stat(entry.audio_path)  # noqa: PTH116 - one call where Path has two
+        is_file = stat.S_ISREG(status.st_mode)
+    except (OSError, ValueError):  # or its name is none
+        is_file = False
+    if not is_file:
+        detail = f"{entry.origin}: {entry.audio_path} does not exist"
+        return Judged(entry, Rejection(entry.id, TRANSCRIPT_WITHOUT_AUDIO, detail))
+    if known is not None and known[:2] == (status.st_size, status.st_mtime_ns):
+        duration_s = known[2]
+    else:
+        try:
+            duration_s = audio_duration_s(entry.audio_path)
+            if duration_s <= 0:
+                raise ValueError(f"An audio file must hold audio. {entry.audio_path} is empty.")
+        except ValueError as error:
+            rejection = Rejection(entry.id, UNREADABLE_AUDIO, f"{entry.origin}: {error}")
+            return Judged(entry, rejection)
+    utterance = Utterance(entry.id, entry.audio_path, duration_s, text, entry.speaker)
+    return Judged(entry, utterance, status.st_size, status.st_mtime_ns)
+
+
+# Looking into a corpus's folders, and saying what was found in the wrong ones.
+
+_NAMES_SHOWN = 12
+
+
+def require_folder(path: str | Path, expected: str) -> Path:
+    """Returns the absolute path of a corpus folder.
+
+    Args:
+        path: what was given as ``--corpus_dir``.
+        expected: what the folder must be, for the message.
+
+    Raises:
+        UsageError: if it is no folder.
+    """
+    folder = Path(path).absolute()
+    try:
+        is_folder = folder.is_dir()
+        if is_folder:
+            os.scandir(folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"--corpus_dir must be readable. Received: {folder}: {error.strerror}."
+        ) from None
+    if not is_folder:
+        what = "is a file" if folder.is_file() else "does not exist"
+        raise UsageError(f"--corpus_dir must be {expected}. Received: {folder}, which {what}.")
+    return folder
+
+
+def found_in(folder: Path) -> str:
+    """Returns the names in a folder, for a message; folders end in a slash."""
+    names = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return (", ".join(names[:_NAMES_SHOWN]) + more) or "nothing"
+
+
+def subfolders(folder: Path) -> list[str]:
+    """Returns the names of the folders in a folder, sorted."""
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Yields every folder at and below ``folder`` with its files, both sorted.
+
+    Links to folders are followed, each folder being entered once however many names lead to it.
+
+    Raises:
+        UsageError: if a folder cannot be read, which would lose its utterances silently.
+    """
+
+    def fail(error: OSError) -> None:
+        raise UsageError(f"Every folder of a corpus must be readable. Received: {error}.")
+
+    entered: set[tuple[int, int]] = set()
+    for root, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        status = Path(root).stat()
+        identity = (status.st_dev, status.st_ino)
+        if identity in entered:  # a link to a folder above it, or to one seen before
+            folders.clear()
+            continue
+        entered.add(identity)
+        folders.sort()
+        yield Path(root), [Path(root, name) for name in sorted(names)]
+
+
+# Reading the lines of a corpus's text files one by one, so that a bad one spoils no other.
+
+_Parsed = TypeVar("_Parsed")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class MalformedLineError(ValueError):
+    """A line that is not what its file's format says; the message is what is wrong with it."""
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines of a file that are not blank, with their numbers from 1.
+
+    Lines end at line feeds alone: the other separators of Unicode may stand in a transcript. No
+    more of the file is held than a line.
+
+    Raises:
+        UsageError: if the file cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+                if content.strip():
+                    yield number, content.rstrip(b"\n").rstrip(b"\r")
+    except OSError as error:
+        raise UsageError(f"A corpus's list must be a readable file. Received: {error}.") from error
+
+
+def parsed_lines(
+    path: Path, parse: Callable[[str], _Parsed], lines: Iterable[tuple[int, bytes]] | None = None
+) -> Iterator[tuple[str, _Parsed | Rejection]]:
+    """Yields where each line stands and what ``parse`` makes of it, or why it makes nothing.
+
+    Args:
+        parse: given a line's text, may raise a MalformedLineError.
+        lines: of `numbered_lines`, if some were read already.
+    """
+    for number, line in numbered_lines(path) if lines is None else lines:
+        place = f"{path}, line {number}"
+        try:
+            yield place, parse(line.decode("utf-8"))
+            continue
+        except UnicodeDecodeError as error:
+            cause = f"it is not UTF-8: {error}"
+        except MalformedLineError as error:
+            cause = str(error)
+        yield place, Rejection(f"{path.name}:{number}", MALFORMED_LINE, f"{place}: {cause}")

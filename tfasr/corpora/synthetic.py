@@ -1,0 +1,373 @@
+"""A corpus that needs no download: commands spoken by a synthesiser in many voices.
+
+The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv`` (see `tfasr.corpora.manifests`), the
+audio in a folder per split, and ``synthetic.json``: what it was made with, and whether it is
+finished.
+"""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import soundfile
+
+from tfasr.corpora.corpus import Corpus
+from tfasr.corpora.espeak import SAMPLE_RATE_HZ, Espeak
+from tfasr.corpora.manifests import COLUMNS, read_tsv
+from tfasr.corpora.reading import found_in, require_folder
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, check_split
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import write_whole
+
+# A small grammar of spoken commands: a few dozen words, in sentences of one to seven.
+
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_HOURS = (*_DIGITS[1:], "ten", "eleven", "twelve")
+_MINUTES = ("ten", "fifteen", "twenty", "thirty", "forty", "fifty")
+_ROOMS = ("kitchen", "bedroom", "garden", "office", "hall")
+
+# A slot in braces is filled from _SLOTS; a sentence form is drawn as often as it is listed.
+_FORMS = (
+    "turn the {room} {device} {state}",
+    "turn the {room} {device} {state}",
+    "switch {state} the {device}",
+    "set {clock} to {hour} {minutes}",
+    "wake me at {hour} {minutes}",
+    "call {digit} {digit} {digit} {digit}",
+    "{digit} {digit} {digit}",
+    "go {direction} {digit} steps",
+    "move {direction} and stop",
+    "play the {which} song",
+    "{answer}",
+    "what's the time in the {room}",
+)
+_SLOTS = {
+    "room": _ROOMS,
+    "device": ("light", "heater", "radio", "fan"),
+    "state": ("on", "off"),
+    "clock": ("alarm", "timer"),
+    "hour": _HOURS,
+    "minutes": _MINUTES,
+    "digit": _DIGITS,
+    "direction": ("left", "right", "up", "down", "forward", "backward"),
+    "which": ("first", "next", "last"),
+    "answer": ("yes", "no", "stop", "go"),
+}
+
+
+def random_sentence(generator: np.random.Generator) -> str:
+    """Returns a sentence, which is normalised text."""
+    words = []
+    for word in _choose(generator, _FORMS).split():
+        slot = _SLOTS.get(word.strip("{}")) if word.startswith("{") else None
+        words.append(_choose(generator, slot) if slot else word)
+    return " ".join(words)
+
+
+def _choose(generator: np.random.Generator, options: tuple[str, ...]) -> str:
+    return options[int(generator.integers(len(options)))]
+
+
+# What the synthetic corpus says, and how: voices, rates, pitches, loudness, noise.
+
+_ACCENTS = (
+    "en",
+    "en-us",
+    "en-029",
+    "en-gb-scotland",
+    "en-gb-x-gbclan",
+    "en-gb-x-gbcwmd",
+    "en-gb-x-rp",
+    "en-us-nyc",
+)
+_VARIANTS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5")
+VOICES = tuple(f"{accent}+{variant}" for accent in _ACCENTS for variant in _VARIANTS)
+
+_RATES_WPM = (130, 200)
+_PITCHES = (35, 65)
+_GAINS_DB = (-9.0, 0.0)
+_SIGNAL_TO_NOISE_DB = (25.0, 45.0)
+_PAUSES_S = (0.0, 0.15)
+
+
+class Speaker(Protocol):
+    """What speaks: `tfasr.corpora.espeak.Espeak`, or what tells more of it."""
+
+    def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
+        """Returns int16 ``(samples,)`` at `SAMPLE_RATE_HZ`."""
+
+
+@dataclass(frozen=True)
+class SpokenSentence:
+    """A sentence as a 16-bit WAV file's bytes.
+
+    Attributes:
+        text: what is said.
+        voice: who says it.
+        duration_s: of all of it.
+        pause_before_s: before the speech.
+        wav: the file.
+    """
+
+    text: str
+    voice: str
+    duration_s: float
+    pause_before_s: float
+    wav: bytes
+
+
+def voices_of_splits(seed: int, num_voices: int) -> tuple[list[str], list[str], list[str]]:
+    """Returns the voices for training, validation and test; none is in two of them.
+
+    Args:
+        num_voices: voices in all, 3 to as many as `VOICES`; a sixth goes to validation, a sixth to
+            test, at least one each.
+    """
+    order = np.random.default_rng([seed, 0]).permutation(len(VOICES))
+    chosen = [VOICES[index] for index in order[:num_voices]]
+    held_out = max(1, num_voices // 6)
+    return chosen[2 * held_out :], chosen[:held_out], chosen[held_out : 2 * held_out]
+
+
+def speak_sentence(
+    speaker: Speaker, voices: list[str], generator: np.random.Generator
+) -> SpokenSentence:
+    """Returns a random sentence in one of the voices, at the synthesiser's own rate."""
+    text = random_sentence(generator)
+    voice = voices[int(generator.integers(len(voices)))]
+    rate_wpm = int(generator.integers(*_RATES_WPM))
+    pitch = int(generator.integers(*_PITCHES))
+    samples, before = _in_a_room(speaker.speak(text, voice, rate_wpm, pitch), generator)
+    # Written to memory first: from there a full disk is an OSError, in libsndfile it is not.
+    wav = io.BytesIO()
+    soundfile.write(wav, samples, SAMPLE_RATE_HZ, format="WAV", subtype="PCM_16")
+    duration_s, pause_before_s = len(samples) / SAMPLE_RATE_HZ, before / SAMPLE_RATE_HZ
+    return SpokenSentence(text, voice, duration_s, pause_before_s, wav.getvalue())
+
+
+def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, int]:
+    """Returns int16 speech of another loudness, between pauses, over white noise.
+
+    The second number is the samples before the speech.
+    """
+    before, after = (generator.uniform(*_PAUSES_S, size=2) * SAMPLE_RATE_HZ).astype(int)
+    gain = 10 ** (generator.uniform(*_GAINS_DB) / 20)
+    noise_to_signal = 10 ** (-generator.uniform(*_SIGNAL_TO_NOISE_DB) / 20)
+    # Summed in integers: a sum of floats may differ from machine to machine in its last bits.
+    energy = int(np.sum(speech.astype(np.int64) ** 2))
+    noise_level = noise_to_signal * (energy / max(1, len(speech))) ** 0.5
+    quiet = np.pad(speech.astype(np.float64), (before, after))
+    noisy = quiet + noise_level * generator.standard_normal(len(quiet))
+    clipped = np.clip(np.rint(gain * noisy), -(2**15), 2**15 - 1)
+    return clipped.astype(np.int16), int(before)
+
+
+MARKER_FILE = "synthetic.json"
+
+# Raised whenever the same parameters come to mean other audio.
+_RECIPE = 1
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a synthetic corpus is made of, see `make_synthetic_corpus`."""
+
+    seed: int
+    num_train: int
+    num_validation: int
+    num_test: int
+    num_voices: int
+    recipe: int = _RECIPE
+
+    def __post_init__(self):
+        counts = (self.num_train, self.num_validation, self.num_test)
+        if self.seed < 0 or min(counts) < 1:
+            raise UsageError(
+                "A synthetic corpus must have a seed of 0 or more and at least one utterance per "
+                f"split. Received: seed={self.seed}, utterances={counts}."
+            )
+        if not len(SPLITS) <= self.num_voices <= len(VOICES):
+            raise UsageError(
+                f"num_voices must be {len(SPLITS)}..{len(VOICES)}, so that every split has its "
+                f"own. Received: {self.num_voices}."
+            )
+
+
+def make_synthetic_corpus(
+    corpus_dir: str | Path,
+    *,
+    seed: int = 0,
+    num_train: int = 800,
+    num_validation: int = 100,
+    num_test: int = 100,
+    num_voices: int = 48,
+) -> None:
+    """Makes a corpus of synthetic speech; where it is there already, does nothing.
+
+    Two thirds of the voices speak the training split, a sixth each the others. The same arguments
+    give the same bytes, with the same versions of espeak-ng and NumPy. What a killed process left
+    unfinished is made again.
+
+    Args:
+        corpus_dir: a folder that is empty or does not exist, or one that this function made.
+        seed: decides sentences, voices, rates, pitches, loudness and noise.
+        num_voices: voices in all, at most as many as `VOICES`.
+
+    Raises:
+        UsageError: if espeakng-loader is not installed, an argument is out of range, or the
+            folder holds something else, a corpus of other arguments, or one being made.
+        RunError: if the synthesiser or the disk fails.
+    """
+    parameters = Parameters(seed, num_train, num_validation, num_test, num_voices)
+    corpus_dir = Path(corpus_dir)
+    try:
+        corpus_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"A corpus must have a folder. Received: {corpus_dir}: {error}."
+        ) from error
+    with _locked(corpus_dir):
+        if _is_made(corpus_dir, parameters):
+            return
+        with Espeak() as espeak:  # before the first file: it may not be installed
+            try:
+                _make(corpus_dir, parameters, espeak)
+            except OSError as error:
+                raise RunError(
+                    f"The synthetic corpus in {corpus_dir} could not be written: {error}. "
+                    "Make room and run again."
+                ) from error
+
+
+def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
+    """Yields the sentences of a corpus with their splits, in the order in which they are spoken.
+
+    Args:
+        speaker: speaks nothing else meanwhile: the synthesiser carries state from one utterance to
+            the next.
+    """
+    voices = voices_of_splits(parameters.seed, parameters.num_voices)
+    counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
+    for number, (split, own, count) in enumerate(zip(SPLITS, voices, counts, strict=True), start=1):
+        for index in range(count):
+            # A generator of its own makes an utterance's text independent of all others.
+            generator = np.random.default_rng([parameters.seed, number, index])
+            yield split, speak_sentence(speaker, own, generator)
+
+
+def read_parameters(corpus_dir: str | Path) -> Parameters:
+    """Returns what a finished corpus was made of.
+
+    Raises:
+        UsageError: if there is no finished synthetic corpus.
+    """
+    marker = _read_marker(_require_made(corpus_dir))
+    return Parameters(**{key: value for key, value in marker.items() if key != "finished"})
+
+
+def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
+    """Returns one split of a corpus that `make_synthetic_corpus` made.
+
+    Raises:
+        UsageError: if there is no finished synthetic corpus.
+    """
+    check_split(split)
+    corpus_dir = _require_made(corpus_dir)
+    return read_tsv(corpus_dir / f"{split}.tsv", corpus_dir)
+
+
+def synthetic_splits(corpus_dir: str | Path) -> list[str]:
+    """Returns train, validation and test, if a finished synthetic corpus is there."""
+    _require_made(corpus_dir)
+    return list(SPLITS)
+
+
+def _require_made(corpus_dir: str | Path) -> Path:
+    expected = "a folder that tfasr.corpora.synthetic.make_synthetic_corpus has made"
+    corpus_dir = require_folder(corpus_dir, expected)
+    if not _read_marker(corpus_dir).get("finished"):
+        raise UsageError(
+            f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} says. "
+            f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
+        )
+    return corpus_dir
+
+
+@contextlib.contextmanager
+def _locked(corpus_dir: Path) -> Iterator[None]:
+    folder = os.open(corpus_dir, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(folder)
+        raise UsageError(
+            f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait "
+            "for it, or choose another folder."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(folder)
+
+
+def _read_marker(corpus_dir: Path) -> dict:
+    try:
+        content = json.loads((corpus_dir / MARKER_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> None:
+    content = json.dumps({**asdict(parameters), "finished": finished}, indent=2) + "\n"
+    write_whole(corpus_dir / MARKER_FILE, content)
+
+
+def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
+    marker = _read_marker(corpus_dir)
+    leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
+    if not marker:
+        if leftover:
+            raise UsageError(
+                f"A synthetic corpus must have a folder of its own. Received: {corpus_dir}. "
+                f"Found there: {found_in(corpus_dir)}. Choose another folder."
+            )
+        return False
+    if marker.get("finished"):
+        made_with = {key: value for key, value in marker.items() if key != "finished"}
+        if made_with == asdict(parameters):
+            return True
+        raise UsageError(
+            f"The synthetic corpus in {corpus_dir} must have been made with the same arguments. "
+            f"It was made with {made_with}. Received: {asdict(parameters)}. "
+            "Choose another folder, or delete this one."
+        )
+    for split in SPLITS:
+        shutil.rmtree(corpus_dir / split, ignore_errors=True)
+        (corpus_dir / f"{split}.tsv").unlink(missing_ok=True)
+    return False
+
+
+def _make(corpus_dir: Path, parameters: Parameters, espeak: Espeak) -> None:
+    _write_marker(corpus_dir, parameters, finished=False)
+    rows = {split: ["\t".join(COLUMNS)] for split in SPLITS}
+    for split in SPLITS:
+        (corpus_dir / split).mkdir()
+    for split, spoken in spoken_corpus(parameters, espeak):
+        path = f"{split}/{len(rows[split]) - 1:05}.wav"
+        (corpus_dir / path).write_bytes(spoken.wav)
+        rows[split].append("\t".join((path, spoken.voice, f"{spoken.duration_s:.3f}", spoken.text)))
+    for split in SPLITS:
+        write_whole(corpus_dir / f"{split}.tsv", "\n".join(rows[split]) + "\n")
+    _write_marker(corpus_dir, parameters, finished=True)
+
+
+SYNTHETIC = Corpus(read_synthetic, synthetic_splits)

@@ -1,0 +1,495 @@
+"""Shards to batches: parallel readers, shuffling, bucketing or fixed padding, prefetching."""
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import tensorflow as tf
+
+from tfasr.data.augmentation import (
+    AugmentationConfig,
+    Tempo,
+    VocalTract,
+    augment,
+    most_frames,
+    resampled,
+)
+from tfasr.data.features import FeatureConfig, normalise_features
+from tfasr.data.shards import RECORD, ShardedSplit, check_features
+from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
+from tfasr.errors import UsageError
+from tfasr.kit.config import config_class, require
+
+# Lengths to which utterances are padded, chosen so that little is padded.
+
+_CANDIDATES = 128
+
+
+def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
+    """Returns the padded lengths that pad a split least, chosen among at most 128 lengths.
+
+    Returns:
+        Ascending frames; the last is the longest utterance's. An utterance belongs to the first
+        boundary that is not below it.
+
+    Raises:
+        ValueError: if there are no utterances.
+    """
+    if not len(lengths):
+        raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
+    ordered = np.sort(np.asarray(lengths))
+    candidates = np.unique(ordered)
+    if len(candidates) > _CANDIDATES:
+        # Quantiles, because the choice is quadratic in the number of candidates.
+        quantiles = np.linspace(0, 1, _CANDIDATES)
+        candidates = np.unique(np.quantile(ordered, quantiles, method="higher"))
+    counts = np.searchsorted(ordered, candidates, side="right")
+    # cost[j] = fewest padded frames when candidate j is the last boundary so far.
+    cost = candidates * counts
+    choice = []
+    for _ in range(min(num_buckets, len(candidates)) - 1):
+        alternatives = cost[:, None] + candidates[None, :] * (counts[None, :] - counts[:, None])
+        alternatives[np.tril_indices(len(candidates), -1)] = np.iinfo(np.int64).max
+        choice.append(alternatives.argmin(axis=0))
+        cost = alternatives.min(axis=0)
+    boundaries = [len(candidates) - 1]
+    for previous in reversed(choice):
+        boundaries.append(int(previous[boundaries[-1]]))
+    return sorted({int(candidates[index]) for index in boundaries})
+
+
+# Batches of utterances of similar lengths, padded to one of a few lengths.
+
+Element = dict[str, tf.Tensor]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """Groups utterances into batches and pads each batch to its bucket's longest.
+
+    Elements hold ``feature_lengths``, and where they are padded also ``features`` and ``labels``.
+
+    Args:
+        boundaries: the longest lengths of the buckets, ascending.
+        batch_size: utterances of a batch; the last of a bucket may have fewer.
+        frames: of all batches; None where buckets differ.
+    """
+
+    boundaries: list[int]
+    batch_size: int
+    num_features: int
+    frames: int | None
+
+    def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
+        """Returns the number of the bucket, int64, of an utterance of so many frames."""
+        boundaries = tf.constant(self.boundaries, tf.int64)
+        frames = tf.cast(frames, tf.int64)
+        return tf.searchsorted(boundaries, frames[None], out_type=tf.int64)[0]
+
+    def batches(self, elements: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns padded batches, each as soon as its bucket has enough utterances."""
+        grouped = elements.group_by_window(
+            self._bucket,
+            lambda bucket, window: self._padded(window, bucket),
+            window_size=self.batch_size,
+        )
+        # Shapes given as tensors leave no static ones behind.
+        return grouped.map(self._with_static_shapes)
+
+    def unpadded(self, elements: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns batches of the same utterances as `batches`, of elements without features."""
+        return elements.group_by_window(
+            self._bucket,
+            lambda _, window: window.batch(self.batch_size),
+            window_size=self.batch_size,
+        )
+
+    def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
+        """Returns some utterances as one batch, padded as one whose longest has so many frames."""
+        return self._padded(elements, self.bucket_of(longest)).map(self._with_static_shapes)
+
+    def _bucket(self, element: Element) -> tf.Tensor:
+        return self.bucket_of(element["feature_lengths"])
+
+    def _padded(self, elements: tf.data.Dataset, bucket: tf.Tensor) -> tf.data.Dataset:
+        shapes = dict.fromkeys(elements.element_spec, tf.constant([], tf.int64))
+        shapes["labels"] = tf.constant([-1], tf.int64)
+        frames = tf.gather(tf.constant(self.boundaries, tf.int64), bucket)
+        shapes["features"] = tf.stack([frames, self.num_features])
+        return elements.padded_batch(self.batch_size, shapes)
+
+    def _with_static_shapes(self, batch: Element) -> Element:
+        shapes = {
+            "features": [None, self.frames, self.num_features],
+            "labels": [None, None],
+        }
+        return {
+            name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
+        }
+
+
+Batch = dict[str, tf.Tensor]
+# From which buckets are chosen where each utterance has many lengths.
+_ENOUGH_LENGTHS = 100_000
+
+
+def _options(warm_start: bool = False) -> tf.data.Options:
+    """Returns options without tf.data's tuning thread.
+
+    All parallelism is given, and now and then the end of an iterator waited for that thread to wake
+    from its sleep of up to a minute.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    options.experimental_warm_start = warm_start
+    return options
+
+
+@config_class
+class PipelineConfig:
+    """How batches are made.
+
+    Attributes:
+        global_batch_size: utterances per optimizer update, over all replicas.
+        num_readers: shards read at the same time.
+        shuffle_buffer: utterances among which the order is shuffled; the order of the shards is
+            shuffled too, and `tfasr prepare` has mixed each split already.
+        prefetch: global batches held ready, each over all replicas.
+        padding: "bucketed" (utterances of similar length together, padded to the bucket's longest)
+            or "fixed" (every utterance padded to ``max_frames``, as in the paper).
+        num_buckets: lengths to which batches are padded.
+        max_frames: feature frames of a fixed batch.
+        first_epoch_by_length: whether the first epoch's batches go from the shortest bucket to the
+            longest (SortaGrad); utterances of a bucket, and all later epochs, are shuffled. The
+            shards are read once for each bucket, so that no memory grows with the corpus.
+        batch_size_schedule: pairs of an epoch and the utterances of a batch from it on, epochs
+            ascending from 2; ``global_batch_size`` holds before. Learning rates follow steps, of
+            which an epoch then has others.
+
+    Source: the paper, Table 2 (batch, readers, and the buffer of whole batches, which is
+    ``prefetch``) and section 4.4.1 (1670 frames). D. Amodei et al., Deep Speech 2, ICML 2016,
+    section 3.2 (SortaGrad, there by each batch's longest utterance). S. Smith et al., Don't Decay
+    the Learning Rate, Increase the Batch Size, ICLR 2018 (batch sizes by epoch).
+    """
+
+    global_batch_size: int = 96
+    num_readers: int = 8
+    shuffle_buffer: int = 40
+    prefetch: int = 4
+    padding: Literal["bucketed", "fixed"] = "bucketed"
+    num_buckets: int = 8
+    max_frames: int = 1670
+    first_epoch_by_length: bool = False
+    batch_size_schedule: tuple[tuple[int, int], ...] = ()
+
+    def check(self) -> None:
+        for field in ("global_batch_size", "num_readers", "num_buckets", "max_frames"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.shuffle_buffer >= 0, self, "shuffle_buffer", "at least 0")
+        require(self.prefetch >= 0, self, "prefetch", "at least 0")
+        has_buckets = self.padding == "bucketed" and self.num_buckets > 1
+        ordered = has_buckets or not self.first_epoch_by_length
+        message = 'False unless padding is "bucketed" and num_buckets is above 1'
+        require(ordered, self, "first_epoch_by_length", message)
+        epochs = [1, *(epoch for epoch, _ in self.batch_size_schedule)]
+        ascending = all(earlier < later for earlier, later in pairwise(epochs))
+        message = "pairs of an epoch, ascending from 2, and a positive batch size"
+        require(ascending and min(self.batch_sizes) > 0, self, "batch_size_schedule", message)
+
+    @property
+    def batch_sizes(self) -> list[int]:
+        """Utterances of a global batch, of all that are used in some epoch."""
+        return [self.global_batch_size, *(size for _, size in self.batch_size_schedule)]
+
+    def batch_size(self, epoch: int) -> int:
+        """Returns the utterances of an epoch's global batches; epochs are counted from 1."""
+        begun = sum(epoch >= begin for begin, _ in self.batch_size_schedule)
+        return self.batch_sizes[begun]
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What epochs have in common whose batches one traced function makes.
+
+    Attributes:
+        replicas: into how many elements each global batch is cut.
+        share: of one of several workers.
+        masked: whether `AugmentationConfig`'s masks are drawn.
+        by_length: whether the buckets come one after the other.
+        batch_size: utterances of a global batch.
+    """
+
+    replicas: int
+    share: Share | None
+    masked: bool
+    by_length: bool
+    batch_size: int
+
+
+class BatchSource:
+    """Makes the batches of one prepared split, the same for the same seed.
+
+    A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``, normalised and
+    right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32
+    ``(batch, labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
+    utterances' places in the split; ``duration_s`` float32 ``(batch,)``. Batches hold real
+    utterances alone: an epoch's last batch of a length is smaller, never filled up.
+
+    Args:
+        features: must be those that the split was prepared with, normalisation aside.
+        statistics: mean and deviation for normalisation "corpus", of the training split.
+        output_lengths: of the model's config; where the tempo changes, utterances keep as many
+            output frames as their labels need.
+
+    Attributes:
+        boundaries: frames to which training batches are padded.
+
+    Raises:
+        UsageError: if the split was prepared with other features, or is too long for
+            fixed batches.
+    """
+
+    def __init__(
+        self,
+        split: ShardedSplit,
+        features: FeatureConfig,
+        pipeline: PipelineConfig,
+        augmentation: AugmentationConfig | None = None,
+        statistics: tuple[np.ndarray, np.ndarray] | None = None,
+        output_lengths: Callable[[Any], Any] | None = None,
+    ):
+        check_features(split, features)
+        self.split = split
+        self._epochs: dict[_Kind, Callable[..., tf.data.Dataset]] = {}
+        self._features = features
+        self._pipeline = pipeline
+        self._augmentation = augmentation or AugmentationConfig()
+        if features.normalisation == "corpus" and statistics is None:
+            raise UsageError(
+                "Normalisation 'corpus' must be given the training split's statistics. "
+                "Received: statistics=None."
+            )
+        self._statistics = statistics or (None, None)
+        self._padding = self._padded_for(0.0)
+        change = self._augmentation.tempo_change
+        self._training_padding = self._padded_for(change) if change else self._padding
+        self.boundaries = self._training_padding.boundaries
+        tract_change = self._augmentation.vocal_tract_change
+        self._vocal_tract = VocalTract(tract_change, features) if tract_change else None
+        self._tempo = None
+        if change:
+            if output_lengths is None:
+                raise UsageError(
+                    "A source whose tempo changes must be given the model's output_lengths. "
+                    f"Received: tempo_change={change} and None."
+                )
+            self._tempo = Tempo(change, output_lengths, int(split.frames.max()))
+
+    @property
+    def frame_ranges(self) -> tuple[np.ndarray, np.ndarray]:
+        """The fewest and the most frames of each utterance in training, int64 ``(utterances,)``."""
+        frames = self.split.frames
+        if self._tempo is None:
+            return frames, frames
+        return self._tempo.ranges(frames, self.split.frames_needed)
+
+    def _padded_for(self, tempo_change: float) -> Padding:
+        pipeline, lengths = self._pipeline, self.split.frames
+        longest = int(most_frames(lengths.max(initial=0), tempo_change))
+        sizes = (pipeline.global_batch_size, self._features.num_features)
+        if pipeline.padding == "bucketed":
+            if tempo_change:
+                some = lengths[:: max(len(lengths) // _ENOUGH_LENGTHS, 1)]
+                slowed = [most_frames(some, change) for change in (-tempo_change, tempo_change)]
+                lengths = np.concatenate([some, *slowed, [longest]])
+            return Padding(bucket_boundaries(lengths, pipeline.num_buckets), *sizes, None)
+        if longest <= pipeline.max_frames:
+            return Padding([pipeline.max_frames], *sizes, pipeline.max_frames)
+        slowest = " at the slowest tempo" if tempo_change else ""
+        raise UsageError(
+            f"PipelineConfig.max_frames must hold the longest utterance of {self.split.folder}, "
+            f"{longest} frames{slowest}. Received: {pipeline.max_frames}. Prepare with a shorter "
+            "max_duration_s, raise max_frames, or use padding 'bucketed'."
+        )
+
+    def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
+        """Returns every utterance once, in the shards' order as far as bucketing allows.
+
+        Args:
+            share: of one of several workers, which gets every ``share.count``-th shard.
+        """
+        files = self.split.files if share is None else self.split.files[share.rank :: share.count]
+        # An empty list would not say that it is one of names.
+        files = files if files else tf.zeros([0], tf.string)
+        records = tf.data.TFRecordDataset(files, self._compression)
+        return (
+            self._padding.batches(self._parsed(records, self._parse))
+            .prefetch(max(self._pipeline.prefetch, 1))
+            .with_options(_options())
+        )
+
+    def first(self, count: int) -> Batch:
+        """Returns the first utterances of the shards as one batch, without augmentation."""
+        records = tf.data.TFRecordDataset(self.split.files, self._compression).take(count)
+        batches = records.map(self._parse).padded_batch(count).with_options(_options())
+        return next(iter(batches))
+
+    def training(
+        self,
+        seed: int,
+        epoch: int,
+        skip: int = 0,
+        replicas: int = 1,
+        share: Share | None = None,
+    ) -> tf.data.Dataset:
+        """Returns one epoch's batches.
+
+        The order depends on ``seed`` and ``epoch`` alone, so that a resumed epoch skips what it
+        already trained on and meets the same remaining batches.
+
+        Args:
+            epoch: counted from 1.
+            skip: global batches left out at the beginning.
+            replicas: above 1, each global batch is cut into as many equal consecutive elements;
+                up to ``replicas - 1`` utterances of an uneven batch are left out.
+            share: of one of several workers, which gets its part of each global batch, see
+                `tfasr.data.shares.share_of_batches`; no utterance is left out.
+        """
+        generator = random.Random(f"{seed} {epoch}")
+        files = list(self.split.files)
+        generator.shuffle(files)
+        order_seed = generator.randrange(2**31)
+        # Traced once: anew, it would cost each epoch some 0.3 s, and memory that fragments.
+        kind = _Kind(
+            replicas,
+            share,
+            masked=epoch >= self._augmentation.from_epoch,
+            by_length=epoch == 1 and self._pipeline.first_epoch_by_length,
+            batch_size=self._pipeline.batch_size(epoch),
+        )
+        if kind not in self._epochs:
+            self._epochs[kind] = self._traced(kind)
+        batches = self._epochs[kind](
+            tf.constant(files), tf.constant(order_seed, tf.int64), tf.constant(skip, tf.int64)
+        )
+        batches = batches.prefetch(max(self._pipeline.prefetch, 1) * replicas)
+        return batches.with_options(_options(warm_start=True))
+
+    def _traced(self, kind: _Kind) -> Callable[..., tf.data.Dataset]:
+        def epoch(*plan: tf.Tensor) -> tf.data.Dataset:
+            batches = tf.data.Dataset.from_tensors(plan).flat_map(
+                lambda *plan: self._epoch_batches(*plan, kind)
+            )
+            return batches if kind.replicas == 1 else cut_for_replicas(batches, kind.replicas)
+
+        files = tf.TensorSpec([len(self.split.files)], tf.string)
+        number = tf.TensorSpec([], tf.int64)
+        return tf.function(epoch, input_signature=[files, number, number])
+
+    def _epoch_batches(
+        self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
+    ) -> tf.data.Dataset:
+        # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
+        tf.compat.v1.set_random_seed(None)
+
+        padding = replace(self._training_padding, batch_size=kind.batch_size)
+
+        def augmented(record: tf.Tensor) -> Batch:
+            return self._augmented(self._parse(record, order_seed), order_seed, kind)
+
+        def batches_of(bucket: tf.Tensor | None) -> tf.data.Dataset:
+            records = self._shuffled_records(files, order_seed, bucket)
+            if kind.share is None:
+                return padding.batches(self._parsed(records, augmented))
+            return padding.unpadded(records.map(lambda record: self._unread(record, order_seed)))
+
+        if kind.by_length:
+            batches = tf.data.Dataset.range(len(self.boundaries)).flat_map(batches_of).skip(skip)
+        else:
+            batches = batches_of(None).skip(skip)
+        if kind.share is None:
+            return batches
+
+        def padded(rows: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
+            return padding.one_batch(self._parsed(rows, augmented), longest)
+
+        return share_of_batches(batches, kind.share, padded)
+
+    def _augmented(self, element: Batch, order_seed: tf.Tensor, kind: _Kind) -> Batch:
+        seeds = tf.stack([order_seed, element["positions"]])
+        features, frames = element["features"], element["feature_lengths"]
+        if self._tempo is not None:
+            frames = self._tempo.frames(frames, element["labels"], seeds)
+            features = resampled(features, frames)
+        if kind.masked:
+            num_mel_bins = self._features.num_mel_bins
+            features = augment(features, self._augmentation, seeds, num_mel_bins)
+        return {**element, "features": features, "feature_lengths": frames}
+
+    def _unread(self, record: tf.Tensor, order_seed: tf.Tensor) -> Batch:
+        element = unread(record, self._frame_bytes)
+        labels, frames = element.pop("labels"), element["feature_lengths"]
+        if self._tempo is not None:
+            seeds = tf.stack([order_seed, element["positions"]])
+            frames = self._tempo.frames(frames, labels, seeds)
+        return {**element, "feature_lengths": frames}
+
+    def _shuffled_records(
+        self, files: tf.Tensor, order_seed: tf.Tensor, bucket: tf.Tensor | None
+    ) -> tf.data.Dataset:
+        readers = min(self._pipeline.num_readers, len(self.split.files))
+        records = tf.data.Dataset.from_tensor_slices(files).interleave(
+            lambda file: tf.data.TFRecordDataset(file, self._compression),
+            cycle_length=readers,
+            num_parallel_calls=readers,
+            deterministic=True,
+        )
+        if bucket is not None:
+
+            def within(record: tf.Tensor) -> tf.Tensor:
+                frames = self._unread(record, order_seed)["feature_lengths"]
+                return tf.equal(self._training_padding.bucket_of(frames), bucket)
+
+            records = records.filter(within)
+        if self._pipeline.shuffle_buffer:
+            buffer = min(self._pipeline.shuffle_buffer, len(self.split.utterances))
+            records = records.shuffle(buffer, order_seed)
+        return records
+
+    @property
+    def _frame_bytes(self) -> int:
+        dtype = tf.as_dtype(self.split.index["packing"]["dtype"])
+        return dtype.size * self._features.num_features
+
+    @property
+    def _compression(self) -> str:
+        return self.split.index["packing"]["compression"]
+
+    def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
+        return records.map(
+            parse,
+            # Not AUTOTUNE: it does not reach into the functions of an epoch.
+            num_parallel_calls=os.cpu_count(),
+            deterministic=True,
+        )
+
+    def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
+        parsed = tf.io.parse_single_example(record, RECORD)
+        flat = tf.io.decode_raw(parsed["features"], self.split.index["packing"]["dtype"])
+        features = tf.cast(tf.reshape(flat, [-1, self._features.num_features]), tf.float32)
+        if order_seed is not None and self._vocal_tract is not None:
+            seed = tf.stack([order_seed, parsed["position"]])
+            features = self._vocal_tract.drawn(features, seed)
+        labels = tf.cast(tf.sparse.to_dense(parsed["labels"]), tf.int32)
+        return {
+            "features": normalise_features(features, self._features, *self._statistics),
+            "feature_lengths": tf.shape(features)[0],
+            "labels": labels,
+            "label_lengths": tf.shape(labels)[0],
+            "positions": parsed["position"],
+            "duration_s": parsed["duration_s"],
+        }

@@ -1,0 +1,550 @@
+"""A prepared split's index, manifest and columns: written, read, and compared with their hashes.
+
+``index.json`` holds a hash of each shard (``sha256``), of the manifest (``manifest_sha256``), of
+the columns (``columns_sha256``) and of all else in itself (``index_sha256``). Splits prepared by
+tfasr 0.1.0 have none of them.
+
+``columns.npy`` lies beside the ``manifest.jsonl`` of a large split, a row for each of its lines. It
+holds nothing that the manifest does not, in a form that is read in a second where the lines take
+minutes.
+"""
+
+import bisect
+import dataclasses
+import hashlib
+import io
+import json
+import logging
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import orjson
+
+from tfasr.data.rows import IN_MEMORY_BYTES, Rows, encoded
+from tfasr.errors import UsageError
+from tfasr.kit.files import read_object, whole_file, write_whole
+
+INDEX_FILE = "index.json"
+MANIFEST_FILE = "manifest.jsonl"
+COLUMNS_FILE = "columns.npy"
+FORMAT = 1
+# Utterances of some 500 bytes, which a process may hold without columns.
+MOST_HELD = 100_000
+
+_AGAIN = "Run tfasr prepare again; it makes what is damaged anew."
+_BLOCK_BYTES = 1 << 20
+_LINES_BYTES = 1 << 22
+_LINE_BYTES = 1 << 16
+_MOST_SPEAKERS = 100_000  # whose codes are remembered
+_LISTED = 10
+_COLUMNS = np.dtype(
+    [
+        ("offset", "<u8"),  # of the line in the manifest, in bytes
+        ("content", "<u8"),  # of the hash of the features
+        ("speaker", "<u8"),  # a hash of the name; 0 for none
+        ("duration_s", "<f8"),
+        ("frames", "<u4"),
+        ("frames_needed", "<u4"),
+    ]
+)
+_TYPES = {
+    "format": int,
+    "content_hash": str,
+    "alphabet": dict,
+    "features": dict,
+    "packing": dict,
+    "conv": list,
+    "utterances": int,
+    "feature_sums": dict,
+    "shards": list,
+}
+_SHARD_TYPES = {"file": str, "bytes": int, "utterances": int}
+
+log = logging.getLogger("tfasr")
+
+
+@dataclass(frozen=True)
+class ShardedUtterance:
+    """A line of ``manifest.jsonl``: an utterance as packed, without its features.
+
+    Attributes:
+        position: unique in the split; records carry it.
+        id: the corpus's id.
+        text: normalised transcript.
+        speaker: name, or "".
+        duration_s: seconds of audio.
+        frames: feature frames.
+        frames_needed: the fewest output frames on which CTC has a path.
+        content: a hash of the features, "" where an older tfasr prepared them.
+    """
+
+    position: int
+    id: str
+    text: str
+    speaker: str
+    duration_s: float
+    frames: int
+    frames_needed: int
+    content: str = ""
+
+
+def _content_code(content: str) -> int:
+    return int(content or "0", 16)
+
+
+def _speaker_code(name: str) -> int:
+    digest = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") if name else 0
+
+
+class HeldUtterances(list[ShardedUtterance]):
+    """A split's utterances in memory."""
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds of audio."""
+        return sum(utterance.duration_s for utterance in self)
+
+    def column(self, name: str) -> np.ndarray:
+        """Returns ``(utterances,)`` of "content" (0 where unknown), "speaker", "frames" ...
+
+        Contents and speakers are hashes, uint64.
+        """
+        code = {"content": _content_code, "speaker": _speaker_code}.get(name, lambda value: value)
+        return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
+
+    def texts(self) -> Iterator[str]:
+        """Yields the transcripts."""
+        return (utterance.text for utterance in self)
+
+    def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
+        """Returns the utterances of some positions, as records carry them.
+
+        Raises:
+            KeyError: if no utterance has one of them.
+        """
+        wanted = set(positions)
+        by_position = {u.position: u for u in self if u.position in wanted}
+        return [by_position[position] for position in positions]
+
+
+class PackedUtterances(Sequence[ShardedUtterance]):
+    """`HeldUtterances` of a manifest too large to hold, read from its file when asked for.
+
+    The file stays open: a folder that is prepared anew meanwhile leaves these as they are.
+
+    Args:
+        path: of a manifest that was found to be as it was written.
+    """
+
+    def __init__(self, path: Path, columns: np.ndarray):
+        self._columns = columns
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._file)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    @overload
+    def __getitem__(self, which: int) -> ShardedUtterance: ...
+
+    @overload
+    def __getitem__(self, which: slice) -> list[ShardedUtterance]: ...
+
+    def __getitem__(self, which: Any) -> Any:
+        if isinstance(which, slice):
+            return [self[number] for number in range(*which.indices(len(self)))]
+        offset = int(self._columns["offset"][which])
+        line = b""
+        while b"\n" not in line:
+            block = os.pread(self._file, _LINE_BYTES, offset + len(line))
+            if not block:
+                break
+            line += block
+        return _unchecked(line.partition(b"\n")[0])
+
+    def __iter__(self) -> Iterator[ShardedUtterance]:
+        for lines in self._lines():
+            yield from map(_unchecked, lines)
+
+    @property
+    def duration_s(self) -> float:
+        return float(self._columns["duration_s"].sum())
+
+    def column(self, name: str) -> np.ndarray:
+        return self._columns[name]
+
+    def texts(self) -> Iterator[str]:
+        # In a third of the time that whole utterances take.
+        for lines in self._lines():
+            for fields in orjson.loads(b"[%b]" % b",".join(lines)):
+                yield fields["text"]
+
+    def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
+        return [self._at(position) for position in positions]
+
+    def _at(self, position: int) -> ShardedUtterance:
+        # Positions rise from line to line, with gaps.
+        number = bisect.bisect_left(self, position, key=lambda utterance: utterance.position)
+        if number == len(self) or self[number].position != position:
+            raise KeyError(position)
+        return self[number]
+
+    def _lines(self) -> Iterator[list[bytes]]:
+        offset, rest = 0, b""
+        while block := os.pread(self._file, _LINES_BYTES, offset):
+            offset += len(block)
+            *lines, rest = (rest + block).split(b"\n")
+            yield lines
+        if rest:
+            yield [rest]
+
+
+def _unchecked(line: bytes) -> ShardedUtterance:
+    # Without the checks of a file that anyone may have written.
+    utterance = ShardedUtterance.__new__(ShardedUtterance)
+    object.__setattr__(utterance, "__dict__", orjson.loads(line))
+    return utterance
+
+
+@dataclass
+class FeatureSums:
+    """Sums over frames from which a split's mean and deviation follow."""
+
+    frames: int = 0
+    total: np.ndarray | float = 0.0
+    squares: np.ndarray | float = 0.0
+
+    def add(self, features: np.ndarray) -> None:
+        """Adds an utterance's features ``(frames, num_features)``."""
+        exact = features.astype(np.float64)
+        self.frames += len(exact)
+        self.total = self.total + exact.sum(axis=0)
+        self.squares = self.squares + np.square(exact).sum(axis=0)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "frames": self.frames,
+            "total": np.asarray(self.total).tolist(),
+            "squares": np.asarray(self.squares).tolist(),
+        }
+
+    @property
+    def finite(self) -> bool:
+        """Whether all features that were added are finite numbers."""
+        return bool(np.isfinite(self.total).all() and np.isfinite(self.squares).all())
+
+    def merge(self, other: "FeatureSums") -> None:
+        """Adds other sums."""
+        self.frames += other.frames
+        self.total = self.total + other.total
+        self.squares = self.squares + other.squares
+
+    def add_json(self, part: dict[str, Any]) -> None:
+        """Adds what `to_json` returned of a shard."""
+        total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
+        self.merge(FeatureSums(part["frames"], total, squares))
+
+    @classmethod
+    def merged(cls, parts: list[dict[str, Any]]) -> "FeatureSums":
+        """Adds up what `to_json` returned of several shards."""
+        result = cls()
+        for part in parts:
+            result.add_json(part)
+        return result
+
+
+def file_sha256(path: Path) -> str:
+    """Returns the SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _own_hash(index: dict[str, Any]) -> str:
+    content = {name: value for name, value in index.items() if name != "index_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """Returns the content of a split's ``index.json``.
+
+    Raises:
+        UsageError: if it is cut, edited, of another format, or names files outside its folder.
+    """
+    path = folder / INDEX_FILE
+    index = read_object(path, _AGAIN, tuple(_TYPES))
+    if index["format"] != FORMAT:
+        raise UsageError(
+            f"Shards must be in format {FORMAT}. {path} says {index['format']!r}: another version "
+            "of tfasr wrote them. Run tfasr prepare into another --shard_dir."
+        )
+    wrong = [name for name, kind in _TYPES.items() if not isinstance(index[name], kind)]
+    packing = index["packing"] if not wrong else {}
+    if packing.get("dtype") not in ("float16", "float32"):
+        wrong.append("packing.dtype")
+    if packing.get("compression") not in ("GZIP", "ZLIB", ""):
+        wrong.append("packing.compression")
+    if not wrong:
+        wrong = [f"shards: {shard!r}" for shard in index["shards"] if not _is_shard(shard)]
+    if not wrong and not {"frames", "total", "squares"} <= index["feature_sums"].keys():
+        wrong.append("feature_sums")
+    if wrong:
+        raise UsageError(f"{path} is damaged: it has no valid {', '.join(wrong[:3])}. {_AGAIN}")
+    outside = [shard["file"] for shard in index["shards"] if not _is_plain_name(shard["file"])]
+    if outside:
+        raise UsageError(
+            f"The shards of {path} must lie in its folder. It names {', '.join(outside[:_LISTED])}."
+        )
+    if "index_sha256" not in index:
+        log.warning(
+            "%s was prepared by an older tfasr, without hashes: whether it was changed is not "
+            "checked. tfasr prepare adds them.",
+            folder,
+        )
+    elif index["index_sha256"] != _own_hash(index):
+        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+    return index
+
+
+def _is_shard(shard: Any) -> bool:
+    if not isinstance(shard, dict):
+        return False
+    return all(isinstance(shard.get(name), kind) for name, kind in _SHARD_TYPES.items())
+
+
+def _is_plain_name(name: str) -> bool:
+    return name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)
+
+
+def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
+    """Checks that a split's shards are there, with the size and, if asked, the hash they had.
+
+    Args:
+        content: whether to read them whole and compare their hashes: a second a gigabyte or so.
+
+    Raises:
+        UsageError: if one is missing, cut or other than it was; it names the files.
+    """
+    shards = {shard["file"]: shard for shard in index["shards"]}
+    missing = [name for name in shards if not (folder / name).is_file()]
+    if missing:
+        raise UsageError(
+            f"Shard index lists {len(shards)} shards but {len(shards) - len(missing)} files exist. "
+            f"Missing in {folder}: {', '.join(missing[:_LISTED])}. "
+            "Run tfasr prepare again; it resumes."
+        )
+    sizes = {name: (folder / name).stat().st_size for name in shards}
+    wrong = [name for name, size in sizes.items() if size != shards[name]["bytes"]]
+    if wrong:
+        raise UsageError(
+            f"Shards in {folder} must have the size that their index notes. Received: "
+            + ", ".join(f"{n} with {sizes[n]} of {shards[n]['bytes']} bytes" for n in wrong[:10])
+            + ". Run tfasr prepare again; it replaces them."
+        )
+    if not content:
+        return
+    stated = {name: shard["sha256"] for name, shard in shards.items() if "sha256" in shard}
+    try:
+        with ThreadPoolExecutor() as threads:
+            hashes = list(threads.map(file_sha256, (folder / name for name in stated)))
+    except OSError as error:
+        raise UsageError(
+            f"Shards must be readable. {error.filename}: {error.strerror}. Correct its "
+            "permissions, or run tfasr prepare again."
+        ) from None
+    other = [n for n, found in zip(stated, hashes, strict=True) if found != stated[n]]
+    if other:
+        raise UsageError(
+            f"Shards must be as they were written. In {folder} these do not match their hash: "
+            f"{', '.join(other[:_LISTED])}. {_AGAIN}"
+        )
+
+
+def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
+    """Returns a split's utterances, in the order of the records.
+
+    Of a split with more than 100 000, `PackedUtterances` that read the file as they are asked;
+    one that an older tfasr prepared is held in any case.
+
+    Raises:
+        UsageError: if the manifest is missing or is not the one that the index was made with.
+    """
+    path = folder / MANIFEST_FILE
+    if not path.is_file():
+        raise UsageError(
+            f"{folder} must hold {MANIFEST_FILE} beside its index. It is missing. "
+            "Run tfasr prepare again; it resumes."
+        )
+    packed = index["utterances"] > MOST_HELD and "columns_sha256" in index
+    try:
+        if packed:
+            digest = file_sha256(path)
+        else:
+            content = path.read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+    except OSError as error:
+        raise UsageError(f"{path} must be readable. Received: {error.strerror}.") from None
+    lines = [] if packed else [line for line in content.split(b"\n") if line]
+    if not packed and len(lines) != index["utterances"]:
+        raise UsageError(
+            f"{path} must list the index's {index['utterances']} utterances. "
+            f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
+        )
+    if digest != index.get("manifest_sha256", digest):
+        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+    if packed:
+        return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
+    return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
+
+
+def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
+    try:
+        utterance = ShardedUtterance(**json.loads(line))
+        for field in dataclasses.fields(utterance):
+            kind = (int, float) if field.type is float else field.type
+            if not isinstance(getattr(utterance, field.name), kind):
+                raise ValueError(f"{field.name} is no {field.type.__name__}")
+        np.uint64(_content_code(utterance.content))
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise UsageError(
+            f"Every line of {path} must be an utterance. Line {number} is not: {error}. {_AGAIN}"
+        ) from None
+    return utterance
+
+
+def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
+    """Returns a structured array of `_COLUMNS` ``(utterances,)``."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} must be readable. Received: {error.strerror}. {_AGAIN}") from None
+    if hashlib.sha256(content).hexdigest() != index["columns_sha256"]:
+        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+    file = io.BytesIO(content)
+    try:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        rows = np.frombuffer(content, _COLUMNS, offset=file.tell())
+    except ValueError as error:
+        raise UsageError(f"{path} must hold a split's columns: {error}. {_AGAIN}") from None
+    if len(rows) != index["utterances"]:
+        raise UsageError(
+            f"{path} must list the index's {index['utterances']} utterances. Received: "
+            f"{len(rows)}. {_AGAIN}"
+        )
+    return rows
+
+
+class PackedIndex:
+    """What a split's shards add up to, one shard after the other: manifest, columns and index.
+
+    Attributes:
+        unpacked: rows of id, reason and detail of the utterances that could not be packed; whole
+            once the manifest is written.
+
+    Args:
+        sidecars: of all shards, in order; read once.
+    """
+
+    def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
+        self._folder = folder
+        self._sidecars = sidecars
+        self.unpacked = Rows(folder)
+        self._rows = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=folder)  # noqa: SIM115
+        weakref.finalize(self, self._rows.close)
+        self._speakers: dict[str, int] = {}
+        self._shards: list[dict[str, Any]] = []
+        self._sums = FeatureSums()
+        self._records_hashes: list[str] = []
+        self._utterances = self._frames = self._bytes = 0
+        self._duration_s = 0.0
+
+    def write_manifest(self) -> str:
+        """Reads the sidecars and writes the manifest; returns its SHA-256, in hexadecimal."""
+        digest = hashlib.sha256()
+        with whole_file(self._folder / MANIFEST_FILE) as file:
+            for sidecar in self._sidecars:
+                lines = self._added(sidecar)
+                digest.update(lines)
+                file.write(lines)
+        return digest.hexdigest()
+
+    def write_index(
+        self, split: str, packing: dict[str, Any], planned: str, dropped: Any, manifest_sha256: str
+    ) -> dict[str, Any]:
+        """Writes the columns of a large split and, last, the index; returns the index."""
+        content = planned + "".join(self._records_hashes)
+        index = {
+            "split": split,
+            "content_hash": hashlib.sha256(content.encode()).hexdigest(),
+            **packing,
+            "utterances": self._utterances,
+            "duration_s": round(self._duration_s, 3),
+            "frames": self._frames,
+            "too_long": dropped.too_long,
+            "bad": dropped.bad,
+            "feature_sums": self._sums.to_json(),
+            "shards": self._shards,
+            "manifest_sha256": manifest_sha256,
+        }
+        if self._utterances > MOST_HELD:
+            index["columns_sha256"] = self._write_columns()
+        index["index_sha256"] = _own_hash(index)
+        write_whole(self._folder / INDEX_FILE, json.dumps(index, indent=1) + "\n")
+        return index
+
+    def _added(self, sidecar: dict[str, Any]) -> bytes:
+        utterances = sidecar["utterances"]
+        shard = {name: sidecar[name] for name in ("file", "bytes", "utterances", "sha256")}
+        self._shards.append({**shard, "utterances": len(utterances)})
+        self._records_hashes.append(sidecar["records_sha256"])
+        self._sums.add_json(sidecar["feature_sums"])
+        self.unpacked.extend([bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"])
+        lines = [encoded(utterance) for utterance in utterances]
+        rows = np.empty(len(utterances), _COLUMNS)
+        for row, (utterance, line) in enumerate(zip(utterances, lines, strict=True)):
+            rows[row] = (
+                self._bytes,
+                _content_code(utterance["content"]),
+                self._speaker(utterance["speaker"]),
+                utterance["duration_s"],
+                utterance["frames"],
+                utterance["frames_needed"],
+            )
+            self._bytes += len(line)
+            self._frames += utterance["frames"]
+            self._duration_s += utterance["duration_s"]
+        self._utterances += len(utterances)
+        self._rows.write(rows.tobytes())
+        return b"".join(lines)
+
+    def _speaker(self, name: str) -> int:
+        if name not in self._speakers:
+            if len(self._speakers) > _MOST_SPEAKERS:
+                self._speakers.clear()
+            self._speakers[name] = _speaker_code(name)
+        return self._speakers[name]
+
+    def _write_columns(self) -> str:
+        header = io.BytesIO()
+        shape = {"descr": _COLUMNS.descr, "fortran_order": False, "shape": (self._utterances,)}
+        np.lib.format.write_array_header_1_0(header, shape)
+        digest = hashlib.sha256()
+        with self._rows, whole_file(self._folder / COLUMNS_FILE) as file:
+            self._rows.seek(0)
+            block = header.getvalue()
+            while block:
+                digest.update(block)
+                file.write(block)
+                block = self._rows.read(_BLOCK_BYTES)
+        return digest.hexdigest()

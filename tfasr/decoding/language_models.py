@@ -1,0 +1,301 @@
+"""N-gram language models of transcripts, estimated and written in ARPA format."""
+
+import math
+import re
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.decoding.decoder import split_words
+from tfasr.errors import UsageError
+from tfasr.kit.files import write_whole
+
+# N-gram language models in ARPA format, of any order, through the kenlm package.
+
+MAX_WEIGHT = 10.0
+MAX_WORD_BONUS = 100.0
+_COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*$")
+
+
+class KenlmModel:
+    """Scores words by an ARPA file; give it to `WordBeamSearch` with ``mode="kenlm"``.
+
+    A word multiplies a beam's probability by ``P(word | words before it) ** weight *
+    exp(word_bonus)``; the sentence's end counts as a word without bonus.
+
+    Args:
+        path: an ARPA file as text, its words in plain spelling.
+        weight: 0..10.
+        word_bonus: natural logarithm, -100..100; what every word adds, to offset the model's
+            liking for few words.
+
+    Raises:
+        ValueError: if the file is missing, empty or not a sound ARPA file, or a number is out of
+            its range.
+        UsageError: if the kenlm package is not installed.
+    """
+
+    def __init__(self, path: str | Path, weight: float = 1.0, word_bonus: float = 0.0):
+        if not 0 <= weight <= MAX_WEIGHT:
+            raise ValueError(f"weight must lie in 0..{MAX_WEIGHT}. Received: weight={weight!r}.")
+        if not abs(word_bonus) <= MAX_WORD_BONUS:
+            raise ValueError(
+                f"word_bonus must lie in -{MAX_WORD_BONUS}..{MAX_WORD_BONUS}. "
+                f"Received: word_bonus={word_bonus!r}."
+            )
+        self.path = Path(path)
+        self.weight = float(weight)
+        self.word_bonus = float(word_bonus)
+        _check_arpa(self.path)
+        kenlm = _kenlm()
+        config = kenlm.Config()
+        config.show_progress = False
+        config.arpa_complain = kenlm.ARPALoadComplain.NONE
+        try:
+            self._model = kenlm.Model(str(self.path), config)
+        except (OSError, RuntimeError, MemoryError) as error:
+            raise ValueError(f"{self.path} must be a sound ARPA file. kenlm: {error}") from error
+
+    def scorer(self, words: list[str]) -> "WordScorer":
+        """Returns what scores these words by their index.
+
+        Raises:
+            ValueError: if the model does not know a word; it names them.
+        """
+        unknown = [word for word in words if word not in self._model]
+        if unknown:
+            raise ValueError(
+                f"Every word of the lexicon must stand in {self.path}. "
+                f"Received: {len(unknown)} that do not: {unknown[:10]}."
+            )
+        return WordScorer(_kenlm(), self._model, words, self.weight, self.word_bonus)
+
+
+class WordScorer:
+    """Numbers the states of a kenlm model, so that the compiled core can keep them.
+
+    State -1 is the beginning of a sentence.
+    """
+
+    def __init__(self, kenlm: Any, model: Any, words: list[str], weight: float, word_bonus: float):
+        self._new_state = kenlm.State
+        self._model = model
+        self._words = words
+        self._scale = weight * math.log(10)
+        self._word_bonus = word_bonus
+        self._begin = kenlm.State()
+        model.BeginSentenceWrite(self._begin)
+        self._states: list[Any] = []
+        self._ids: dict[Any, int] = {}
+        self._lock = threading.Lock()
+
+    def score(self, state: int, word: int) -> tuple[int, float]:
+        """Returns the next state and the natural logarithm of the word's factor."""
+        following = self._new_state()
+        log10 = self._model.BaseScore(self._state(state), self._words[word], following)
+        with self._lock:
+            number = self._ids.setdefault(following, len(self._states))
+            if number == len(self._states):
+                self._states.append(following)
+        return number, self._scale * log10 + self._word_bonus
+
+    def end(self, state: int) -> float:
+        """Returns the natural logarithm of the factor of the sentence's end."""
+        log10 = self._model.BaseScore(self._state(state), "</s>", self._new_state())
+        return self._scale * log10
+
+    def _state(self, number: int) -> Any:
+        return self._begin if number < 0 else self._states[number]
+
+
+def _kenlm() -> Any:
+    try:
+        import kenlm
+    except ImportError as error:
+        raise UsageError(
+            f"KenlmModel needs the kenlm package ({error}). Install it: pip install 'tfasr[kenlm]'."
+        ) from error
+    return kenlm
+
+
+def _check_arpa(path: Path) -> None:
+    # Kenlm would answer with an unclear error or an absurd allocation.
+    if not path.is_file():
+        raise ValueError(f"An ARPA file must exist. Received: {path}.")
+    size = path.stat().st_size
+    if size == 0:
+        raise ValueError(f"An ARPA file must not be empty. Received: {path} of 0 bytes.")
+    counts = _arpa_counts(path)
+    if not counts:
+        raise ValueError(
+            "An ARPA file must begin with \\data\\ and lines of the form 'ngram 1=10'. "
+            f"Received: {path}, which does not."
+        )
+    # A line holds at least a digit, a tab, a character and its end.
+    if 4 * sum(counts) > size:
+        raise ValueError(
+            f"An ARPA file must hold the n-grams it counts. Received: {path} of {size} bytes, "
+            f"which counts {counts}."
+        )
+
+
+def _arpa_counts(path: Path) -> list[int]:
+    counts: list[int] = []
+    in_header = False
+    with path.open("rb") as lines:
+        for raw in iter(lambda: lines.readline(1 << 16), b""):
+            line = raw.decode("utf-8", errors="replace").strip()
+            found = _COUNT.match(line)
+            if not in_header:
+                if line and line != "\\data\\":
+                    return []
+                in_header = line == "\\data\\"
+            elif found:
+                counts.append(int(found[2][:18]))
+            elif line:
+                return counts
+    return counts
+
+
+MAX_ORDER = 6  # what the kenlm package on PyPI is compiled for
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+_NEVER = -99.0  # log10, ARPA's custom for the sentence's beginning, which follows nothing
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Order:
+    """The n-grams of one length.
+
+    Attributes:
+        probabilities: of a last word behind the others, by n-gram.
+        left_over: what a context of so many words leaves to words that never followed it; their
+            probabilities behind the shorter context are multiplied by it.
+    """
+
+    probabilities: Mapping[Words, float]
+    left_over: Mapping[Words, float]
+
+
+class NgramModel:
+    """Interpolated Kneser-Ney estimates of what word follows, one discount for each order.
+
+    The lowest order is interpolated with equal shares for all words, ``<unk>`` among them.
+
+    Args:
+        order: 1..6; 3 for trigrams.
+        word_characters: what words are made of; None cuts at white space.
+
+    Raises:
+        ValueError: if the order is out of range, there is no word, or one is a mark of ARPA files.
+
+    Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP 1995;
+        interpolated as in Chen and Goodman, "An empirical study of smoothing techniques for
+        language modeling", 1998, section 4.1.
+    """
+
+    def __init__(
+        self, transcripts: Iterable[str], order: int = 3, word_characters: str | None = None
+    ):
+        if not isinstance(order, int) or not 1 <= order <= MAX_ORDER:
+            raise ValueError(f"order must be an integer in 1..{MAX_ORDER}. Received: {order!r}.")
+        counts = _counts(transcripts, order, word_characters)
+        self.vocabulary = sorted({word for (word,) in counts[0]} - {BEGIN} | {END, UNKNOWN})
+        self.orders: list[Order] = []
+        for number in range(order):
+            self.orders.append(self._order(_adjusted(counts, number)))
+
+    def probability(self, words: Words) -> float:
+        """Returns the probability of the last word behind the others; unknown words are <unk>.
+
+        Args:
+            words: one at least; those further back than the order are not looked at.
+        """
+        known = self.orders[0].probabilities
+        words = tuple(w if (w,) in known or w == BEGIN else UNKNOWN for w in words)
+        return self._probability(words[-len(self.orders) :])
+
+    def write(self, path: str | Path) -> None:
+        """Writes an ARPA file, whole or not at all."""
+        shown = [dict(order.probabilities) for order in self.orders]
+        shown[0][(BEGIN,)] = 10**_NEVER
+        lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1))]
+        for number, grams in enumerate(shown, 1):
+            lines += ["", f"\\{number}-grams:"]
+            following = self.orders[number].left_over if number < len(self.orders) else None
+            for words, probability in sorted(grams.items()):
+                line = f"{math.log10(probability):.7g}\t{' '.join(words)}"
+                if following is not None and words in following:
+                    line += f"\t{math.log10(following[words]):.7g}"
+                lines.append(line)
+        write_whole(Path(path), "\n".join([*lines, "", "\\end\\", ""]))
+
+    def _order(self, adjusted: Mapping[Words, int]) -> Order:
+        discount = _discount(adjusted)
+        totals: Counter[Words] = Counter()
+        followers: Counter[Words] = Counter()
+        for words, count in adjusted.items():
+            totals[words[:-1]] += count
+            followers[words[:-1]] += 1
+        left_over = {c: discount * followers[c] / totals[c] for c in totals}
+        probabilities = {
+            words: (count - discount) / totals[words[:-1]]
+            + left_over[words[:-1]] * self._probability(words[1:])
+            for words, count in adjusted.items()
+        }
+        if not self.orders:  # words that were never seen: <unk>
+            rest = left_over[()] / len(self.vocabulary)
+            probabilities |= {(w,): rest for w in self.vocabulary if (w,) not in probabilities}
+        return Order(probabilities, left_over)
+
+    def _probability(self, words: Words) -> float:
+        if not words:
+            return 1 / len(self.vocabulary)
+        order = self.orders[len(words) - 1]
+        known = order.probabilities.get(words)
+        if known is not None:
+            return known
+        return order.left_over.get(words[:-1], 1.0) * self._probability(words[1:])
+
+
+def _counts(
+    transcripts: Iterable[str], order: int, word_characters: str | None
+) -> list[Counter[Words]]:
+    counts: list[Counter[Words]] = [Counter() for _ in range(order)]
+    for text in transcripts:
+        words = split_words(text, word_characters)
+        marks = sorted({BEGIN, END, UNKNOWN} & set(words))
+        if marks:
+            raise ValueError(f"Transcripts must not hold {marks}, which ARPA files reserve.")
+        sentence = (BEGIN, *words, END) if words else ()
+        for length, counted in enumerate(counts, 1):
+            counted.update(sentence[i : i + length] for i in range(len(sentence) - length + 1))
+    if not counts[0]:
+        raise ValueError("An n-gram model must be given at least one word. Received: none.")
+    return counts
+
+
+def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
+    """Returns what an order is estimated from: but for the highest, how many words come before.
+
+    An n-gram at a sentence's beginning has nothing before it and keeps its count.
+    """
+    own = counts[number]
+    if number + 1 < len(counts):
+        before: defaultdict[Words, int] = defaultdict(int)
+        for words in counts[number + 1]:
+            before[words[1:]] += 1
+        own = Counter({w: own[w] if w[0] == BEGIN else before[w] for w in own})
+    # Nothing comes before the beginning itself, and nothing has to foretell it.
+    return {words: count for words, count in own.items() if words != (BEGIN,)}
+
+
+def _discount(counts: Mapping[Words, int]) -> float:
+    once, twice = (sum(count == times for count in counts.values()) for times in (1, 2))
+    if not once or not twice:  # too few words to tell: half a count
+        return 0.5
+    return once / (once + 2 * twice)

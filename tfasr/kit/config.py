@@ -1,0 +1,165 @@
+"""Config classes: frozen dataclasses with checked types, whose fields gin can bind."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import gin
+
+from tfasr.kit.registry import Registry
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform  # of typing from Python 3.11 on
+else:
+
+    def dataclass_transform(**_):
+        """Tells type checkers alone that a decorator makes dataclasses."""
+        return lambda decorator: decorator
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def _matches(value: Any, annotation: Any) -> bool:
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    if annotation is Any:
+        return True
+    if origin is typing.Literal:
+        return value in arguments
+    if origin in (typing.Union, types.UnionType):
+        return any(_matches(value, argument) for argument in arguments)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if annotation is None or annotation is type(None):
+        return value is None
+    if annotation is Callable or origin is Callable or origin is typing.get_origin(Callable[[], 1]):
+        return callable(value)
+    if origin is tuple:
+        if not isinstance(value, tuple | list):
+            return False
+        if arguments[-1] is Ellipsis:
+            return all(_matches(item, arguments[0]) for item in value)
+        return len(value) == len(arguments) and all(map(_matches, value, arguments))
+    return isinstance(value, annotation)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, tuple | list) else value
+
+
+def _check_types(self) -> None:
+    annotations = typing.get_type_hints(type(self))
+    for field in dataclasses.fields(self):
+        value = getattr(self, field.name)
+        annotation = annotations[field.name]
+        if not _matches(value, annotation):
+            wanted = getattr(annotation, "__name__", None)
+            raise TypeError(
+                f"{type(self).__name__}.{field.name} must be "
+                f"{wanted if wanted and '[' not in str(annotation) else annotation}. "
+                f"Received: {value!r}."
+            )
+        # 8000 and 8000.0 must give the same JSON, of which hashes are taken.
+        value = float(value) if annotation is float else _tuples(value)
+        object.__setattr__(self, field.name, value)
+    check = getattr(self, "check", None)
+    if check is not None:
+        check()
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def config_class(cls: _Class) -> _Class:
+    """Makes a class a frozen, keyword-only dataclass with checked types, known to gin by its name.
+
+    gin's bindings reach only the instances that `tfasr.kit.gin` makes; a call of the
+    class in Python is not influenced by them. A method ``check`` may raise ValueError for values
+    that make no sense.
+
+    Raises:
+        TypeError: when the class is called with a value that is not of its field's type.
+    """
+    cls.__post_init__ = _check_types
+    return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
+
+
+def require(holds: bool, config: Any, field: str, rule: str) -> None:
+    """Raises ValueError naming a config's field, the rule it breaks and its value."""
+    if not holds:
+        raise ValueError(
+            f"{type(config).__name__}.{field} must be {rule}. Received: {getattr(config, field)!r}."
+        )
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """Returns a config's fields as JSON values; functions by their name."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        if isinstance(value, tuple | list):
+            return [plain(item) for item in value]
+        if callable(value):
+            return getattr(value, "__name__", repr(value))
+        return value
+
+    return plain(dataclasses.asdict(config))
+
+
+# The numeric precisions by name, and what each can be used for.
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A numeric precision.
+
+    Attributes:
+        label: what tables and figures call it.
+        dtype: of its matrix products.
+        trains: whether it is a dtype policy of Keras that models are trained in.
+        litert: whether LiteRT runs it, for inference alone.
+    """
+
+    label: str
+    dtype: str
+    trains: bool = False
+    litert: bool = False
+
+
+PRECISIONS: Registry[Precision] = Registry("precision")
+"""All precisions, by the names used in configs and flags. Those for training are Keras's."""
+
+PRECISIONS.register("float32", Precision("float32", "float32", trains=True))
+PRECISIONS.register("mixed_bfloat16", Precision("bfloat16", "bfloat16", trains=True))
+PRECISIONS.register("mixed_float16", Precision("float16", "float16", trains=True))
+PRECISIONS.register("float64", Precision("float64", "float64"))
+PRECISIONS.register("litert_float32", Precision("LiteRT float32", "float32", litert=True))
+PRECISIONS.register("int8", Precision("LiteRT int8", "int8", litert=True))
+
+
+def trained() -> tuple[str, ...]:
+    """Returns the names of the precisions in which models can be trained."""
+    return tuple(name for name, precision in PRECISIONS.items() if precision.trains)
+
+
+def multiplied() -> tuple[str, ...]:
+    """Returns the names of the precisions in which matrix products are timed."""
+    return tuple(name for name, precision in PRECISIONS.items() if not precision.litert)
+
+
+def swept() -> tuple[str, ...]:
+    """Returns the names of the precisions in which a model can run, by Keras or by LiteRT."""
+    of = PRECISIONS.items()
+    return tuple(name for name, precision in of if precision.trains or precision.litert)
+
+
+def require_precision(config: Any, field: str, names: Iterable[str]) -> None:
+    """Raises ValueError unless a config's field holds one or more of such names."""
+    known, value = tuple(names), getattr(config, field)
+    given = (value,) if isinstance(value, str) else value
+    require(all(name in known for name in given), config, field, f"of {', '.join(known)}")

@@ -1,0 +1,526 @@
+"""From gin files to configs: the only place where gin's global state is touched."""
+
+import logging
+import re
+import tokenize
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import gin
+from gin import config_parser
+
+from tfasr.errors import UsageError
+from tfasr.kit.registry import load_plugin
+
+# Gin files and presets, each parsed once, into statements that know where they stand.
+
+COMMAND_LINE = "--gin_binding"
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
+_PARAMETER_ALONE = re.compile(r"\w+\s*=")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of gin and where it stands.
+
+    Attributes:
+        path: its file, or `COMMAND_LINE`.
+        number: in the file, from 1; of the command line's bindings in the order given.
+        text: without the line's end.
+        source: grows with what overrides: a file comes after those that it includes, a file after
+            those named before it, the command line last.
+    """
+
+    path: Path | str
+    number: int
+    text: str
+    source: tuple[int, int] = (0, 0)
+
+    @property
+    def place(self) -> str:
+        """The file and the line's number."""
+        return f"{self.path}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value that gin looks up by its name: ``@name``, ``@name()`` or ``%name``."""
+
+    name: str
+    kind: str  # "function", "call" or "macro"
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A binding, an import, an include or the head of a block.
+
+    Attributes:
+        kind: "binding", "import", "include" or "block".
+        lines: where it stands.
+        text: the statement alone, as gin reads it; of a binding in a block with the block's name.
+        selector: the module that is imported, the file that is included, or the class that is
+            bound, which may begin with its module.
+        scope: of a binding or block.
+        parameter: that is bound; "" for a macro, whose name is the selector.
+        value: of a binding; what it refers to stands in it as `Reference`.
+        in_block: whether it is a binding below the head of a block.
+    """
+
+    kind: str
+    lines: tuple[Line, ...]
+    text: str
+    selector: str
+    scope: str = ""
+    parameter: str = ""
+    value: Any = None
+    in_block: bool = False
+
+    @property
+    def name(self) -> str:
+        scoped = "/".join(filter(None, (self.scope, self.selector)))
+        return ".".join(filter(None, (scoped, self.parameter)))
+
+    @property
+    def place(self) -> str:
+        """The file and line where it begins."""
+        return self.lines[0].place
+
+    @property
+    def source(self) -> tuple[int, int]:
+        """The source that it came from, see `Line`."""
+        return self.lines[0].source
+
+
+@dataclass(frozen=True)
+class GinText:
+    """What gin files and the command line's bindings hold, includes in their places."""
+
+    lines: tuple[Line, ...]
+    statements: tuple[Statement, ...]
+
+    @property
+    def bindings(self) -> list[Statement]:
+        """The statements that bind something."""
+        return [statement for statement in self.statements if statement.kind == "binding"]
+
+
+def presets_folder() -> Path:
+    """Returns the folder of the presets that came with tfasr."""
+    package = Path(__file__).parents[1]
+    in_wheel = package / "presets"
+    return in_wheel if in_wheel.is_dir() else package.parent / "gin"
+
+
+def find_preset(name: str) -> Path:
+    """Returns the absolute path of a gin file: a path of the user's, or a preset's name.
+
+    Raises:
+        UsageError: if there is neither; it lists the presets.
+    """
+    for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
+        if candidate.is_file():
+            return candidate.resolve()
+    folder = presets_folder()
+    paths = [*folder.glob("*.gin"), *folder.glob("bench/*.gin"), *folder.glob("study/*.gin")]
+    known = ", ".join(sorted(path.relative_to(folder).as_posix() for path in paths))
+    raise UsageError(f"--gin_file must be a file or a preset. Received: {name!r}. Presets: {known}")
+
+
+def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
+    """Reads gin files and the command line's bindings.
+
+    Includes are looked up beside the file, then among the presets. Included files are leaves:
+    they include nothing, and no two bind the same name, since gin would take the last silently.
+
+    Raises:
+        UsageError: if a file is missing, is no gin or is an include that is no leaf or repeats
+            another's binding. It names file and line.
+    """
+    texts = [_with_includes(find_preset(file), number) for number, file in enumerate(files)]
+    last = (len(files) + 1, 0)
+    flags = [Line(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
+    texts += [GinText((line,), tuple(parse([line]))) for line in flags]
+    return _joined(texts)
+
+
+def parse(lines: Sequence[Line]) -> list[Statement]:
+    """Returns the statements of one text in their order.
+
+    Raises:
+        UsageError: for what is no gin; it names file and line.
+    """
+    texts = [text for line in lines for text in line.text.split("\n")]
+    # A binding of the command line may hold several lines.
+    at = [line for line in lines for _ in line.text.split("\n")]
+    parsed, next_line = [], 1
+    try:
+        parser = config_parser.ConfigParser("\n".join(texts) + "\n", _References())
+        while (statement := parser.parse_statement()) is not None:
+            next_line = parser.current_token.start[0]
+            parsed.append((statement, next_line))
+    except (SyntaxError, tokenize.TokenError, ValueError, TypeError, RecursionError) as error:
+        place = _place(error, texts, at, next_line)
+        raise UsageError(f"{place}: {_what(error)}. Names are those of tfasr's configs.") from error
+    starts = [statement.location.line_num for statement, _ in parsed]
+    # Of a block gin has read all lines before it returns the first.
+    following = [*starts[1:], len(texts) + 1]
+    ends = [min(end, start) for (_, end), start in zip(parsed, following, strict=False)]
+    return [
+        _statement(statement, texts[start - 1 : end - 1], at[start - 1 : end - 1])
+        for (statement, _), start, end in zip(parsed, starts, ends, strict=True)
+    ]
+
+
+def _with_includes(path: Path, number: int) -> GinText:
+    lines = _lines(path, (number + 1, 0))
+    statements = parse(lines)
+    leaves: dict[str, GinText] = {}
+    bound: dict[str, Line] = {}
+    parts, after = [], 0
+    for include in statements:
+        if include.kind != "include":
+            continue
+        if include.selector not in leaves:
+            leaves[include.selector] = _leaf(include, (number, len(leaves) + 1))
+        leaf, before = leaves[include.selector], after
+        _refuse_bound_twice(leaf, bound)
+        after = include.lines[0].number
+        parts += [_part(lines, statements, before, after - 1), leaf]
+    return _joined([*parts, _part(lines, statements, after, len(lines))])
+
+
+def _part(lines: list[Line], statements: list[Statement], begin: int, end: int) -> GinText:
+    within = [s for s in statements if begin < s.lines[0].number <= end]
+    return GinText(tuple(lines[begin:end]), tuple(within))
+
+
+def _joined(texts: Iterable[GinText]) -> GinText:
+    texts = list(texts)
+    return GinText(
+        tuple(line for text in texts for line in text.lines),
+        tuple(statement for text in texts for statement in text.statements),
+    )
+
+
+def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
+    by = include.lines[0]
+    candidates = [by.path.parent / include.selector, presets_folder() / include.selector]
+    path = next((path for path in candidates if path.is_file()), None)
+    if path is None:
+        raise UsageError(
+            f"An included file must exist. {by.place} includes {include.selector!r}; looked for "
+            f"{' and '.join(map(str, candidates))}."
+        )
+    lines = _lines(path, source)
+    statements = parse(lines)
+    nested = [statement for statement in statements if statement.kind == "include"]
+    if nested:
+        raise UsageError(
+            f"An included file must not include others. {nested[0].place} does, and is "
+            f"included by {by.place}."
+        )
+    return GinText(tuple(lines), tuple(statements))
+
+
+def _refuse_bound_twice(leaf: GinText, bound: dict[str, Line]) -> None:
+    for statement in leaf.bindings:
+        line = statement.lines[0]
+        other = bound.setdefault(statement.name, line)
+        if other.path != line.path:
+            raise UsageError(
+                f"Included presets must not bind a name twice. {line.place} binds "
+                f"{statement.name}, which {other.place} does too. Bind it in the experiment's own "
+                "file instead."
+            )
+
+
+def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"A gin file must be readable. Received: {path} ({error}).") from error
+    try:
+        text = content.decode("utf-8-sig")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{path}:{number}: a gin file must be text in UTF-8. Received: the byte "
+            f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
+        ) from error
+    texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
+    for number, line in enumerate(texts, start=1):
+        strange = _CONTROL.search(line)
+        if strange:
+            raise UsageError(
+                f"{path}:{number}: a gin file must be text. Received: the control character "
+                f"{strange[0]!r}. Is this a gin file?"
+            )
+    return [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
+
+
+class _References(config_parser.ParserDelegate):
+    def configurable_reference(self, scoped_configurable_name, evaluate):
+        return Reference(scoped_configurable_name, "call" if evaluate else "function")
+
+    def macro(self, scoped_configurable_name):
+        return Reference(scoped_configurable_name, "macro")
+
+
+def _statement(statement, texts: list[str], lines: list[Line]) -> Statement:
+    places, text = tuple(dict.fromkeys(lines)), "\n".join(texts)
+    if isinstance(statement, config_parser.ImportStatement):
+        return Statement("import", places, text, statement.module)
+    if isinstance(statement, config_parser.IncludeStatement):
+        if len(texts) > 1 or places[0].path == COMMAND_LINE:
+            raise UsageError(
+                f"{places[0].place}: an include must stand alone in a line of a file, as in: "
+                f"include 'models/paper.gin'. Received: {text!r}."
+            )
+        return Statement("include", places, text, statement.filename)
+    head = Statement("block", places, text, statement.selector, statement.scope)
+    if isinstance(statement, config_parser.BlockDeclaration):
+        return head
+    text, parameter = text.lstrip(), statement.arg_name or ""
+    in_block = bool(parameter and _PARAMETER_ALONE.match(text))
+    if in_block:  # its head names the class
+        text = f"{head.name}.{text}"
+    return replace(
+        head,
+        kind="binding",
+        text=text,
+        parameter=parameter,
+        value=statement.value,
+        in_block=in_block,
+    )
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "brackets are nested too deep"
+    message = str(error.args[0] if error.args else error).split("\n")[0].strip().rstrip(".")
+    if isinstance(error, tokenize.TokenError):
+        return f"a bracket or a quotation mark is not closed ({message})"
+    if message.startswith("malformed node"):
+        return "a value must be a number, a text in quotation marks, a list, None or an @name"
+    return message
+
+
+def _place(error: Exception, texts: list[str], at: list[Line], next_line: int) -> str:
+    number = getattr(error, "lineno", None)
+    if number is None:
+        number = next_line
+        while number < len(texts) and not texts[number - 1].partition("#")[0].strip():
+            number += 1
+    return at[min(max(number, 1), len(at)) - 1].place
+
+
+_Configs = TypeVar("_Configs")
+UNBOUND = "nothing, bind it"
+_DROPPED = "# dropped, since what comes after it leaves it unused: "
+
+log = logging.getLogger("tfasr")
+
+
+@dataclass(frozen=True)
+class Filled(Generic[_Configs]):
+    """Configs with the bindings of gin files.
+
+    Attributes:
+        configs: what was built.
+        given: the lines as they were read, those without effect as comments.
+        operative: every value in use, as gin.
+    """
+
+    configs: _Configs
+    given: str
+    operative: str
+
+
+def fill(
+    text: GinText, build: Callable[[GinText], _Configs], *, imports: bool = True
+) -> Filled[_Configs]:
+    """Builds configs under the bindings of gin files, and leaves no trace in gin.
+
+    A binding that nothing uses is refused, as it is hardly what was meant. One case is no
+    mistake: a preset's binding that is used until a later file or the command line binds something
+    else, such as the learning rate of another optimizer. It is dropped, and the log says so.
+
+    Args:
+        build: makes the configs, by `make`, of the text in force, which may lack later files.
+        imports: whether a file may import modules, and so run their code.
+
+    Raises:
+        UsageError: for an unknown name, a wrong value, a module that cannot be imported or a
+            binding without use. It names file and line.
+    """
+    _import(text, imports)
+    configs, unused, operative = _build(text, build)
+    dropped = _dropped(unused, text, build)
+    if dropped:
+        listed = ", ".join(f"{statement.name} ({statement.place})" for statement in dropped)
+        log.info("Dropped, since later bindings leave them unused: %s", listed)
+    return Filled(configs, _given(text, dropped), operative)
+
+
+def peek(cls: type, text: GinText) -> Any:
+    """Returns one config of gin files whose other names need not be known yet.
+
+    Raises:
+        UsageError: see `fill`.
+    """
+    _import(text, True)
+    gin.clear_config()
+    try:
+        of_class = [s for s in text.bindings if not s.parameter or _class_of(s) == cls.__name__]
+        _bind(of_class, skip_unknown=True)
+        return make(cls, text)
+    finally:
+        gin.clear_config()
+
+
+def bound_names(text: GinText) -> set[str]:
+    """Returns the names of the classes and functions that are bound; "macro" for macros."""
+    return {_class_of(statement) for statement in text.bindings}
+
+
+def bound_scopes(cls: type, text: GinText) -> list[str]:
+    """Returns the scopes in which a config class is bound, "" left out."""
+    scopes = [s.scope for s in text.bindings if s.scope and _class_of(s) == cls.__name__]
+    return list(dict.fromkeys(scopes))
+
+
+def make(cls: type, text: GinText, *, scope: str = "") -> Any:
+    """Makes a config with the bindings in force, or says which line it dislikes.
+
+    Args:
+        scope: whose bindings go before those without a scope: "sys1" of ``sys1/Class.name = 1``.
+    """
+    try:
+        with gin.config_scope(scope or None):
+            return gin.get_configurable(cls)()
+    except (TypeError, ValueError) as error:
+        message = str(error).split("\n")[0].replace(repr(gin.REQUIRED), UNBOUND)
+        named = re.match(rf"{cls.__name__}\.(\w+)", message)
+        place = binding_place(text, cls.__name__, named[1], scope=scope) if named else ""
+        raise UsageError(f"{place}{message}") from error
+
+
+def binding_place(text: GinText, class_name: str, parameter: str, *, scope: str = "") -> str:
+    """Returns "file:line: " of a parameter's last binding, or nothing if there is none."""
+    of_all = [s for s in text.bindings if s.parameter == parameter and _class_of(s) == class_name]
+    of_scope = [s for s in of_all if scope and s.scope == scope]
+    return "".join(f"{statement.place}: " for statement in (of_scope or of_all)[-1:])
+
+
+def _class_of(statement: Statement) -> str:
+    return statement.selector.split(".")[-1] if statement.parameter else "macro"
+
+
+def _import(text: GinText, allowed: bool) -> None:
+    for statement in text.statements:
+        if statement.kind != "import":
+            continue
+        if not allowed:
+            raise UsageError(
+                f"{statement.place}: this file must only describe a machine, and imports a module, "
+                f"which would run its code. Received: {statement.text.strip()!r}. Remove the line."
+            )
+        load_plugin(statement.selector, asked_at=statement.place)
+
+
+def _bind(bindings: Iterable[Statement], *, skip_unknown: bool = False) -> None:
+    known = gin.config.ParserDelegate(skip_unknown)
+    for statement in bindings:
+        scoped = (statement.scope, statement.selector, statement.parameter)
+        macro = (statement.name, "gin.macro", "value")
+        try:
+            value = _looked_up(statement.value, known)
+            gin.bind_parameter(scoped if statement.parameter else macro, value)
+        except (ValueError, SyntaxError, AttributeError, TypeError) as error:
+            message = str(error).split("\n")[0].rstrip(".")
+            raise UsageError(
+                f"{statement.place}: {message}. Names are those of tfasr's configs and of modules "
+                "of your own that --import names."
+            ) from error
+
+
+def _looked_up(value: Any, known: gin.config.ParserDelegate) -> Any:
+    if isinstance(value, Reference):
+        if value.kind == "macro":
+            return known.macro(value.name)
+        return known.configurable_reference(value.name, value.kind == "call")
+    if isinstance(value, dict):
+        return {_looked_up(k, known): _looked_up(v, known) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_looked_up(item, known) for item in value)
+    return value
+
+
+def _build(
+    text: GinText, build: Callable[[GinText], _Configs]
+) -> tuple[_Configs, list[Statement], str]:
+    gin.clear_config()
+    try:
+        _bind(text.bindings)
+        configs = build(text)
+        return configs, _unused(text), gin.operative_config_str()
+    finally:
+        gin.clear_config()
+
+
+def _unused(text: GinText) -> list[Statement]:
+    used = gin.config._OPERATIVE_CONFIG  # noqa: SLF001 - no public way
+    last = {statement.name: statement for statement in text.bindings if statement.parameter}
+    unused = []
+    for statement in last.values():
+        bound = (statement.scope, statement.selector, statement.parameter)
+        complete = gin.config.ParsedBindingKey.parse(bound).complete_selector
+        if not any(
+            statement.parameter in values
+            for (scope, selector), values in used.items()
+            if selector == complete and f"{scope}/".startswith(f"{statement.scope}/".lstrip("/"))
+        ):
+            unused.append(statement)
+    return unused
+
+
+def _dropped(
+    unused: Sequence[Statement], text: GinText, build: Callable[[GinText], Any]
+) -> list[Statement]:
+    # What something used before a later file came is dropped; the rest is refused.
+    waiting = list(unused)
+    for source in sorted({statement.source for statement in text.statements})[:-1]:
+        if not any(statement.source <= source for statement in waiting):
+            continue
+        until = tuple(statement for statement in text.statements if statement.source <= source)
+        try:
+            _, idle, _ = _build(replace(text, statements=until), build)
+        except UsageError:  # a file that is not complete without the later ones
+            continue
+        waiting = [s for s in waiting if s.source > source or s in idle]
+    if waiting:
+        statement = waiting[0]
+        name = statement.name.rpartition(".")[0]
+        remedy = "binding" if statement.lines[0].path == COMMAND_LINE else "line"
+        raise UsageError(
+            f"{statement.place}: {statement.name} is bound but nothing uses it. Remove the "
+            f"{remedy}, or make the experiment use {name}."
+        )
+    return [s for s in unused if s not in waiting]
+
+
+def _given(text: GinText, dropped: Sequence[Statement]) -> str:
+    without = {line for statement in dropped for line in statement.lines}
+    for index, head in enumerate(text.statements):
+        if head.kind == "block":
+            block = takewhile(lambda statement: statement.in_block, text.statements[index + 1 :])
+            if all(statement in dropped for statement in block):  # an empty block is no gin
+                without |= set(head.lines)
+    texts = (
+        _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text
+        for line in text.lines
+    )
+    return "\n".join(texts) + "\n"

@@ -1,0 +1,416 @@
+"""Calls a function in a new process, which has memory and a Keras backend of its own.
+
+``call(measure, request, backend="jax")`` is ``measure(request)`` computed elsewhere: arguments and
+results are typed values, see `tfasr.kit.files`, and errors for the user come through.
+"""
+
+import contextlib
+import functools
+import inspect
+import json
+import logging
+import math
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.files import from_typed_json, name_of, named, to_typed_json
+from tfasr.kit.registry import load_plugin, loaded_plugins
+
+# Imports TensorFlow without the messages that it prints.
+
+
+@contextlib.contextmanager
+def quiet_stderr() -> Iterator[None]:
+    """Discards what C++ code prints to standard error; Python's exceptions are not affected."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def load_tensorflow() -> None:
+    """Imports TensorFlow without its twenty lines on devices, which would hide tfasr's messages."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with quiet_stderr():
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()
+
+
+_Result = TypeVar("_Result")
+_PACKAGE = Path(__file__).parents[1]
+_STDOUT, _STDERR = 1, 2
+_SHOWN_MESSAGE = 1000
+
+# Like `python -m MODULE`, but nothing is imported from the working directory, where a file named
+# like a module of the standard library may lie; Python 3.10 has no option for it. This package is
+# the parent's, wherever the parent found it.
+_START = """\
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util, runpy
+spec = importlib.util.spec_from_file_location("tfasr", sys.argv[1])
+sys.modules["tfasr"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["tfasr"])
+module = sys.argv[2]
+del sys.argv[1:3]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
+class ChildError(RunError):
+    """A process that ended without an answer.
+
+    Attributes:
+        exit_code: negative for the number of the signal that ended it.
+        messages: the end of its standard error, if that was not shown.
+    """
+
+    def __init__(self, task: str, exit_code: int, messages: str):
+        cause = f"signal {-exit_code}" if exit_code < 0 else str(exit_code)
+        said = f" {messages}" if messages else " Its messages are above."
+        super().__init__(
+            f"{task} must end with exit code 0. Received: {cause} (signal 9 is what a full memory "
+            f"looks like).{said}"
+        )
+        self.exit_code = exit_code
+        self.messages = messages
+
+
+def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    """Calls a function in a new process and returns its result.
+
+    Raises:
+        UsageError: if the function raised one.
+        RunError: if it raised one.
+        ChildError: if the process ended otherwise.
+    """
+    (result,) = stream(function, *arguments, **options)
+    return result
+
+
+def stream(
+    function: Callable[..., Any],
+    *arguments: Any,
+    backend: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    plugins: Sequence[str] | None = None,
+    task: str = "",
+    show_messages: bool = True,
+) -> Iterator[Any]:
+    """Calls a function in a new process and yields what it yields, or its one result.
+
+    Args:
+        function: at the top level of a module; a generator's values come one by one, those before
+            its process died too.
+        arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
+        backend: Keras's in the new process; None for whatever this process would take.
+        plugins: what it loads first, see `tfasr.kit.registry.load_plugin`; by default this process's.
+        task: what it does, for messages: "Measuring 16 x 600".
+        show_messages: whether its messages go to this process's standard error; otherwise their
+            end is part of the error if it fails.
+
+    Raises:
+        UsageError: if the function raised one.
+        RunError: if it raised one.
+        ChildError: if the process ended otherwise.
+    """
+    request = _request(function, arguments, backend, plugins)
+    with contextlib.ExitStack() as resources:
+        messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
+        process = _start(backend, environment, messages)
+        resources.enter_context(process)
+        resources.callback(_end, process)
+        with contextlib.suppress(BrokenPipeError), process.stdin:
+            process.stdin.write(request)
+        answered = False
+        for line in process.stdout:
+            yield _result(json.loads(line))
+            answered = True
+        exit_code = process.wait()
+        if exit_code or not answered:
+            name = name_of(function)
+            task = task or f"The process of {name}{backend and f' on {backend}' or ''}"
+            raise ChildError(task, exit_code, _end_of(messages))
+
+
+class Correspondence:
+    """A function in a new process that goes on answering what it is sent.
+
+    It is a generator that reads `received` and yields its answers. Its messages are kept, and
+    their end is part of the error if it fails. It ends with this process at the latest.
+
+    Args:
+        function: at the top level of a module.
+        arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Iterator[Any]],
+        *arguments: Any,
+        environment: Mapping[str, str] | None = None,
+        task: str,
+    ):
+        self._task = task
+        self._messages = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._process = _start(None, environment, self._messages)
+        self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, name="correspondence", daemon=True)
+        self._reader.start()
+        self._write(_request(function, arguments, None, None))
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def send(self, value: Any) -> None:
+        """Sends a typed value; to a process that has ended already, nothing."""
+        self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
+
+    def next_answer(self, timeout_s: float | None = None) -> Any:
+        """Returns the next answer.
+
+        Args:
+            timeout_s: how long to wait for it; 0 for what is there, None for ever.
+
+        Raises:
+            TimeoutError: if there is none by then.
+            UsageError: if the function raised one.
+            RunError: if it raised one.
+            ChildError: if the process has ended.
+        """
+        try:
+            line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
+        except queue.Empty:
+            raise TimeoutError(f"{self._task} has not answered yet.") from None
+        if line is None:
+            self._lines.put(None)
+            raise ChildError(self._task, self._process.wait(), _end_of(self._messages))
+        return _result(json.loads(line))
+
+    def close(self) -> None:
+        _end(self._process)
+        self._process.wait()
+        self._reader.join()
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.stdout.close()
+        self._messages.close()
+
+    def _write(self, line: bytes) -> None:
+        with contextlib.suppress(OSError):  # reading tells how it ended
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put(None)
+
+
+def received() -> Iterator[Any]:
+    """Yields, in the process of a `Correspondence`, what it is sent; ends when the sender does."""
+    for line in sys.stdin:
+        yield from_typed_json(json.loads(line))
+
+
+def _request(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    backend: str | None,
+    plugins: Sequence[str] | None,
+) -> bytes:
+    name = name_of(function)
+    request = {
+        "function": name,
+        "arguments": to_typed_json(list(arguments)),
+        "folders": _folders(name.partition(":")[0]),
+        "plugins": loaded_plugins() if plugins is None else list(plugins),
+        "load_tensorflow": backend == "tensorflow",
+    }
+    return json.dumps(request).encode() + b"\n"
+
+
+def _start(
+    backend: str | None, environment: Mapping[str, str] | None, messages: IO[bytes] | None
+) -> subprocess.Popen:
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "2" if messages is None else "3")
+    variables = {"TF_CPP_MIN_LOG_LEVEL": level, **(environment or {})}
+    if backend is not None:
+        variables["KERAS_BACKEND"] = backend
+    pipe = subprocess.PIPE
+    return start_module(
+        "tfasr.kit.process", environment=variables, stdin=pipe, stdout=pipe, stderr=messages
+    )
+
+
+def start_module(
+    module: str,
+    *arguments: str | Path,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> subprocess.Popen:
+    """Starts a process of `module_command`."""
+    command = module_command(module, *arguments)
+    return subprocess.Popen(command, env=child_environment(environment), **options)
+
+
+def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
+    """Runs a process of `module_command` to its end; options are those of `subprocess.run`."""
+    command = module_command(module, *arguments)
+    return subprocess.run(command, check=False, env=child_environment(), **options)
+
+
+def module_command(module: str, *arguments: str | Path) -> list[str]:
+    """Returns a command like ``python -m MODULE`` that leaves the working directory out."""
+    package = str(_PACKAGE / "__init__.py")
+    return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
+
+
+def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns this process's environment for `module_command`, with further variables."""
+    variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
+    # An empty entry, as of "$PYTHONPATH:/more", would be the working directory.
+    entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
+    if any(entries):
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
+    return variables
+
+
+def _folders(module: str) -> list[str]:
+    package = sys.modules[module.partition(".")[0]]
+    if package.__name__ == "tfasr":
+        return []
+    places = getattr(package, "__path__", [getattr(package, "__file__", None)])
+    return [str(Path(place).resolve().parent) for place in places if place]
+
+
+def _result(answer: dict[str, Any]) -> Any:
+    if "usage_error" in answer:
+        raise UsageError(answer["usage_error"])
+    if "run_error" in answer:
+        raise RunError(answer["run_error"])
+    return from_typed_json(answer["result"])
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.poll() is None:
+        process.kill()
+
+
+def _end_of(messages: IO[bytes] | None) -> str:
+    if messages is None:
+        return ""
+    messages.seek(0)
+    return messages.read().decode(errors="replace").strip()[-_SHOWN_MESSAGE:]
+
+
+def _serve() -> None:
+    # What libraries print to standard output must not mix with the answers.
+    answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
+    os.dup2(_STDERR, _STDOUT)
+    request = json.loads(sys.stdin.readline())
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("jax").setLevel(logging.WARNING)
+
+    def answer(**content: Any) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
+    try:
+        for value in _values(request):
+            answer(result=to_typed_json(value))
+    except UsageError as error:
+        answer(usage_error=str(error))
+    except RunError as error:
+        answer(run_error=str(error))
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _values(request: dict[str, Any]) -> Iterator[Any]:
+    # Last: whatever lies beside the function must not stand before an installed module.
+    sys.path += [folder for folder in request["folders"] if folder not in sys.path]
+    if request["load_tensorflow"]:
+        load_tensorflow()
+    for plugin in request["plugins"]:
+        load_plugin(plugin)
+    function = named(request["function"])
+    arguments = from_typed_json(request["arguments"])
+    if inspect.isgeneratorfunction(function):
+        yield from function(*arguments)
+    else:
+        yield function(*arguments)
+
+
+# How many cores there are for this process.
+
+
+def usable_cores() -> int:
+    """Returns the cores that this process may use: those it may run on, within its quota."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, int(min(cores, quota())))
+
+
+@functools.cache
+def quota(root: Path = Path("/")) -> float:
+    """Returns how many cores' time Linux's control groups grant to this process; infinite for all.
+
+    Containers are limited so: they see every core of the machine and get a part of their time.
+
+    Args:
+        root: folder of ``sys/fs/cgroup`` and ``proc/self/cgroup``.
+    """
+    return min(map(_granted, control_groups("cpu", root)))
+
+
+def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
+    """Returns folders of a process's groups and of all around them: each limits what is in it."""
+    top = root / "sys/fs/cgroup"
+    # Inside a container the group's own path may lie outside of what is mounted.
+    folders = [top, top / controller]
+    try:
+        groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+    except OSError:  # not Linux
+        groups = []
+    for group in groups:
+        _, controllers, path = group.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            for mount in (top / controllers, top / (controller if controllers else "")):
+                own = mount / path.strip("/")
+                folders += [own, *(p for p in own.parents if p == mount or mount in p.parents)]
+    return folders
+
+
+def _granted(folder: Path) -> float:
+    for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        try:
+            words = " ".join((folder / name).read_text("ascii") for name in names).split()
+            time_us, period_us = (float(word) for word in words)
+        except (OSError, ValueError):  # not there, or "max": no limit
+            continue
+        if time_us > 0 and period_us > 0:
+            return time_us / period_us
+    return math.inf
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,434 @@
+"""Looking things up by name: built-in ones, and those that a user's module registers."""
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import json
+import logging
+import sys
+import sysconfig
+import traceback
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar, overload
+
+from tfasr.errors import UsageError, lacking
+from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
+
+_Thing = TypeVar("_Thing")
+_PACKAGE = str(Path(__file__).parents[1])
+_registries: "list[weakref.ref[Registry]]" = []
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name of a registry and where it was registered.
+
+    Attributes:
+        name: by which it is looked up.
+        module: the module that registers the name when imported; for a built-in thing, the module
+            that defines it.
+        file: where `Registry.register` was called, or the built-in name is listed.
+        line: of that file.
+        attribute: the built-in thing's name in its module, which is imported when it is first
+            looked up; None for what was registered.
+    """
+
+    name: str
+    module: str
+    file: str
+    line: int
+    attribute: str | None = None
+
+    @property
+    def place(self) -> str:
+        """Returns "file:line"."""
+        return f"{self.file}:{self.line}"
+
+
+class Registry(Mapping[str, _Thing], Generic[_Thing]):
+    """A mapping from names to things, in the order of registration.
+
+    A user's module adds a thing by registering it where it is written::
+
+        @MODELS.register("my_model")
+        class MyModelConfig: ...
+
+    Args:
+        kind: what is registered, a noun for messages such as "model".
+        built_in: names to "module:attribute", imported when first looked up, so that listing the
+            names costs no import.
+        check: called with each thing when it is registered or first imported; raises TypeError or
+            ValueError for what cannot be used.
+        then: called with name and thing after a thing has been registered.
+        plural: of ``kind``, if it is not ``kind`` with an "s".
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        built_in: Mapping[str, str] | None = None,
+        *,
+        check: Callable[[Any], None] | None = None,
+        then: Callable[[str, Any], None] | None = None,
+        plural: str | None = None,
+    ):
+        self.kind = kind
+        self.plural = plural or f"{kind}s"
+        self._check = check
+        self._then = then
+        self._entries: dict[str, Entry] = {}
+        self._things: dict[str, _Thing] = {}
+        _registries.append(weakref.ref(self))
+        file, line, _ = _caller()
+        for name, target in (built_in or {}).items():
+            module, _, attribute = target.partition(":")
+            self._add(Entry(name, module, file, line, attribute))
+
+    @overload
+    def register(self, name: str) -> Callable[[_Thing], _Thing]: ...
+
+    @overload
+    def register(self, name: str, thing: _Thing) -> _Thing: ...
+
+    def register(self, name, thing=None):
+        """Registers a thing: ``register(name, thing)``, or ``@register(name)`` above it.
+
+        Returns:
+            The thing, or without one a decorator that registers what it decorates.
+
+        Raises:
+            UsageError: if the name is taken (it names both files and lines) or is not one word, or
+                if the thing lacks what its kind must have. In an interactive session a name may
+                be registered again.
+        """
+        file, line, module = _caller()
+
+        def add(thing: _Thing) -> _Thing:
+            entry = Entry(name, module, file, line)
+            self._refuse_taken(entry)
+            self._checked(entry, thing)
+            self._add(entry)
+            self._things[name] = thing
+            if self._then is not None:
+                self._then(name, thing)
+            return thing
+
+        return add if thing is None else add(thing)
+
+    def entry(self, name: str) -> Entry:
+        """Returns where a name was registered, without importing a built-in thing.
+
+        Raises:
+            UsageError: if there is no such name; it lists those that there are.
+        """
+        if name not in self._entries:
+            raise UsageError(
+                f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
+                "one from a module of your own, import the module: --import my_lab.my_module."
+            )
+        return self._entries[name]
+
+    def name_of(self, thing: _Thing) -> str | None:
+        """Returns the name under which a thing is registered, or None."""
+        # A built-in thing that is not imported yet is compared by where it is defined.
+        defined_at = (getattr(thing, "__module__", None), getattr(thing, "__name__", None))
+        for name, entry in self._entries.items():
+            if name in self._things:
+                if self._things[name] is thing:
+                    return name
+            elif (entry.module, entry.attribute) == defined_at:
+                return name
+        return None
+
+    def listed(self) -> str:
+        """Returns the names for a message: "a, b, c"."""
+        return ", ".join(self._entries)
+
+    def __getitem__(self, name: str) -> _Thing:
+        """Returns the thing of a name.
+
+        Raises:
+            UsageError: if there is no such name; it lists those that there are.
+        """
+        entry = self.entry(name)
+        if name not in self._things:
+            thing = getattr(self._imported(entry), entry.attribute)
+            self._checked(entry, thing)
+            self._things[name] = thing
+        return self._things[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns the thing of a name, or the default if there is no such name."""
+        if name not in self:
+            return default
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"Registry({self.kind!r}: {self.listed()})"
+
+    def _imported(self, entry: Entry) -> ModuleType:
+        try:
+            return importlib.import_module(entry.module)
+        except ModuleNotFoundError as error:
+            said = lacking(error, f"The {self.kind} {entry.name!r}")
+            if said is None:
+                raise
+            raise ModuleNotFoundError(said, name=error.name) from error
+
+    def _add(self, entry: Entry) -> None:
+        if not entry.name or entry.name.split() != [entry.name]:
+            raise UsageError(
+                f"{entry.place}: the name of a {self.kind} must be one word. Received: "
+                f"{entry.name!r}."
+            )
+        self._entries[entry.name] = entry
+
+    def _refuse_taken(self, entry: Entry) -> None:
+        known = self._entries.get(entry.name)
+        # A module may be imported again, and a notebook's cell be run again.
+        rerun = known and (known.place == entry.place or known.module == entry.module == "__main__")
+        if known and not rerun:
+            raise UsageError(
+                f"{entry.place}: each {self.kind} must have a name of its own. Received: "
+                f"{entry.name!r}, which {known.place} has registered. Choose another name."
+            )
+
+    def _checked(self, entry: Entry, thing: _Thing) -> None:
+        if self._check is None:
+            return
+        try:
+            self._check(thing)
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"{entry.place}: the {self.kind} {entry.name!r} cannot be used: {error}"
+            ) from error
+
+
+def entries_of_plugins() -> list[tuple[str, Entry]]:
+    """Returns what modules outside tfasr have registered: the kind and the entry of each name."""
+    return [
+        (registry.kind, entry)
+        for registry in filter(None, (reference() for reference in _registries))
+        for entry in registry._entries.values()
+        if not Path(entry.file).is_relative_to(_PACKAGE)
+    ]
+
+
+def _caller() -> tuple[str, int, str]:
+    frame = inspect.currentframe()
+    while frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
+
+
+# Plug-ins: modules of the user's own that register a model, a corpus, a figure and so on.
+
+# Begins the name of the module that a plug-in's file becomes; the file's own name follows.
+FILE_MODULE = "tfasr_plugin_"
+
+_loaded: dict[str, ModuleType] = {}
+# Runs and their plug-ins that were said not to be needed, so that it is said once.
+_mentioned: set[tuple[str | Path, str]] = set()
+
+log = logging.getLogger("tfasr")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A module outside tfasr that this process has loaded, or that a run was trained with.
+
+    Attributes:
+        name: the value of ``--import`` that loads it: a module, or the path of a file.
+        file: the path of its code.
+        sha256: of that file, to see whether the plug-in has changed since.
+        registers: the names it registers, by kind, such as {"model": ["my_model"]}.
+    """
+
+    name: str
+    file: str
+    sha256: str
+    registers: dict[str, list[str]]
+
+    def described(self) -> str:
+        """Returns the plug-in's name and what it registers, for a message."""
+        parts = [f"{kind} {', '.join(names)}" for kind, names in self.registers.items()]
+        return f"{self.name} (it registers {'; '.join(parts)})" if parts else self.name
+
+
+def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
+    """Imports a plug-in, once.
+
+    Args:
+        name: a module, looked for in the working directory too, or the path of a ``.py`` file.
+        asked_at: the flag, or file and line, that names the plug-in, for messages.
+
+    Raises:
+        UsageError: if there is no such module, or it cannot be imported; it names file and line.
+    """
+    if name in _loaded:
+        return _loaded[name]
+    _loaded[name] = _file(Path(name), asked_at) if name.endswith(".py") else _module(name, asked_at)
+    return _loaded[name]
+
+
+def plugins() -> list[Plugin]:
+    """Returns this process's plug-ins: modules loaded as such, and others that registered names."""
+    names = {str(module.__file__): name for name, module in _loaded.items()}
+    registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
+    for kind, entry in entries_of_plugins():
+        names.setdefault(entry.file, entry.module)
+        registers.setdefault(entry.file, {}).setdefault(kind, []).append(entry.name)
+    return [
+        Plugin(_portable(name), file, _digest(file), registers[file])
+        for file, name in names.items()
+        # A script that calls tfasr, or a notebook, cannot be imported by another process.
+        if name != "__main__" and Path(file).is_file()
+    ]
+
+
+def loaded_plugins() -> list[str]:
+    """Returns the names by which a child process can load the same plug-ins with `load_plugin`."""
+    return [plugin.name for plugin in plugins()]
+
+
+def record_plugins(run_dir: Path) -> None:
+    """Writes ``plugins.json`` into a run's folder; no file without plug-ins."""
+    in_use = [dataclasses.asdict(plugin) for plugin in plugins()]
+    if in_use:
+        write_whole(run_dir / PLUGINS_FILE, json.dumps({"plugins": in_use}, indent=1) + "\n")
+
+
+def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
+    """Checks that a run's plug-ins are loaded. It loads none: a run folder must run no code.
+
+    Args:
+        kinds: which kinds of plug-ins must be loaded, such as "model"; None for all. A missing
+            one of another kind is only logged.
+
+    Raises:
+        UsageError: if one is missing; it says how to import it.
+    """
+    path = Path(run_dir) / PLUGINS_FILE
+    if not path.exists():
+        return
+    content = read_object(path, "It only lists what to --import; remove it to go on without.")
+    loaded = plugins()
+    for plugin in _recorded(content.get("plugins")):
+        same = [own for own in loaded if plugin.name == own.name or plugin.sha256 == own.sha256]
+        if not same:
+            if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
+                raise UsageError(
+                    f"{run_dir} was trained with the plug-in {plugin.described()}, which is not "
+                    f"imported. Add --import {plugin.name}, if you trust its code."
+                )
+            if (run_dir, plugin.name) not in _mentioned:
+                _mentioned.add((run_dir, plugin.name))
+                log.info(
+                    "%s was trained with the plug-in %s; it is not needed here.",
+                    run_dir,
+                    plugin.name,
+                )
+        elif plugin.sha256 not in [own.sha256 for own in same]:
+            log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
+
+
+def _recorded(content: Any) -> list[Plugin]:
+    try:
+        return [Plugin(**values) for values in content]
+    except TypeError:
+        return []
+
+
+def _portable(name: str) -> str:
+    return str(Path(name).resolve()) if name.endswith(".py") else name
+
+
+def _digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
+def _module(name: str, asked_at: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # last, so that it hides no other module
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _unusable(name, asked_at, error) from error
+        raise UsageError(
+            f"{asked_at}: a plug-in must be a module that Python finds, or a .py file. Received: "
+            f"{name!r}, and there is no module {error.name!r} here ({here}), among the installed "
+            "packages or on PYTHONPATH."
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _unusable(name, asked_at, error) from error
+
+
+def _file(path: Path, asked_at: str) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(
+            f"{asked_at}: a plug-in must be a module or an existing .py file. Received: {path}."
+        )
+    path = path.resolve()
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
+            return module  # already imported under another name
+    # A name that no other module has. It must be the same in every process and for every place of
+    # the file, because experiment.json holds it.
+    name = f"{FILE_MODULE}{path.stem}"
+    if name in sys.modules:
+        raise UsageError(
+            f"{asked_at}: the files of plug-ins must have different names. Received: {path} and "
+            f"{sys.modules[name].__file__}. Rename one."
+        )
+    specification = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    try:
+        specification.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _unusable(str(path), asked_at, error) from error
+    return module
+
+
+def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
+    if isinstance(error, UsageError):  # from a registry: it names file and line already
+        return UsageError(str(error))
+    message = str(error).split("\n")[0]
+    if isinstance(error, SyntaxError):
+        place, message = f"{error.filename}:{error.lineno}", error.msg
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [frame for frame in frames if _of_user(frame.filename)]
+        place = f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
+    said = f"{type(error).__name__}: {message}".rstrip(": .")
+    return UsageError(
+        f"{place}: a plug-in must be importable. Received: {said}. {asked_at} asks for {name!r}; "
+        "correct it or leave it out."
+    )
+
+
+def _of_user(file: str) -> bool:
+    others = [
+        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
+        str(Path(__file__).parent),
+    ]
+    return not file.startswith("<") and not any(map(Path(file).is_relative_to, others))

@@ -1,0 +1,236 @@
+"""A bidirectional recurrent layer of clipped rectifiers, batch-normalised as in Deep Speech 2."""
+
+import math
+
+import keras
+
+from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.fused_call import run_fused, value_of
+
+# Within float16, and beyond what recurrent weights can make up for.
+_FAR_BELOW_ZERO = -3e4
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class ClippedReLUCell(keras.layers.Layer):
+    """One step of ``h[t] = min(max(x[t] + h[t - 1] R + b, 0), clip)``.
+
+    There is no input matrix: what comes in has been projected already, for all steps at once
+    (cuDNN calls this CUDNN_SKIP_INPUT).
+    """
+
+    def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.clip = clip
+        self.seed = seed
+        self.state_size = units
+        self.output_size = units
+
+    def build(self, input_shape):
+        """Makes the weights for inputs of the shape ``(batch, units)``."""
+        self.recurrent_kernel = self.add_weight(
+            shape=(self.units, self.units),
+            initializer=keras.initializers.Orthogonal(seed=self.seed),
+            name="recurrent_kernel",
+        )
+        self.bias = self.add_weight(shape=(self.units,), initializer="zeros", name="bias")
+        self.built = True
+
+    def call(self, inputs, states, training=False):
+        """Returns the output ``(batch, units)`` and the next states."""
+        recurrent = keras.ops.matmul(states[0], self.recurrent_kernel)
+        output = keras.ops.clip(inputs + recurrent + self.bias, 0.0, self.clip)
+        return output, [output]
+
+    def get_initial_state(self, batch_size=None):
+        return [keras.ops.zeros((batch_size, self.units), dtype=self.compute_dtype)]
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "clip": self.clip, "seed": self.seed}
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class ClippedRNN(keras.layers.RNN):
+    """A `keras.layers.RNN` of a `ClippedReLUCell`, with compiled steps on CPUs under TensorFlow.
+
+    Attributes:
+        last_kernel: what the latest call really used: "fused CPU" or "generic loop"; None before.
+        requested_kernel: "auto", or "generic" for Keras's loop, the one that exporters know.
+    """
+
+    last_kernel: str | None = None
+    requested_kernel: str = "auto"
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        if not self._fused() or keras.tree.flatten(mask)[0] is not None:
+            self.last_kernel = "generic loop"
+            return super().inner_loop(sequences, initial_state, mask, training)
+        from tfasr.layers.recurrent_kernels import recurrent_steps
+
+        self.last_kernel = "fused CPU"
+        cell = self.cell
+        if self.go_backwards:
+            sequences = keras.ops.flip(sequences, axis=1)
+        state = keras.ops.cast(keras.tree.flatten(initial_state)[0], "float32")
+        weights = value_of(cell.recurrent_kernel), value_of(cell.bias)
+        outputs, last = recurrent_steps(sequences, *weights, state, ceiling=cell.clip)
+        return last, outputs, [last]
+
+    def _fused(self) -> bool:
+        if keras.backend.backend() != "tensorflow" or self.requested_kernel == "generic":
+            return False
+        from tfasr.layers.compiled import runs_here
+
+        return runs_here(self.compute_dtype)
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class BidirectionalClippedRNN(keras.layers.Layer):
+    """A projection, batch-normalised and shared by both directions, whose outputs are summed.
+
+    Args:
+        units: width of each direction and of the output.
+        clip: the largest output of a direction; a sum reaches twice that.
+        kernel: "auto", or "generic" for Keras's loop.
+
+    Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
+        sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
+    """
+
+    def __init__(
+        self, units: int, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.units = units
+        self.clip = clip
+        self.seed = seed
+        self.kernel = kernel
+        glorot = keras.initializers.GlorotUniform(3 * seed)
+        policy = self.dtype_policy
+        self.projection = keras.layers.Dense(
+            units, use_bias=False, kernel_initializer=glorot, dtype=policy, name="projection"
+        )
+        self.normalisation = BatchNormalization(dtype=policy, name="normalisation")
+        self.forwards, self.backwards = (
+            ClippedRNN(
+                ClippedReLUCell(units, clip, 3 * seed + 1 + reverse, dtype=policy),
+                return_sequences=True,
+                go_backwards=bool(reverse),
+                dtype=policy,
+                name="backwards" if reverse else "forwards",
+            )
+            for reverse in (0, 1)
+        )
+        for direction in (self.forwards, self.backwards):
+            direction.requested_kernel = kernel
+
+    def build(self, input_shape):
+        """Makes the weights for inputs of the shape ``(batch, time, channels)``."""
+        self.projection.build(input_shape)
+        shape = (*input_shape[:-1], self.units)
+        for layer in (self.normalisation, self.forwards, self.backwards):
+            layer.build(shape)
+        self.built = True
+
+    def call(self, inputs, valid=None, training=False):
+        """Returns ``(batch, time, units)``, zeros in padded frames.
+
+        Args:
+            inputs: ``(batch, time, channels)``.
+            valid: booleans ``(batch, time)``: False for padded frames, on the right; they count
+                for no statistics and no other frame depends on them. None if there are none.
+            training: whether to normalise with the batch's statistics.
+        """
+        projected = self.projection(inputs)
+        if valid is None:
+            projected = self.normalisation(projected, training=training)
+        else:
+            projected = self.normalisation(projected, training=training, valid=valid)
+            # Far below zero, rectified to zero, which is the state that the direction backwards
+            # begins with: it passes the padding unchanged, and the steps need no mask.
+            projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
+        backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
+        return self.forwards(projected, training=training) + backwards
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], self.units)
+
+    def get_config(self):
+        config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
+        return {**super().get_config(), **config}
+
+
+# Keras's SimpleRNN with a clipped ReLU and a faster kernel on CPUs.
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class ClippedReLU:
+    """The activation ``min(max(x, 0), ceiling)``, for use as a layer's ``activation``.
+
+    Source: Hannun et al. 2014, Deep Speech, section 2, where it is 20.
+    """
+
+    def __init__(self, ceiling: float = 20.0):
+        if not ceiling > 0:
+            raise ValueError(f"ceiling must be positive. Received: ceiling={ceiling!r}.")
+        self.ceiling = float(ceiling)
+
+    def __call__(self, x):
+        return keras.ops.minimum(keras.ops.relu(x), keras.ops.cast(self.ceiling, x.dtype))
+
+    def get_config(self):
+        return {"ceiling": self.ceiling}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class SimpleRNN(keras.layers.SimpleRNN):
+    """A `keras.layers.SimpleRNN` that is trained by a hand-derived gradient on CPUs.
+
+    That holds for ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in float32
+    and bfloat16 (states in float32) on Keras's TensorFlow backend. Everything else is Keras's layer
+    unchanged. Weights, results, masking, states and saved weights are Keras's own.
+
+    Args:
+        units: see `keras.layers.SimpleRNN`, also for everything else that it takes.
+
+    Attributes:
+        last_kernel: what the latest call really used: "fused CPU", "generic loop", "Keras on jax",
+            "Keras on torch", or None before the first call.
+    """
+
+    def __init__(self, units: int, *args, **kwargs):
+        super().__init__(units, *args, **kwargs)
+        self.last_kernel: str | None = None
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        arguments = (sequences, initial_state, mask, training)
+        if keras.backend.backend() != "tensorflow":
+            self.last_kernel = f"Keras on {keras.backend.backend()}"
+            return super().inner_loop(*arguments)
+        from tfasr.layers.compiled import runs_here
+        from tfasr.layers.recurrent_kernels import recurrent_sequence
+
+        ceiling = self._ceiling()
+        known = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
+        if not known or not runs_here(self.compute_dtype):
+            self.last_kernel = "generic loop"
+            return super().inner_loop(*arguments)
+        self.last_kernel = "fused CPU"
+
+        def run(inputs, kernel, recurrent_kernel, bias, states, mask):
+            return recurrent_sequence(
+                inputs, kernel, recurrent_kernel, bias, *states, mask=mask, ceiling=ceiling
+            )
+
+        return run_fused(run, self, 1, *arguments)
+
+    def _ceiling(self) -> float | None:
+        activation = self.cell.activation
+        if activation is keras.activations.relu:
+            return math.inf
+        return activation.ceiling if isinstance(activation, ClippedReLU) else None

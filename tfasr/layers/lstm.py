@@ -1,0 +1,120 @@
+"""Keras's LSTM with a faster kernel on CPUs."""
+
+import keras
+
+from tfasr.layers.fused_call import has_gpu, run_fused
+
+KERNELS = ("auto", "fused", "cudnn", "generic")
+
+
+@keras.saving.register_keras_serializable(package="tfasr")
+class LSTM(keras.layers.LSTM):
+    """A `keras.layers.LSTM` that is trained by a hand-derived gradient on CPUs.
+
+    Weights, results, masking, states and saved weights are those of `keras.layers.LSTM`, and so
+    is the config as long as ``kernel`` is "auto". On GPUs Keras's cuDNN kernel is
+    kept; on Keras's JAX and PyTorch backends, and for what the fused kernel does not compute (other
+    activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``), this is Keras's layer
+    unchanged. Second derivatives are refused.
+
+    Under a mixed precision policy the matmuls run in the compute dtype, states and gates in
+    float32.
+
+    Args:
+        units: see `keras.layers.LSTM`, also for everything else that it takes.
+        kernel: "auto", or the one that must run: "fused", "cudnn", or "generic" for Keras's loop.
+
+    Attributes:
+        last_kernel: what the latest call (in a `tf.function`: the latest trace) really used:
+            "fused CPU", "cuDNN", "generic loop", "Keras on jax", "Keras on torch", or None before
+            the first call. "fused TensorFlow loop" is the same gradient in TensorFlow's operations:
+            on a GPU where cuDNN is not used, in float16 and float64, and where XLA compiles the
+            whole model.
+
+    Raises:
+        ValueError: if the demanded kernel cannot run what is asked for; what is known of that when
+            the layer is made is raised then, the rest when it is called.
+    """
+
+    def __init__(self, units: int, *args, kernel: str = "auto", **kwargs):
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel must be one of {KERNELS}. Received: kernel={kernel!r}.")
+        super().__init__(units, *args, **kwargs)
+        self.requested_kernel = kernel
+        self.last_kernel: str | None = None
+        if kernel in ("cudnn", "generic"):
+            self.use_cudnn = kernel == "cudnn"
+        reasons = self._reasons_against_fused()
+        if kernel == "fused" and reasons:
+            raise ValueError(
+                f"kernel='fused' computes an LSTM with tanh and sigmoid, without unroll and "
+                f"recurrent_dropout, on Keras's TensorFlow backend. Received: {', '.join(reasons)}."
+                " Change that, or pass kernel='auto' to fall back on Keras's own kernels."
+            )
+
+    def _reasons_against_fused(self) -> list[str]:
+        cell = self.cell
+        conditions = {
+            f"backend={keras.backend.backend()!r}": keras.backend.backend() == "tensorflow",
+            f"activation={cell.activation}": cell.activation is keras.activations.tanh,
+            f"recurrent_activation={cell.recurrent_activation}": (
+                cell.recurrent_activation is keras.activations.sigmoid
+            ),
+            f"recurrent_dropout={cell.recurrent_dropout}": not cell.recurrent_dropout,
+            f"unroll={self.unroll}": not self.unroll,
+            # With implementation=1 Keras draws another dropout mask for each gate.
+            f"dropout={cell.dropout} with implementation={cell.implementation}": (
+                not cell.dropout or cell.implementation != 1
+            ),
+        }
+        return [reason for reason, holds in conditions.items() if not holds]
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        if keras.backend.backend() != "tensorflow":
+            self.last_kernel = f"Keras on {keras.backend.backend()}"
+            return self._keras_loop(sequences, initial_state, mask, training, self.use_cudnn)
+        arguments = (sequences, initial_state, mask, training)
+        if self._demands_cudnn() or (self._prefers_cudnn() and has_gpu()):
+            try:
+                result = self._keras_loop(*arguments, use_cudnn=True)
+                self.last_kernel = "cuDNN"
+                return result
+            except ValueError:  # Keras's way to say that cuDNN does not compute this
+                if self._demands_cudnn():
+                    raise
+        if self.requested_kernel != "generic" and not self._reasons_against_fused():
+            return self._fused_loop(*arguments)
+        self.last_kernel = "generic loop"
+        return self._keras_loop(*arguments, use_cudnn=False)
+
+    def _demands_cudnn(self) -> bool:
+        return self.requested_kernel in ("auto", "cudnn") and self.use_cudnn is True
+
+    def _prefers_cudnn(self) -> bool:
+        return self.requested_kernel == "auto" and self.use_cudnn is not False
+
+    def _keras_loop(self, sequences, initial_state, mask, training, use_cudnn):
+        wanted, self.use_cudnn = self.use_cudnn, use_cudnn
+        try:
+            return super().inner_loop(sequences, initial_state, mask, training=training)
+        finally:
+            self.use_cudnn = wanted
+
+    def _fused_loop(self, sequences, initial_state, mask, training):
+        from tfasr.layers.compiled import runs_here
+        from tfasr.layers.recurrent_kernels import lstm_sequence, recurrent_sequence
+
+        native = runs_here(self.compute_dtype)
+        self.last_kernel = "fused CPU" if native else "fused TensorFlow loop"
+
+        def run(inputs, kernel, recurrent_kernel, bias, states, mask):
+            sequence = recurrent_sequence if native else lstm_sequence
+            return sequence(inputs, kernel, recurrent_kernel, bias, *states, mask)
+
+        return run_fused(run, self, 4, sequences, initial_state, mask, training)
+
+    def get_config(self):
+        config = super().get_config()
+        if self.requested_kernel != "auto":
+            config["kernel"] = self.requested_kernel
+        return config

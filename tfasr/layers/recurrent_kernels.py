@@ -1,0 +1,336 @@
+"""Recurrent layers on CPUs: compiled steps, with a gradient derived by hand.
+
+Everything that does not depend on the previous step stays outside of the steps: the projection of
+all inputs before them, the weights' gradients after them, as large matmuls of TensorFlow. The steps
+themselves run in a compiled core (``_recurrent/``), the weights packed once for all of them.
+"""
+
+import functools
+import math
+
+import tensorflow as tf
+
+from tfasr.layers.compiled import call, function, plain, second_derivatives_refused, team_size
+from tfasr.layers.operations import Operation
+
+# The step loops of the LSTM in TensorFlow's own operations, forward and backward.
+
+Tensors = tuple[tf.Tensor, ...]
+
+
+def forward_steps(
+    projected: tf.Tensor,
+    bias: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    h: tf.Tensor,
+    c: tf.Tensor,
+    mask: tf.Tensor | None = None,
+) -> Tensors:
+    """Runs the recurrence over all steps.
+
+    Args:
+        projected: ``(time, batch, 4 * units)``: inputs times kernel; gates in Keras's order.
+        bias: ``(4 * units,)``.
+        recurrent_kernel: ``(units, 4 * units)``; the matmul runs in its dtype.
+        h: ``(batch, units)``: the output before the first step, in the states' dtype.
+        c: ``(batch, units)``: the cell state before the first step.
+        mask: booleans ``(time, batch)``: False leaves both states as they are; or None.
+
+    Returns:
+        What `backward_steps` needs ``(time, batch, 6 * units)``: the four gates, c before and
+        tanh(c) after each step; h of each step ``(time, batch, units)``; the last h and c.
+    """
+    inputs = _readable(projected)
+    valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
+    bias = tf.cast(bias, h.dtype)
+
+    def step(t, h, c, saved_array, h_array):
+        z = tf.cast(inputs.read(t), h.dtype) + _matmul(h, recurrent_kernel) + bias
+        i, f, g, o = tf.split(z, 4, axis=1)
+        i, f, g, o = tf.sigmoid(i), tf.sigmoid(f), tf.tanh(g), tf.sigmoid(o)
+        new_c = f * c + i * g
+        tanh_c = tf.tanh(new_c)
+        new_h = o * tanh_c
+        saved_array = saved_array.write(t, tf.concat([i, f, g, o, c, tanh_c], axis=1))
+        if valid is not None:
+            keep = valid.read(t)
+            new_h, new_c = tf.where(keep, new_h, h), tf.where(keep, new_c, c)
+        return t + 1, new_h, new_c, saved_array, h_array.write(t, new_h)
+
+    time = tf.shape(projected)[0]
+    arrays = _array(time, h, 6), _array(time, h, 1)
+    state = (tf.constant(0), h, c, *arrays)
+    end = tf.while_loop(lambda t, *_: t < time, step, state, parallel_iterations=1)
+    _, h, c, saved_array, h_array = end
+    return saved_array.stack(), h_array.stack(), h, c
+
+
+def backward_steps(
+    saved: tf.Tensor,
+    d_outputs: tf.Tensor,
+    transposed_kernel: tf.Tensor,
+    d_h: tf.Tensor,
+    d_c: tf.Tensor,
+    mask: tf.Tensor | None = None,
+) -> Tensors:
+    """Runs the gradient of `forward_steps` from its last step to its first.
+
+    Args:
+        d_outputs: ``(time, batch, units)``: the gradient of each step's h.
+        transposed_kernel: ``(4 * units, units)``: a transposed copy of the recurrent kernel.
+        d_h: ``(batch, units)``: the gradient of the last h.
+        d_c: ``(batch, units)``: the gradient of the last c.
+
+    Returns:
+        The gradients of ``projected``, ``h`` and ``c``; those of the weights follow from the first.
+    """
+    saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
+    valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
+
+    def step(t, d_h, d_c, dz_array):
+        i, f, g, o, previous_c, tanh_c = tf.split(saved_array.read(t), 6, axis=1)
+        d_h += d_outputs_array.read(t)
+        d_new_c = d_c + d_h * o * (1 - tanh_c * tanh_c)
+        dz_i = d_new_c * g * i * (1 - i)
+        dz_f = d_new_c * previous_c * f * (1 - f)
+        dz_g = d_new_c * i * (1 - g * g)
+        dz_o = d_h * tanh_c * o * (1 - o)
+        dz = tf.concat([dz_i, dz_f, dz_g, dz_o], axis=1)
+        if valid is None:
+            return t - 1, _matmul(dz, transposed_kernel), d_new_c * f, dz_array.write(t, dz)
+        keep = valid.read(t)
+        dz = tf.where(keep, dz, tf.zeros_like(dz))
+        d_h = tf.where(keep, _matmul(dz, transposed_kernel), d_h)
+        return t - 1, d_h, tf.where(keep, d_new_c * f, d_c), dz_array.write(t, dz)
+
+    time = tf.shape(saved)[0]
+    state = (time - 1, d_h, d_c, _array(time, d_h, 4))
+    end = tf.while_loop(lambda t, *_: t >= 0, step, state, parallel_iterations=1)
+    _, d_h, d_c, dz_array = end
+    return dz_array.stack(), d_h, d_c
+
+
+def _matmul(states, weights):
+    return tf.cast(tf.matmul(tf.cast(states, weights.dtype), weights), states.dtype)
+
+
+def _readable(sequence):
+    array = tf.TensorArray(
+        sequence.dtype,
+        size=tf.shape(sequence)[0],
+        element_shape=sequence.shape[1:],
+        clear_after_read=False,
+    )
+    return array.unstack(sequence)
+
+
+def _array(size, state, width):
+    shape = (state.shape[0], width * state.shape[1])
+    return tf.TensorArray(state.dtype, size=size, element_shape=shape)
+
+
+REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
+    "The fused kernel", "Pass kernel='generic' to the layer."
+)
+
+
+def recurrent_sequence(
+    inputs: tf.Tensor, kernel: tf.Tensor, *recurrence, **options
+) -> tuple[tf.Tensor, ...]:
+    """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
+
+    Args:
+        inputs: ``(batch, time, features)`` in the dtype of the matmuls: float32
+            or bfloat16.
+        kernel: ``(features, gates * units)``, in the same dtype.
+        *recurrence: what `recurrent_steps` takes after the projected inputs.
+
+    Returns:
+        What `recurrent_steps` returns.
+    """
+    return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
+
+
+def recurrent_steps(
+    projected: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
+    initial_h: tf.Tensor,
+    initial_c: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+    ceiling: float = math.inf,
+) -> tuple[tf.Tensor, ...]:
+    """Runs the steps of a recurrent layer whose inputs are projected already.
+
+    Args:
+        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, float32 or
+            bfloat16. Four gates make an LSTM, in Keras's order (input, forget, candidate, output);
+            one makes a vanilla layer.
+        recurrent_kernel: ``(units, gates * units)``, in the same dtype.
+        bias: ``(gates * units,)``.
+        initial_h: float32 ``(batch, units)``: the output before the first step.
+        initial_c: float32 ``(batch, units)``: the cell state before it; None for a vanilla layer.
+        mask: booleans ``(batch, time)``: False leaves the states as they are; None for no mask.
+        ceiling: what the vanilla layer's ReLU is clipped at.
+
+    Returns:
+        float32: the outputs h of all steps ``(batch, time, units)``, the last h and, of an LSTM,
+        the last c ``(batch, units)``. The gradient has no gradient: asking for it raises
+        NotImplementedError.
+
+    Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
+    """
+    states = [initial_h] if initial_c is None else [initial_h, initial_c]
+
+    @tf.custom_gradient
+    def run(*differentiable):
+        x, r, b, *h_c = (tf.stop_gradient(tensor) for tensor in differentiable)
+        gates, c, outputs = _forward(x, b, r, h_c, mask, ceiling)
+        results = [outputs, *(states[:, -1] for states in (outputs, c)[: len(h_c)])]
+
+        @tf.custom_gradient
+        def gradient(*upstream_and_differentiable):
+            upstream = [tf.stop_gradient(g) for g in upstream_and_differentiable[: len(results)]]
+            saved = (gates, c, outputs, r, h_c, mask)
+            dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
+            gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
+            return gradients + d_states[: len(h_c)], REFUSE_SECOND_DERIVATIVES
+
+        return results, lambda *upstream: gradient(*upstream, *differentiable)
+
+    return run(projected, recurrent_kernel, bias, *states)
+
+
+def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
+    name, threads = f"forward_{projected.dtype.name}", team_size()
+
+    def steps(projected, bias, recurrent_kernel, h, c, *mask):
+        matrices = plain(projected), bias, plain(recurrent_kernel)
+        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
+        return run(*matrices, h, c, *(mask or [None]), **options)
+
+    masks = [] if mask is None else [mask]
+    arguments = [projected, tf.cast(bias, tf.float32), recurrent_kernel, *_two(states), *masks]
+    batch, time, width = projected.shape
+    units = recurrent_kernel.shape[0]
+    shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
+    operation = Operation(
+        "TfasrRecurrence", [tf.float32] * 3, _attributes(projected, mask, ceiling)
+    )
+    return call(steps, operation, arguments, shapes)
+
+
+def _backward(saved, upstream, ceiling):
+    gates, c, outputs, recurrent_kernel, states, mask = saved
+    dtype = recurrent_kernel.dtype
+    name, threads = f"backward_{dtype.name}", team_size()
+
+    def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
+        known = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
+        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
+        dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
+        return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
+
+    masks = [] if mask is None else [mask]
+    arguments = [gates, c, outputs, recurrent_kernel, *_two(states), upstream[0]]
+    arguments += [*_two(upstream[1:]), *masks]
+    state = outputs[:, 0].shape
+    shapes = [gates.shape, outputs.shape, (gates.shape[2],), state, (None, state[1])]
+    dtypes = [dtype, dtype, tf.float32, tf.float32, tf.float32]
+    attributes = _attributes(recurrent_kernel, mask, ceiling)
+    operation = Operation("TfasrRecurrenceGradient", dtypes, attributes)
+    with tf.name_scope("recurrence_gradient"):
+        return call(steps, operation, arguments, shapes)
+
+
+def _attributes(multiplied, mask, ceiling):
+    return {"T": multiplied.dtype, "masks": 0 if mask is None else 1, "ceiling": float(ceiling)}
+
+
+def _two(states):
+    return states if len(states) == 2 else [*states, tf.zeros((0, 0))]
+
+
+def rows_of(sequence):
+    return tf.reshape(sequence, (-1, sequence.shape[-1]))
+
+
+def like(rows, sequence):
+    return tf.reshape(rows, tf.concat([tf.shape(sequence)[:2], tf.shape(rows)[1:]], axis=0))
+
+
+def outer(left, right):
+    return tf.matmul(rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True)
+
+
+# An LSTM in TensorFlow's own operations, with a gradient derived by hand.
+
+
+def lstm_sequence(
+    inputs: tf.Tensor,
+    kernel: tf.Tensor,
+    recurrent_kernel: tf.Tensor,
+    bias: tf.Tensor,
+    initial_h: tf.Tensor,
+    initial_c: tf.Tensor,
+    mask: tf.Tensor | None = None,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Runs an LSTM with tanh and sigmoid over sequences.
+
+    Arguments, results and source are those of `recurrent_steps`, but for ``inputs`` ``(batch, time,
+    features)`` and ``kernel`` ``(features, 4 * units)`` in place of the projected ones, and that
+    states and gates may be of any float dtype, that of the initial states.
+    """
+    forward, backward = _functions(*kernel.shape)
+
+    @tf.custom_gradient
+    def run(*differentiable):
+        # A tape would also record what happens in here, and a compiled loop cannot be recorded.
+        constants = [tf.stop_gradient(tensor) for tensor in differentiable]
+        *results, saved = forward(*constants, mask)
+
+        @tf.custom_gradient
+        def gradient(*upstream_and_differentiable):
+            upstream = [tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]]
+            gradients = backward(saved, upstream, *constants[1:3], mask)
+            return gradients, REFUSE_SECOND_DERIVATIVES
+
+        return results, lambda *upstream: gradient(*upstream, *differentiable)
+
+    return run(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c)
+
+
+@functools.cache
+def _functions(features: int, gates: int):
+    """Returns the forward and backward functions of all layers with these sizes.
+
+    Each has its own, so that only batch and time become unknown when their shapes change.
+    """
+    return tuple(
+        tf.function(run, autograph=False, reduce_retracing=True)
+        for run in (_lstm_forward, _lstm_backward)
+    )
+
+
+def _lstm_forward(inputs, kernel, recurrent_kernel, bias, h, c, mask):
+    x = tf.transpose(inputs, (1, 0, 2))
+    projected = like(tf.matmul(rows_of(x), kernel), x)
+    mask = None if mask is None else tf.transpose(mask)
+    saved, outputs, last_h, last_c = forward_steps(projected, bias, recurrent_kernel, h, c, mask)
+    return tf.transpose(outputs, (1, 0, 2)), last_h, last_c, (x, h, outputs, saved)
+
+
+def _lstm_backward(saved, upstream, kernel, recurrent_kernel, mask):
+    x, h, outputs, for_loop = saved
+    d_outputs, d_h, d_c = upstream
+    d_outputs = tf.transpose(d_outputs, (1, 0, 2))
+    mask = None if mask is None else tf.transpose(mask)
+    # Multiplying with a transposed argument instead packs the weights badly, in every step: at 800
+    # units and 16 utterances it took twice as long as the product with a transposed copy.
+    transposed = tf.transpose(recurrent_kernel)
+    dz, d_h, d_c = backward_steps(for_loop, d_outputs, transposed, d_h, d_c, mask)
+    d_bias = tf.reduce_sum(dz, axis=(0, 1))
+    dz = tf.cast(dz, kernel.dtype)
+    d_x = like(tf.matmul(rows_of(dz), kernel, transpose_b=True), dz)
+    d_recurrent = outer(outputs[:-1], dz[1:]) + outer(h[tf.newaxis], dz[:1])
+    return tf.transpose(d_x, (1, 0, 2)), outer(x, dz), d_recurrent, d_bias, d_h, d_c

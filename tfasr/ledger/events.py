@@ -1,0 +1,372 @@
+"""The append-only record of a run: ``events.jsonl``, one JSON object a line, mllog's keys.
+
+A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type``
+is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session``
+(0 for the process that began the run, one more for every resumption) and ``mono_s`` (that
+process's monotonic clock, which no clock adjustment moves).
+
+Written by a training run, in order:
+
+- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms"
+  (wall clock at which the previous process was last known alive, or None), "ledger_format"
+  (`LEDGER_FORMAT`; missing before it was introduced)}``; metadata ``process_age_s`` (seconds since
+  the process was created, where it was started for this run alone).
+- ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
+  (again in every session), and points with the run's facts: ``shards`` (each split's content
+  hash), ``shared_with_training`` (of the validation split: ``utterances``, ``of_utterances``,
+  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set``
+  (of the compiled layers: ``name``, and ``forced`` where TFASR_INSTRUCTION_SET names it; None
+  without such layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``,
+  ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics``
+  (those that `tfasr.Recorder` was told of, each with the fields of `tfasr.tta.metrics.Metric`),
+  ``comparability`` (a dict of what makes results comparable), ``hardware`` (what the machine
+  costs, where that was given).
+- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
+  (metadata ``step``), ``sentences_start/_stop`` and ``logging_start/_stop`` (what ``--log_to``
+  takes; both with metadata ``step``), ``eval_start``,
+  ``eval_forward_start/_stop``, ``decode_start/_stop`` (what training waited for the decoder),
+  ``decode_work`` (seconds that the decoder's thread worked), ``eval_accuracy`` (WER, a fraction),
+  ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,
+  insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
+  counted from 1. The result of an overlapped evaluation is written as soon as it is there, between
+  a second pair of ``eval_start`` and ``eval_stop``, which may come in a later epoch.
+- ``given_up``, where a budget ended the run: value ``{"budget_s", "metric", "target",
+  "not_before_s" (None where the budget was spent without a forecast)}``, metadata ``epoch_num``.
+- where ``second_decoder`` (a fact) names one: ``metrics``, which declares its rates,
+  ``second_decode_work`` (seconds), and in ``tracked_stats`` the rates, such as ``word_beam_wer``.
+- where the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
+  ``step``), while the averages are computed and batch statistics estimated for them, and
+  ``swap_start/_stop``, twice an evaluation, where they take the training weights' place.
+- where the evaluation is not the training model's own: ``evaluation_placement`` among the facts
+  (value ``{"name", "devices"}``); ``swap_start/_stop``, twice an evaluation, while one model leaves
+  the device and another is loaded; of an evaluation in another process ``eval_wait_start/_stop``
+  (what training waited for it), ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s`` in
+  that process) and ``evaluator_died`` (value ``{"exit_code", "deaths"}``). Its first pair of
+  ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, its second where the
+  scores were known.
+- ``traces``, at the end of a run that is finished: ``{"training": {"traces", "shapes",
+  "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
+- ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,
+  "interrupted" (both with ``reason``).
+
+``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
+"audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``; the last three are
+seconds that end at the event, ``compile_s`` being 0 unless this step traced a new shape and then
+holding the whole step. Steps, evaluations and checkpoints that a killed process did after the
+checkpoint a later session resumed from are lost work.
+
+Where several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
+``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what each has and all sum up in a
+step, in which type, and how fast a buffer of that size was summed up before the first step (see
+`tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``. Each
+worker, the chief too, writes ``events-worker-<rank>.jsonl`` beside it: ``worker_start`` (value
+``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+`tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
+`tfasr.telemetry.samplers.MachineNotes`); those of the others hold their own ``init``,
+``epoch``, ``eval_forward`` and ``decode`` intervals too.
+
+Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tfasr.errors import UsageError
+from tfasr.kit.files import (
+    EVENTS_FILE,
+    HEARTBEAT_FILE,
+    name_in_error,
+    named_in_errors,
+    sync_folder,
+    take_lock,
+)
+
+LEDGER_FORMAT = 1
+"""The version of the format that is written. Raise it when an older tfasr would misread the events;
+ledgers of a newer version are refused, those of older ones and without a version are read."""
+
+HEARTBEAT_S = 1.0
+
+_LINES_AT_ONCE = 2000
+
+
+def read_events(path: str | Path) -> list[dict[str, Any]]:
+    """Returns a ledger's events in file order, without those that a crash left incomplete.
+
+    A killed process leaves at most its last line incomplete. A power loss may also leave zeros in
+    place of lines since the last `Ledger.sync`: the events end before the first of them.
+
+    Args:
+        path: ``events.jsonl``, or the run folder that holds it.
+
+    Raises:
+        FileNotFoundError: if there is no ledger.
+        UsageError: if a line other than the last is not an event, or a newer tfasr wrote them.
+    """
+    path = Path(path)
+    path = path / EVENTS_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
+            "Name the folder that was given to tfasr train as --run_dir."
+        )
+    lines = _content(path).split(b"\n")
+    events: list[dict[str, Any]] = []
+    for first in range(0, len(lines), _LINES_AT_ONCE):
+        block = lines[first : first + _LINES_AT_ONCE]
+        events += _whole_block(block) or _line_by_line(block, path, first, len(lines))
+    return events
+
+
+def _content(path: Path) -> bytes:
+    """Returns a ledger's lines; raises UsageError if they are of a newer format."""
+    content = _until_zeros(path.read_bytes())
+    at = -1
+    while (at := content.find(b'"session_start"', at + 1)) >= 0:
+        end = content.find(b"\n", at)
+        line = content[content.rfind(b"\n", 0, at) + 1 : end if end >= 0 else None]
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            version = json.loads(line)["value"]["ledger_format"]
+            if version > LEDGER_FORMAT:
+                break
+    else:
+        return content
+    raise UsageError(
+        f"{path} is in version {version} of the ledger's format, and this tfasr reads versions up "
+        f"to {LEDGER_FORMAT}. Update it: pip install --upgrade tfasr."
+    )
+
+
+def _until_zeros(content: bytes) -> bytes:
+    """Returns the lines before the first zero byte, which no event holds.
+
+    File systems may note a file's length before they have written its data; what lies behind such
+    a gap was not synced either.
+    """
+    gap = content.find(b"\0")
+    return content if gap < 0 else content[: content.rfind(b"\n", 0, gap) + 1]
+
+
+def ends_cut(run_dir: str | Path) -> bool:
+    """Whether a crash left a ledger's end incomplete; `read_events` leaves that out."""
+    content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
+    if b"\0" in content:
+        return True
+    try:
+        return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
+    except ValueError:
+        return True
+
+
+def last_value(run_dir: str | Path, key: str) -> Any:
+    """Returns the value of a ledger's last event of a key, without parsing the rest of it.
+
+    None where there is no ledger or no such event. Lines that are not events are skipped.
+    """
+    path = Path(run_dir) / EVENTS_FILE
+    content = _content(path) if path.is_file() else b""
+    end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
+    while (at := content.rfind(f'"{key}"'.encode(), 0, end)) >= 0:
+        first = content.rfind(b"\n", 0, at) + 1
+        with contextlib.suppress(ValueError):
+            event = json.loads(content[first : content.index(b"\n", at)])
+            if _is_event(event) and event["key"] == key:
+                return event.get("value")
+        end = first
+    return None
+
+
+def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
+    """Returns the events of a block, parsed at once; None if a line of it is not an event."""
+    lines = [line for line in lines if line.strip()]
+    try:
+        events = _parsed(b"[%s]" % b",".join(lines))
+    except ValueError:
+        return None
+    return events if len(events) == len(lines) and all(map(_is_event, events)) else None
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        # Slower, and it knows the NaN that a diverged training writes as its loss.
+        return json.loads(text)
+
+
+def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> list[dict[str, Any]]:
+    """Returns the events of a block, each line parsed alone: slower, but it finds the bad one."""
+    events = []
+    for number, line in enumerate(lines, start=before + 1):
+        if not line.strip():
+            continue
+        try:
+            event = json.loads(line)
+            if not _is_event(event):
+                raise ValueError("it has no key or time_ms")
+        except ValueError as error:
+            if number >= count - 1:
+                break
+            raise UsageError(
+                f"Every line of {path} must be an event. Line {number} is not: {error}."
+            ) from None
+        events.append(event)
+    return events
+
+
+def _is_event(event: Any) -> bool:
+    return isinstance(event, dict) and "key" in event and "time_ms" in event
+
+
+def _written(event: dict[str, Any]) -> bytes:
+    """Returns an event's line; a number that is none is written as NaN, which JSON has not."""
+    try:
+        text = orjson.dumps(event)
+    except TypeError:  # json takes more, such as keys that are numbers
+        text = b"null"
+    # NaN would have become null: then the slower writer says which it is.
+    return (json.dumps(event).encode() if b"null" in text else text) + b"\n"
+
+
+class Ledger:
+    """Appends events to a run's ``events.jsonl`` and proves that the process is alive.
+
+    Every event is handed to the operating system at once, so that ``kill -9`` loses at most the
+    line being written; after `sync`, all events so far survive a power loss too. A lock keeps
+    two processes from writing one run.
+
+    Args:
+        run_dir: the run's folder; it must exist.
+        session: 0 for a new run, one more than the last session for a resumption.
+        file: the ledger's name in the folder; that of a worker is another than the run's.
+
+    Raises:
+        UsageError: if another process is writing this run.
+    """
+
+    def __init__(self, run_dir: str | Path, session: int = 0, *, file: str = EVENTS_FILE):
+        self.run_dir = Path(run_dir)
+        self.session = session
+        self._path = self.run_dir / file
+        self._mutex = threading.Lock()
+        self._file = self._path.open("ab")
+        refusal = (
+            f"Only one process may write a run. {self.run_dir} is being written by another one: "
+            "wait for it, stop it, or choose another --run_dir."
+        )
+        try:
+            take_lock(self._file.fileno(), self._path, refusal)
+        except BaseException:
+            self._file.close()
+            raise
+        sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
+        self._remove_cut_lines()
+        self._heartbeat = self.run_dir / HEARTBEAT_FILE
+        self.alive_until_ms = self._last_heartbeat_ms()
+        self._closed = threading.Event()
+        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
+        # Begins with the first event: of a process that wrote none, a sign of life would be taken
+        # for one of the session before it, and all the time between for that session's.
+        self._beat: threading.Thread | None = None
+
+    def _remove_cut_lines(self) -> None:
+        """Removes what a crash left incomplete of the last lines; no event is appended to it."""
+        path = self._path
+        content = path.read_bytes()
+        complete = _until_zeros(content).rfind(b"\n") + 1
+        if complete < len(content):
+            os.truncate(path, complete)
+
+    def _last_heartbeat_ms(self) -> int | None:
+        try:
+            return int(self._heartbeat.stat().st_mtime * 1000)
+        except FileNotFoundError:
+            return None
+
+    def _begin_beating(self) -> None:
+        self._touch()
+        self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
+        self._beat.start()
+
+    def _keep_beating(self) -> None:
+        while not self._closed.wait(HEARTBEAT_S):
+            self._touch()
+
+    def _touch(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not end the heartbeat
+            self._heartbeat.touch()
+
+    def event(
+        self, key: str, value: Any = None, event_type: str = "POINT_IN_TIME", **metadata: Any
+    ) -> None:
+        """Appends an event; ``value`` and ``metadata`` must be JSON values."""
+        line = {
+            "namespace": "",
+            "time_ms": int(time.time() * 1000),
+            "event_type": event_type,
+            "key": key,
+            "value": value,
+            "metadata": {
+                **metadata,
+                "session": self.session,
+                "mono_s": round(time.monotonic(), 6),
+            },
+        }
+        text = _written(line)
+        with self._mutex:
+            # Not `named_in_errors`: this stands in every step, and a generator would double it.
+            try:
+                self._file.write(text)
+                self._file.flush()
+            except OSError as error:
+                name_in_error(error, self._path)
+                raise
+            if self._beat is None and self._beats:
+                self._begin_beating()
+
+    def begin_session(self, resumed_from_step: int | None, **metadata: Any) -> None:
+        """Writes ``session_start``, with which every process begins its part of the ledger."""
+        value = {
+            "session": self.session,
+            "resumed_from_step": resumed_from_step,
+            "alive_until_ms": self.alive_until_ms if self.session else None,
+            "ledger_format": LEDGER_FORMAT,
+        }
+        self.event("session_start", value, pid=os.getpid(), **metadata)
+
+    def sync(self) -> None:
+        """Waits until all events so far are on the disk and survive a power loss."""
+        with self._mutex, named_in_errors(self._path):
+            os.fsync(self._file.fileno())
+
+    def start(self, name: str, **metadata: Any) -> None:
+        """Opens the interval ``name``."""
+        self.event(f"{name}_start", event_type="INTERVAL_START", **metadata)
+
+    def stop(self, name: str, **metadata: Any) -> None:
+        """Closes the interval ``name``."""
+        self.event(f"{name}_stop", event_type="INTERVAL_END", **metadata)
+
+    @contextlib.contextmanager
+    def interval(self, name: str, **metadata: Any) -> Iterator[None]:
+        """Opens ``name`` before a block and closes it after; a block that raises leaves it open."""
+        self.start(name, **metadata)
+        yield
+        self.stop(name, **metadata)
+
+    def close(self) -> None:
+        """Ends the heartbeat and releases the run."""
+        self._closed.set()
+        if self._beat is not None:
+            self._beat.join()
+        # `event` has told of a line that the disk did not take; nothing else is left to write.
+        with contextlib.suppress(OSError):
+            self._file.close()

@@ -1,0 +1,382 @@
+"""A run's events, the time of each, and what follows from both; each part is computed once."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tfasr.ledger.intervals import (
+    INTERVALS,
+    Event,
+    Piece,
+    Pieces,
+    Steps,
+    clock_us,
+    interval_pieces,
+    lost_ranges,
+    session_ranges,
+)
+
+_CODES = {name: code for code, name in enumerate(INTERVALS)}
+
+
+class Timeline:
+    """All of a run's events in file order, with everything that follows from them alone.
+
+    Pass every event of the run: an event's time depends on those before it. Each property is
+    computed when it is first read, and kept; the events must not be changed afterwards.
+
+    Raises:
+        ValueError: from every property and method that needs times, if an event has no usable
+            one; it says which.
+    """
+
+    def __init__(self, events: Sequence[Event]):
+        self.events = events
+        self._of: dict[tuple[str, ...], list[int]] = {}
+        self._counted: dict[tuple[frozenset[str], bool], np.ndarray] = {}
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The events' keys."""
+        return [event["key"] for event in self.events]
+
+    @cached_property
+    def metadata(self) -> list[dict[str, Any]]:
+        """The events' metadata; {} where one has none."""
+        return [event.get("metadata") or {} for event in self.events]
+
+    @cached_property
+    def indices(self) -> dict[str, list[int]]:
+        """The indices of each key's events, in order."""
+        indices: dict[str, list[int]] = {}
+        for index, key in enumerate(self.keys):
+            indices.setdefault(key, []).append(index)
+        return indices
+
+    def of(self, *keys: str) -> list[int]:
+        """Returns the indices of the events of any of these keys, in the order of the file."""
+        if keys not in self._of:
+            self._of[keys] = sorted(i for key in keys for i in self.indices.get(key, []))
+        return self._of[keys]
+
+    def fact(self, key: str) -> Any:
+        """Returns the value of the last event of a key, or None where there is none."""
+        indices = self.indices.get(key)
+        return self.events[indices[-1]].get("value") if indices else None
+
+    @cached_property
+    def sessions(self) -> list[range]:
+        """The range of indices of each session, see `tfasr.ledger.intervals.session_ranges`."""
+        return session_ranges(self.keys, self.metadata)
+
+    @cached_property
+    def _clock(self) -> tuple[list[int], list[int]]:
+        return clock_us(self.events, self.metadata, self.sessions)
+
+    @property
+    def clock_us(self) -> list[int]:
+        """The run's clock at each event in whole microseconds, see `tfasr.ledger.intervals.clock_us`."""
+        return self._clock[0]
+
+    @property
+    def session_begins_us(self) -> list[int]:
+        """The run's clock where each session begins: at the creation of its process, if known."""
+        return self._clock[1]
+
+    @cached_property
+    def zero_us(self) -> int:
+        """Where the paper's clock starts: at the first ``model_creation``, else the first event.
+
+        Source: the paper (arXiv 2003.12366), section 4.1.2.
+        """
+        created = self.indices.get("model_creation", [0])[0]
+        return self.clock_us[created] if self.clock_us else 0
+
+    @cached_property
+    def elapsed_s(self) -> list[float]:
+        """Seconds from the model's creation to each event; negative before it.
+
+        Downtime between sessions is not counted.
+        """
+        return [(now - self.zero_us) / 1e6 for now in self.clock_us]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds of the whole run: of all its sessions, without the downtime between them."""
+        return self.clock_us[-1] / 1e6 if self.clock_us else 0.0
+
+    @cached_property
+    def lost(self) -> list[range]:
+        """The ranges of indices of lost work, see `tfasr.ledger.intervals.lost_ranges`."""
+        return lost_ranges(self.events, self.indices, self.sessions)
+
+    @cached_property
+    def useful(self) -> list[bool]:
+        """For each event whether it counts; events of lost work do not.
+
+        The resumed session repeats them: an evaluation in lost work has a successor that counts.
+        """
+        mask = [True] * len(self.events)
+        for lost in self.lost:
+            mask[lost.start + 1 : lost.stop] = [False] * (len(lost) - 1)
+        return mask
+
+    @cached_property
+    def pieces(self) -> list[Piece]:
+        """The run's time cut into pieces, each of one interval.
+
+        See `tfasr.ledger.intervals.interval_pieces`.
+        """
+        return self._pieces.named()
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        if not self.events:
+            nothing = np.zeros(0, dtype=np.int64)
+            return Pieces(nothing, nothing, nothing)
+        return interval_pieces(
+            self.events,
+            self.indices,
+            self.clock_us,
+            self.session_begins_us,
+            self.sessions,
+            self.lost,
+        )
+
+    def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
+        """Returns the seconds of the run by interval.
+
+        Args:
+            until_s: ignore what happened after this time, in seconds since the model's creation;
+                None takes the whole run.
+
+        Returns:
+            All names of `INTERVALS` with seconds; together they are the run's time, to the
+            microsecond.
+        """
+        pieces = self._pieces
+        stops = pieces.stops_us
+        if until_s is not None:
+            stops = np.minimum(stops, self.zero_us + round(until_s * 1e6))
+        # Whole microseconds below 2 ** 53: these sums are exact.
+        lengths = np.maximum(stops - pieces.starts_us, 0)
+        totals = np.bincount(pieces.codes, lengths, len(INTERVALS))
+        return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
+
+    def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
+        """Returns at each event the reading of a clock that some intervals stop, in microseconds.
+
+        Args:
+            excluded: intervals during which the clock stands still.
+            within_evaluation: whether overhead between ``eval_start`` and ``eval_stop`` counts.
+
+        Returns:
+            int64 ``(events,)``, from 0 at the beginning of the run.
+        """
+        asked = (excluded, within_evaluation)
+        if asked not in self._counted:
+            self._counted[asked] = self._passed_us(excluded, within_evaluation)
+        return self._counted[asked]
+
+    def _passed_us(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
+        pieces = self._pieces
+        stopped = self._stopped(excluded, within_evaluation)
+        lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
+        passed = np.concatenate([[0], np.cumsum(lengths)])
+        # Pieces are cut at events: every event is at a piece's end, or before the first piece.
+        clock = np.array(self.clock_us, dtype=np.int64)
+        return passed[np.searchsorted(pieces.stops_us, clock, side="right")]
+
+    def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
+        pieces = self._pieces
+        stopped = np.isin(pieces.codes, [_CODES[name] for name in excluded])
+        if not within_evaluation:
+            stopped |= (pieces.codes == _CODES["overhead"]) & self._evaluating(pieces.starts_us)
+        return stopped
+
+    def stood_still(
+        self, excluded: frozenset[str], *, within_evaluation: bool, start_us: int, stop_us: int
+    ) -> dict[str, tuple[float, int, int]]:
+        """Returns what the clock of `counted_us` left out between two times of the run's clock.
+
+        Returns:
+            By interval: seconds, the number of pieces, and the event at which the last one ends.
+        """
+        pieces = self._pieces
+        within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
+        chosen = self._stopped(excluded, within_evaluation) & within
+        left_out = {}
+        for name, code in _CODES.items():
+            of_name = np.flatnonzero(chosen & (pieces.codes == code))
+            if of_name.size:
+                lengths = pieces.stops_us[of_name] - pieces.starts_us[of_name]
+                last = int(np.searchsorted(self.clock_us, pieces.stops_us[of_name[-1]]))
+                seconds = float(lengths.sum()) / 1e6
+                left_out[name] = (seconds, int(of_name.size), min(last, len(self.events) - 1))
+        return left_out
+
+    def _evaluating(self, times_us: np.ndarray) -> np.ndarray:
+        edges = self.of("eval_start", "eval_stop", "session_start")
+        if not edges:
+            return np.zeros(times_us.size, dtype=bool)
+        at = np.array([self.clock_us[index] for index in edges])
+        opens = np.array([False, *(self.keys[index] == "eval_start" for index in edges)])
+        return opens[np.searchsorted(at, times_us, side="right")]
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The training steps that count, without those of lost work."""
+        indices = np.array(self.indices.get("train_step", []), dtype=int)
+        indices = indices[np.array(self.useful, dtype=bool)[indices]]
+        firsts = [session.start for session in self.sessions]
+        own = np.searchsorted(firsts, indices, side="right")  # their sessions, in order
+        places = np.arange(indices.size) - np.searchsorted(own, own)
+        chosen, clock = indices.tolist(), self.clock_us
+        values = [self.events[index].get("value") for index in chosen]
+        return Steps(chosen, places.tolist(), values, [clock[index] for index in chosen])
+
+
+# Whether the values of a ledger are of the kinds that everything after it relies on.
+
+_INTEGERS = {int, type(None)}
+_METADATA = ("session", "epoch_num", "step")
+_LATEST_MS = 1e15
+
+
+def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
+    """Returns which event has a value of a wrong kind and what must hold, or None if none has."""
+    found = None if _usual(timeline) else _wrong_event(timeline)
+    if found is not None:
+        return found
+    for key, (holds, kind) in _VALUES.items():
+        for index in timeline.of(key):
+            value = timeline.events[index].get("value")
+            if not holds(value):
+                return index, f"the value of {key} must be {kind}, not {_shown(value)}"
+    return None
+
+
+def _usual(timeline: Timeline) -> bool:
+    kinds = {type(event.get("metadata")) for event in timeline.events}
+    times = [event["time_ms"] for event in timeline.events]
+    return (
+        set(map(type, timeline.keys)) <= {str}
+        and set(map(type, times)) <= {int}
+        and max(map(abs, times), default=0) <= _LATEST_MS
+        and kinds <= {dict, type(None)}
+        and all(
+            {type(about.get(name)) for about in timeline.metadata} <= _INTEGERS
+            for name in _METADATA
+        )
+    )
+
+
+def _wrong_event(timeline: Timeline) -> tuple[int, str] | None:
+    for index, event in enumerate(timeline.events):
+        if type(event["key"]) is not str:
+            return index, f"an event's key must be text, not {_shown(event['key'])}"
+        if not _number(event["time_ms"]) or abs(event["time_ms"]) > _LATEST_MS:
+            shown = _shown(event["time_ms"])
+            return index, f"time_ms must be a finite number of usual size, not {shown}"
+        about = event.get("metadata")
+        if about is None:
+            continue
+        if type(about) is not dict:
+            return index, f"an event's metadata must be an object, not {_shown(about)}"
+        for name in _METADATA:
+            if type(about.get(name)) not in _INTEGERS:
+                return index, f"{name} must be a whole number, not {_shown(about[name])}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _whole(value: Any) -> bool:
+    return type(value) in _INTEGERS
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+
+
+def _targets(value: Any) -> bool:
+    return value is None or (
+        type(value) is list
+        and all(
+            type(pair) is list and len(pair) == 2 and type(pair[0]) is str and _number(pair[1])
+            for pair in value
+        )
+    )
+
+
+def _metrics(value: Any) -> bool:
+    return value is None or (
+        type(value) is dict and all(type(one) is dict for one in value.values())
+    )
+
+
+def _session(value: Any) -> bool:
+    return type(value) is not dict or _whole(value.get("resumed_from_step"))
+
+
+def _text(value: Any) -> bool:
+    return value is None or type(value) is str
+
+
+_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "session_start": (_session, "an object whose resumed_from_step is a whole number or null"),
+    "targets": (_targets, "a list of pairs of a metric and a number"),
+    "metrics": (_metrics, "an object with an object for each metric"),
+    "global_batch_size": (_whole, "a whole number"),
+    "num_replicas": (_whole, "a whole number"),
+    "train_samples": (_whole, "a whole number"),
+    "opt_name": (_text, "text"),
+}
+
+
+# Whether one process at a time wrote a ledger.
+
+
+def second_writer(timeline: Timeline) -> str | None:
+    """Returns what shows that two processes wrote a ledger at once, or None where nothing does.
+
+    A process numbers its steps upwards and has a session of its own, whose number is larger than
+    those before. A lock keeps a second process out; a file system that has no locks does not, nor
+    does who copies two ledgers into one.
+    """
+    if _as_usual(timeline):
+        return None
+    session, step, began = None, 0, set()
+    for number, (key, about) in enumerate(zip(timeline.keys, timeline.metadata, strict=True), 1):
+        own = about.get("session")
+        if key == "session_start":
+            step = 0
+            if own is not None and own in began:
+                return f"event {number} begins session {own}, which had begun before"
+            began.add(own)
+        if own != session:
+            if None not in (session, own) and own < session:
+                return f"event {number} is of session {own} and follows one of session {session}"
+            session, step = own, 0
+        if key == "train_step" and isinstance(about.get("step"), int):
+            if about["step"] <= step:
+                return f"event {number} is step {about['step']} and follows step {step}"
+            step = about["step"]
+    return None
+
+
+def _as_usual(timeline: Timeline) -> bool:
+    sessions = [about.get("session") for about in timeline.metadata]
+    if not sessions:
+        return True
+    if len(timeline.of("session_start")) > 1 or sessions.count(sessions[0]) != len(sessions):
+        return False
+    steps = [timeline.metadata[index].get("step") for index in timeline.of("train_step")]
+    return set(map(type, steps)) <= {int} and all(a < b for a, b in pairwise([0, *steps]))

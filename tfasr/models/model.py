@@ -1,0 +1,270 @@
+"""What a model must offer to be trained, timed, decoded and exported, and the models by name.
+
+Code outside `tfasr.models` uses a model through its registered config alone, see
+`RecogniserConfig`. What a config leaves out has a measured or cautious default in this module.
+"""
+
+import hashlib
+import inspect
+from typing import Any, Protocol
+
+import numpy as np
+
+from tfasr.errors import UsageError
+from tfasr.kit.config import config_class
+from tfasr.kit.registry import FILE_MODULE, Registry
+
+DEFAULT_MODEL = "acoustic_model"
+# Feature frames of 41 s: far beyond any utterance that is trained on.
+_MOST_FRAMES = 4096
+
+
+class RecogniserConfig(Protocol):
+    """A config class that `MODELS` may hold: the sizes of a model, and how to make it.
+
+    Decorate your own class with `tfasr.kit.config.config_class` (below ``MODELS.register``): that
+    checks the types of its fields, gives them gin names and saves them in ``experiment.json``.
+
+    Optional methods; the functions of this module say what is assumed without them:
+
+    - ``flops(num_features, num_classes, frames, *, training) -> int``: floating-point operations
+      of one utterance, forward, or in training forward and backward.
+    - ``step_bytes(num_features, parameters, batch, frames) -> int``: an estimate of the memory of
+      a process that trains on such batches.
+    - ``least_parameters(num_features, num_classes) -> int``: a close lower bound of the number of
+      weights, known without building the model.
+    - ``step_costs(*, num_features, num_classes, batch, frames, labels, bytes_per_number,
+      cache_bytes)``: a `tfasr.models.costs.ModuleCost` for each of the model's stages, the loss
+      and the update.
+    - ``smaller(units) -> RecogniserConfig``: a small model of the same kind.
+    - ``portable() -> RecogniserConfig``: the same model, with the same variables, built only from
+      operations that exporters support.
+
+    Optional too, each a property or a field, not a method:
+
+    - ``can_stream: bool``: whether no logit depends on later frames.
+    - ``keeps_momentum: bool``: whether its batch normalisations keep the momentum they were made
+      with (True) or all follow ``TrainingConfig.batch_norm_window_utterances`` (False).
+    """
+
+    def make(self, num_features: int, num_classes: int, *, seed: int, dtype: str | None) -> Any:
+        """Returns the model: a ``keras.Model`` whose ``call`` takes ``(features, lengths)``.
+
+        ``call(features, lengths, training=False)`` is given float ``(batch, frames,
+        num_features)``, right-padded, and int32 ``(batch,)`` valid frames. It returns float32
+        logits ``(batch, output_lengths(frames), num_classes)``; those of padded frames are
+        ignored. It may have a property ``kernels``, the names of the implementations that computed
+        its recurrence, a method ``stages``, see `tfasr.models.recurrent`, and a method
+        ``call_with_intermediate``, see `tfasr.models.recurrent.Network`.
+
+        One that can stream has two methods more. ``initial_state(batch)`` returns a list of
+        tensors ``(batch, ...)``: what a recurrence knows that has heard nothing.
+        ``continued(features, state)`` returns the logits of output frames and the state behind
+        them; its features begin with the first that the next output frame sees, and have no
+        padding. Whatever the frames are cut into, the logits are those of ``call``.
+
+        Args:
+            seed: of the initial weights and of dropout.
+            dtype: Keras's dtype policy: "float32", "mixed_bfloat16", "mixed_float16" or None.
+        """
+
+    def output_lengths(self, lengths: Any) -> Any:
+        """Returns the number of output frames for numbers of feature frames.
+
+        Args:
+            lengths: feature frames: an int, an array or a tensor; the result is of the same kind.
+        """
+
+
+_REQUIRED = {
+    "make": "make(num_features, num_classes, *, seed, dtype), which returns a keras.Model",
+    "output_lengths": "output_lengths(lengths), the number of output frames for feature frames",
+}
+
+
+_ANSWERS = ("can_stream", "keeps_momentum")
+
+
+def check_config_class(cls: Any) -> None:
+    """Raises TypeError unless a class can be registered as a model's config."""
+    if not inspect.isclass(cls):
+        raise TypeError(f"it must be a config class. Received: {cls!r}.")
+    lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
+    if lacking:
+        raise TypeError(f"{cls.__name__} lacks {' and '.join(lacking)}.")
+    for name in _ANSWERS:  # a method would pass for "yes" whatever it returns
+        if inspect.isfunction(getattr(cls, name, None)):
+            raise TypeError(
+                f"{cls.__name__}.{name} must be a property or a field. Received: a method. Write "
+                "@property above it."
+            )
+    if not hasattr(cls, "__dataclass_fields__"):
+        raise TypeError(
+            f"{cls.__name__} must be a config class: write @config_class (of tfasr.kit.config) between "
+            "@MODELS.register(...) and the class."
+        )
+
+
+MODELS: Registry[type] = Registry(
+    "model",
+    {
+        DEFAULT_MODEL: "tfasr.models.recurrent:AcousticModelConfig",
+        "deep_speech_2": "tfasr.models.deep_speech_2:DeepSpeech2Config",
+        "gru": "tfasr.models.recurrent:GruModelConfig",
+        "separable_conv": "tfasr.models.separable_conv:SeparableConvConfig",
+        "conformer": "tfasr.models.conformer:ConformerConfig",
+    },
+    check=check_config_class,
+)
+"""The config classes of all models, by name."""
+
+
+@config_class
+class ModelConfig:
+    """Which model is trained; its sizes are bound on its own config class.
+
+    Attributes:
+        name: of `MODELS`.
+    """
+
+    name: str = DEFAULT_MODEL
+
+
+def model_name(config: RecogniserConfig) -> str:
+    """Returns the name of a config's class in `MODELS`.
+
+    Raises:
+        UsageError: if it has none.
+    """
+    name = MODELS.name_of(type(config))
+    if name is None:
+        raise UsageError(
+            "A model's config must be of a registered class, so that a run can be read back. "
+            f"Received: {type(config).__module__}.{type(config).__qualname__}. Write "
+            f"@MODELS.register('some_name') above the class. Known models: {MODELS.listed()}."
+        )
+    return name
+
+
+def model_source(config: RecogniserConfig) -> dict[str, str]:
+    """Returns the model's ``name`` and the ``module`` that registers it, as JSON."""
+    name = model_name(config)
+    return {"name": name, "module": MODELS.entry(name).module}
+
+
+def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
+    """Returns a config from JSON.
+
+    Args:
+        source: what `model_source` returned; None for the only model of tfasr 0.1.0.
+
+    Raises:
+        UsageError: if no such model is registered, or it has other fields now.
+    """
+    name = (source or {}).get("name", DEFAULT_MODEL)
+    if name not in MODELS:
+        module = source["module"]
+        origin = f"the module {module}"
+        remedy = f"Add --import {module}, or import {module} first."
+        if module == "__main__":
+            remedy = "It was defined in a script or notebook: put it into a module and import that."
+        elif module.startswith(FILE_MODULE):
+            origin = f"the file {module.removeprefix(FILE_MODULE)}.py"
+            remedy = "Add --import with that file's path, if you trust its code."
+        raise UsageError(
+            f"The model {name!r} must be registered. It was registered by {origin}, "
+            f"which has not been imported. {remedy} Known models: {MODELS.listed()}."
+        )
+    cls = MODELS[name]
+    try:
+        return cls(**values)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"The model {name!r} ({MODELS.entry(name).place}) must take the fields it was recorded "
+            f"with. Received: {values}. {error}"
+        ) from error
+
+
+def output_frames(config: RecogniserConfig, frames: int) -> int:
+    """Returns the output frames of one utterance; below 1 where it has none."""
+    return int(config.output_lengths(frames))
+
+
+def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
+    """Returns a value that is equal for two models if `output_lengths` is the same for both.
+
+    A stack of convolutions and poolings has as many output frames as one unpadded convolution:
+    its kernel and stride are returned. For other models: a hash of the output lengths.
+    """
+    lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
+    outputs = np.asarray(config.output_lengths(lengths))
+    kernel, second = (int(np.searchsorted(outputs, n)) + 1 for n in (1, 2))
+    stride = second - kernel
+    if stride > 0 and second <= _MOST_FRAMES:
+        of_convolution = (lengths - kernel) // stride + 1
+        if np.array_equal(np.maximum(outputs, 0), np.maximum(of_convolution, 0)):
+            return [kernel, stride]
+    return [hashlib.sha256(outputs.astype(np.int64).tobytes()).hexdigest()[:16]]
+
+
+def model_flops(
+    config: RecogniserConfig,
+    num_features: int,
+    num_classes: int,
+    batch: int,
+    frames: int,
+    *,
+    training: bool,
+) -> int | None:
+    """Returns the floating-point operations of a batch; None where the config does not tell.
+
+    Args:
+        frames: feature frames to which they are padded.
+        training: whether to count the backward pass too; the optimizer is never counted.
+    """
+    if not hasattr(config, "flops"):
+        return None
+    per_utterance = config.flops(num_features, num_classes, frames, training=training)
+    return None if per_utterance is None else batch * per_utterance
+
+
+def estimated_step_bytes(
+    config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
+) -> int | None:
+    """Returns an estimate of a training process's memory; None if only a trial can tell."""
+    if not hasattr(config, "step_bytes"):
+        return None
+    return config.step_bytes(num_features, parameters, batch, frames)
+
+
+def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
+    """Returns a close lower bound of a model's weights; None where the config does not tell."""
+    if not hasattr(config, "least_parameters"):
+        return None
+    return config.least_parameters(num_features, num_classes)
+
+
+def can_stream(config: RecogniserConfig) -> bool:
+    """Returns whether logits never depend on later frames; False where the config does not tell."""
+    return bool(getattr(config, "can_stream", False))
+
+
+def keeps_momentum(config: RecogniserConfig) -> bool | None:
+    """Returns whether batch normalisation keeps its own momentum; None if it does not tell.
+
+    Then those layers follow the training's window whose momentum is their class's default.
+    """
+    return getattr(config, "keeps_momentum", None)
+
+
+def portable(config: RecogniserConfig) -> RecogniserConfig:
+    """Returns the same model for exporters; the config itself where it does not tell."""
+    return config.portable() if hasattr(config, "portable") else config
+
+
+def kernels(model: Any) -> set[str]:
+    """Returns which implementations computed a model's recurrence.
+
+    Empty before the model's first call, or where it does not tell.
+    """
+    return set(getattr(model, "kernels", ()))

@@ -1,0 +1,537 @@
+"""A convolution and a stack of recurrent layers: all that LSTMs' and GRUs' models share."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import keras
+
+from tfasr.errors import UsageError
+from tfasr.kit.config import config_class, require
+from tfasr.layers.batch_normalization import BatchNormalization
+from tfasr.layers.fused_call import Dropout, valid_frames
+from tfasr.layers.geometry import conv_output_frames
+from tfasr.layers.lstm import LSTM
+from tfasr.models.costs import (
+    ModuleCost,
+    estimated_step_bytes,
+    forward_flops,
+    least_parameters,
+    model_costs,
+    step_bytes,
+    training_flops,
+)
+
+# What the models of this package have in common: how they are called, and how they end.
+
+
+class Network(keras.Model):
+    """Hidden values of each output frame, by `encode`, and their class scores.
+
+    A subclass makes its layers, `class_scores` as ``classifier`` behind all others, and defines
+    ``build`` and `encode` or `encodings`. Layers count as they are assigned: a checkpoint holds
+    their variables in that order.
+
+    A model is made of its config, the number of classes (the CTC blank is the last), the seed of
+    its initial weights and of dropout, and Keras's dtype policy of all layers but the last, which
+    stays in float32.
+
+    Args:
+        config: sizes; it tells the output lengths, see `tfasr.models.model.RecogniserConfig`.
+    """
+
+    def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
+        super().__init__(name=name, dtype=dtype)
+        self.config = config
+
+    def output_lengths(self, feature_lengths: Any) -> Any:
+        return self.config.output_lengths(feature_lengths)
+
+    def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
+        """Computes class scores.
+
+        Args:
+            features: float ``(batch, frames, num_features)``, right-padded.
+            feature_lengths: int32 ``(batch,)``: valid frames.
+            training: whether dropout and batch statistics are on.
+
+        Returns:
+            float32 logits ``(batch, output frames, classes)``; see `output_lengths`.
+        """
+        return self.classifier(self.encode(features, feature_lengths, training))
+
+    def call_with_intermediate(
+        self, features: Any, feature_lengths: Any, training: bool = False
+    ) -> tuple[Any, Any]:
+        """Computes class scores, and those that the last layer gives a middle layer's outputs.
+
+        Returns:
+            logits as `call` returns them, and those of the middle one of the layers that
+            `encodings` holds, the earlier of two.
+
+        Raises:
+            UsageError: if there is no layer of the last one's width before it.
+
+        Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
+        Recognition, ICASSP 2021, section 3.
+        """
+        encodings = self.encodings(features, feature_lengths, training)
+        if len(encodings) < 2:
+            raise UsageError(
+                "For TrainingConfig.intermediate_loss_weight the model must have two layers or "
+                "more of one width before its classifier. Received: a model of the class "
+                f"{type(self).__name__} that has none or tells of none. Give it more layers, or "
+                "bind the weight to 0."
+            )
+        middle = encodings[(len(encodings) - 1) // 2]
+        return self.classifier(encodings[-1]), self.classifier(middle)
+
+    def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
+        """Returns what the classifier scores: ``(batch, output frames, width)``."""
+        return self.encodings(features, feature_lengths, training)[-1]
+
+    def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
+        """Returns what each layer of the last one's width returns, in order.
+
+        Each is ``(batch, output frames, width)``, the last one what `encode` returns.
+        """
+        if type(self).encode is Network.encode:
+            raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
+        return [self.encode(features, feature_lengths, training)]
+
+
+def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
+    """Returns the last layer, ``classifier``: logits of the classes, the CTC blank last.
+
+    It computes in float32 even under mixed precision, because the loss is computed from them.
+    """
+    return keras.layers.Dense(
+        num_classes,
+        kernel_initializer=keras.initializers.GlorotUniform(seed),
+        dtype="float32",
+        name="classifier",
+    )
+
+
+def add_to_blank_bias(model: Any, amount: float) -> None:
+    """Adds to the bias of the CTC blank in a model's last layer, on which every frame's odds hang.
+
+    Args:
+        model: built; its last layer is `class_scores` or another dense layer with a bias, assigned
+            as ``classifier``.
+        amount: above 0 for a network that begins with more blanks than by chance.
+
+    Raises:
+        UsageError: if the model has no such layer.
+    """
+    bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
+    classes = bias.shape[0]
+    bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
+
+
+def zero_classifier(model: Any) -> None:
+    """Sets the kernel of a model's last layer to 0: every frame then has the same class scores.
+
+    Args:
+        model: as for `add_to_blank_bias`; its last layer has a kernel.
+
+    Raises:
+        UsageError: if the model has no such layer.
+    """
+    kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
+    kernel.assign(keras.ops.zeros_like(kernel))
+
+
+def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) -> Any:
+    classifier = getattr(model, "classifier", None)
+    weight = getattr(classifier, name, None)
+    if weight is None or len(weight.shape) != dimensions:
+        found = "none" if classifier is None else f"a {type(classifier).__name__} without it"
+        raise UsageError(
+            f"For TrainingConfig.{setting} the model's last layer must be assigned as its "
+            f"`classifier` and have a {name} of {dimensions} dimensions, as "
+            f"tfasr.models.recurrent.class_scores makes it. Received: {type(model).__name__}, which "
+            f"has {found}."
+        )
+    return weight
+
+
+# A model cut into stages, one after the other, for benchmarks that time each.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a model, in training.
+
+    Attributes:
+        name: such as "front end", "recurrent 1" or "head".
+        forward: from what the stage before returned, the features for the first, and the valid
+            feature frames ``(batch,)`` to what this one returns: ``(batch, output frames, width)``.
+        layers: whose trainable variables it uses.
+        input_width: last dimension of what it takes; unused for the first.
+    """
+
+    name: str
+    forward: Callable[[Any, Any], Any]
+    layers: list
+    input_width: int = 0
+
+    @property
+    def variables(self) -> list:
+        """Its trainable variables."""
+        return [variable for layer in self.layers for variable in layer.trainable_variables]
+
+
+def stages_of(model: Any) -> list[Stage]:
+    """Returns what a model's method ``stages`` returns; one stage of all where it has none.
+
+    The stages, one after the other, compute what ``model(features, lengths, training=True)`` does.
+    """
+    if hasattr(model, "stages"):
+        return model.stages()
+
+    def forward(features: Any, lengths: Any) -> Any:
+        return model(features, lengths, training=True)
+
+    return [Stage("model", forward, [model])]
+
+
+class RecurrentStackConfig:
+    """What follows from the sizes of such a model; a config class has the fields of its own.
+
+    Its fields are conv_filters, conv_kernel, conv_stride, num_KIND_layers, KIND_units,
+    bidirectional, dropout and, optionally, batch_normalisation.
+
+    Attributes:
+        kind: of the recurrent layers, a part of their fields' names.
+        gates: matrices that a recurrent layer has for its inputs, and as many for its states.
+        model: the class of the model.
+    """
+
+    batch_normalisation: bool = True
+    kind: str
+    gates: int
+    model: type["RecurrentStack"]
+
+    @property
+    def num_layers(self) -> int:
+        """How many recurrent layers follow the convolution."""
+        return getattr(self, f"num_{self.kind}_layers")
+
+    @property
+    def units(self) -> int:
+        """Width of each recurrent layer, in each direction."""
+        return getattr(self, f"{self.kind}_units")
+
+    def check(self) -> None:
+        for field in ("conv_filters", "conv_kernel", "conv_stride", f"{self.kind}_units"):
+            require(getattr(self, field) > 0, self, field, "positive")
+        require(self.num_layers >= 0, self, f"num_{self.kind}_layers", "at least 0")
+        require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
+
+    def make(
+        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
+    ) -> "RecurrentStack":
+        return self.model(self, num_classes, seed, dtype=dtype)
+
+    def smaller(self, units: int) -> "RecurrentStackConfig":
+        sizes = {f"num_{self.kind}_layers": 2, f"{self.kind}_units": units}
+        return dataclasses.replace(self, conv_filters=units, **sizes)
+
+    @property
+    def directions(self) -> int:
+        """Of the recurrence, 1 or 2."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def can_stream(self) -> bool:
+        return not self.bidirectional
+
+    def output_lengths(self, lengths: Any) -> Any:
+        return conv_output_frames(lengths, self.conv_kernel, self.conv_stride)
+
+    def flops(self, num_features: int, num_classes: int, frames: int, *, training: bool) -> int:
+        count = training_flops if training else forward_flops
+        return count(self, num_features, num_classes, 1, frames)
+
+    def least_parameters(self, num_features: int, num_classes: int) -> int:
+        return least_parameters(self, num_features, num_classes)
+
+
+class RecurrentStack(Network):
+    """Conv1D, then recurrent layers, then a dense layer to classes.
+
+    Padding must stand on the right. The convolution is valid, and forwards the recurrence comes to
+    the padding last, so that it changes no valid output frame; backwards it is masked. Batch
+    statistics leave it out.
+    """
+
+    model_name = ""  # for Keras
+
+    def __init__(
+        self,
+        config: RecurrentStackConfig,
+        num_classes: int,
+        seed: int = 0,
+        dtype: str | keras.DTypePolicy | None = None,
+    ):
+        super().__init__(self.model_name, config, dtype)
+        seeds = iter(range(seed * 1000, seed * 1000 + 1000))
+        self.convolution = keras.layers.Conv1D(
+            config.conv_filters,
+            config.conv_kernel,
+            strides=config.conv_stride,
+            padding="valid",
+            activation="relu",
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            dtype=self.dtype_policy,
+            name="convolution",
+        )
+        self.recurrent = [self._recurrent(number, seeds) for number in range(config.num_layers)]
+        blocks = range(config.num_layers + 1)
+        self.normalisations = [
+            BatchNormalization(dtype=self.dtype_policy, name=f"normalisation_{i}")
+            for i in blocks
+            if config.batch_normalisation
+        ]
+        self.dropouts = [
+            Dropout(config.dropout, seed=next(seeds), dtype=self.dtype_policy, name=f"dropout_{i}")
+            for i in blocks
+        ]
+        self.classifier = class_scores(num_classes, next(seeds))
+
+    def one_way(self, seeds: Iterator[int], **options: Any) -> keras.layers.Layer:
+        raise NotImplementedError(f"{type(self).__name__} must define one_way.")
+
+    def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
+        # Backwards of its own: Keras's copy of the forward layer would draw the same weights.
+        layers = [
+            self.one_way(
+                seeds,
+                units=self.config.units,
+                return_sequences=True,
+                go_backwards=go_backwards,
+                dtype=self.dtype_policy,
+                name=f"{self.config.kind}_{number}" + "_backward" * go_backwards,
+            )
+            for go_backwards in (False, True)[: self.config.directions]
+        ]
+        if not self.config.bidirectional:
+            return layers[0]
+        return keras.layers.Bidirectional(
+            layers[0],
+            backward_layer=layers[1],
+            dtype=self.dtype_policy,
+            name=f"bidirectional_{number}",
+        )
+
+    def build(self, input_shape: Any = None) -> None:
+        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
+        self.convolution.build(input_shape)
+        shape = (None, None, self.config.conv_filters)
+        for block in range(len(self.dropouts)):
+            if self.normalisations:
+                self.normalisations[block].build(shape)
+            if block < len(self.recurrent):
+                self.recurrent[block].build(shape)
+                shape = (None, None, self.config.directions * self.config.units)
+        self.classifier.build(shape)
+        self.built = True
+
+    def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
+        hidden = self.convolution(features)
+        valid = self._valid(hidden, feature_lengths)
+        outputs = [self._finished(0, hidden, valid, training)]
+        for number in range(len(self.recurrent)):
+            outputs.append(self._recurred(number, outputs[-1], valid, training))
+        return outputs[1:] or outputs
+
+    def initial_state(self, batch: int) -> list:
+        """Returns what the recurrence knows before any frame, see `tfasr.models.model`."""
+        sizes = [size for layer in self.recurrent for size in _state_sizes(layer)]
+        return [keras.ops.zeros((batch, size)) for size in sizes]
+
+    def continued(self, features: Any, state: list) -> tuple[Any, list]:
+        """Computes the class scores of frames that follow others, see `tfasr.models.model`."""
+        hidden = self._finished(0, self.convolution(features), None, training=False)
+        waiting, reached = list(state), []
+        for number, layer in enumerate(self.recurrent):
+            last = [waiting.pop(0) for _ in _state_sizes(layer)]
+            # Keras's layers hand out the states behind their steps only if they were made to.
+            _, hidden, states = layer.inner_loop(hidden, last, None, training=False)
+            reached += states
+            hidden = self._finished(number + 1, hidden, None, training=False)
+        return self.classifier(hidden), reached
+
+    def _valid(self, hidden, feature_lengths):
+        """Returns booleans ``(batch, output frames)``: whether a frame belongs to its utterance."""
+        return valid_frames(hidden, self.output_lengths(feature_lengths))
+
+    def _recurred(self, number, hidden, valid, training):
+        # Run backwards, a layer would begin in the padding: there it needs the mask.
+        masked = {"mask": valid} if self.config.bidirectional else {}
+        hidden = self.recurrent[number](hidden, training=training, **masked)
+        return self._finished(number + 1, hidden, valid, training)
+
+    def _finished(self, block, hidden, valid, training):
+        dropout = self.dropouts[block]
+        if not self.normalisations:
+            return dropout(hidden, training=training)
+        # Not as a mask: Keras would hand it on to every layer behind, the recurrent ones too.
+        normalisation = self.normalisations[block]
+        return normalisation(hidden, training=training, valid=valid, dropout=dropout)
+
+    def stages(self) -> list[Stage]:
+        def behind(block: int) -> list:
+            return [*self.normalisations[block : block + 1], self.dropouts[block]]
+
+        def front_end(features, lengths):
+            hidden = self.convolution(features)
+            return self._finished(0, hidden, self._valid(hidden, lengths), training=True)
+
+        def recurrent(number: int):
+            def forward(hidden, lengths):
+                return self._recurred(number, hidden, self._valid(hidden, lengths), training=True)
+
+            return forward
+
+        stages = [Stage("front end", front_end, [self.convolution, *behind(0)])]
+        width = self.config.conv_filters
+        for number, layer in enumerate(self.recurrent):
+            layers = [layer, *behind(number + 1)]
+            stages.append(Stage(f"recurrent {number + 1}", recurrent(number), layers, width))
+            width = self.config.directions * self.config.units
+        head = Stage("head", lambda hidden, _: self.classifier(hidden), [self.classifier], width)
+        return [*stages, head]
+
+
+def _state_sizes(layer: Any) -> list[int]:
+    return keras.tree.flatten(layer.cell.state_size)
+
+
+# The paper's acoustic model, written against Keras 3 alone.
+
+RECURRENT_INITIALIZERS = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "orthogonal": keras.initializers.Orthogonal,
+}
+
+
+@config_class
+class AcousticModelConfig(RecurrentStackConfig):
+    """Sizes of the acoustic model.
+
+    Attributes:
+        conv_filters: output channels of the convolution over frames.
+        conv_kernel: feature frames that one output frame sees.
+        conv_stride: feature frames from one output frame to the next.
+        num_lstm_layers: how many recurrent layers follow.
+        lstm_units: width of each, in each direction.
+        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
+        dropout: share of activations dropped between layers in training.
+        batch_normalisation: whether layers are batch-normalised, padded frames left out.
+        recurrent_initializer: of the LSTMs' recurrent weights; all others are Glorot uniform.
+        lstm_kernel: demands an implementation, see `tfasr.layers.lstm.LSTM`.
+
+    Source: the paper, section 4.4.3; that the convolution's activation is a rectifier is the
+    library's choice, the paper names none.
+    """
+
+    conv_filters: int = 600
+    conv_kernel: int = 11
+    conv_stride: int = 2
+    num_lstm_layers: int = 5
+    lstm_units: int = 800
+    bidirectional: bool = False
+    dropout: float = 0.05
+    batch_normalisation: bool = True
+    recurrent_initializer: Literal["glorot_uniform", "orthogonal"] = "glorot_uniform"
+    lstm_kernel: Literal["auto", "fused", "cudnn", "generic"] = "auto"
+
+    kind = "lstm"
+    gates = 4
+    model = property(lambda self: AcousticModel)
+
+    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+        return estimated_step_bytes(self, num_features, parameters, batch, frames)
+
+    def step_costs(self, **sizes: int) -> list[ModuleCost]:
+        return model_costs(self, **sizes)
+
+    def portable(self) -> "AcousticModelConfig":
+        return dataclasses.replace(self, lstm_kernel="generic")
+
+
+class AcousticModel(RecurrentStack):
+    """Conv1D, then LSTM layers, then a dense layer to classes, see `RecurrentStack`."""
+
+    model_name = "acoustic_model"
+
+    def one_way(self, seeds: Iterator[int], **options) -> LSTM:
+        recurrent_initializer = RECURRENT_INITIALIZERS[self.config.recurrent_initializer]
+        return LSTM(
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            recurrent_initializer=recurrent_initializer(seed=next(seeds)),
+            kernel=self.config.lstm_kernel,
+            **options,
+        )
+
+    @property
+    def kernels(self) -> set[str]:
+        layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
+        return {layer.last_kernel for layer in layers if layer.last_kernel}
+
+
+# A convolution and a stack of GRUs, in one direction or in both, against Keras 3 alone.
+
+
+@config_class
+class GruModelConfig(RecurrentStackConfig):
+    """Sizes of the model.
+
+    Attributes:
+        conv_filters: output channels of the convolution over frames.
+        conv_kernel: feature frames that one output frame sees.
+        conv_stride: feature frames from one output frame to the next.
+        num_gru_layers: how many recurrent layers follow.
+        gru_units: width of each, in each direction.
+        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
+        dropout: share of activations dropped between layers in training.
+
+    Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; around the
+    recurrence it is the paper's model, section 4.4.3.
+    """
+
+    conv_filters: int = 600
+    conv_kernel: int = 11
+    conv_stride: int = 2
+    num_gru_layers: int = 5
+    gru_units: int = 800
+    bidirectional: bool = False
+    dropout: float = 0.05
+
+    kind = "gru"
+    gates = 3
+    model = property(lambda self: GruModel)
+
+    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
+        units = self.directions * self.gru_units
+        # Gates, states and what Keras's loop keeps of each; the widest layer's work on top.
+        a_frame = units * (24 * self.num_gru_layers + 24) + 8 * self.conv_filters
+        a_frame += self.conv_kernel * num_features
+        values = max(self.output_lengths(frames), 1) * a_frame + 2 * frames * num_features
+        return step_bytes(parameters, batch * values)
+
+
+class GruModel(RecurrentStack):
+    """Conv1D, then GRU layers, then a dense layer to classes, see `RecurrentStack`."""
+
+    model_name = "gru_model"
+
+    def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:
+        return keras.layers.GRU(
+            kernel_initializer=keras.initializers.GlorotUniform(next(seeds)),
+            recurrent_initializer=keras.initializers.Orthogonal(seed=next(seeds)),
+            **options,
+        )

@@ -1,0 +1,484 @@
+"""Segments of many recordings through the model in batches of similar length."""
+
+import dataclasses
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import Full, Queue
+from typing import Any
+
+import numpy as np
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.features import expect_many_frames
+from tfasr.decoding.choice import make_decoder
+from tfasr.recognising.spec import Acoustics, RecogniserSpec, Word
+
+# Long recordings cut where it is quiet, with enough around each cut to clip no word.
+
+LONGEST_S = 16.0
+CONTEXT_S = 0.5
+# Over so long the energy is averaged: the quietest such stretch is a pause, not a stop consonant.
+_PAUSE_S = 0.3
+_BLOCK_S = 0.01
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A part of a recording that goes through the model in one piece."""
+
+    samples: np.ndarray  # float32 (samples,)
+    start_s: float  # where its first sample is in the recording
+    from_s: float  # from here on, in the recording, words are not the segment's before
+    to_s: float  # from here on they are the next one's
+
+
+class PauseCutter:
+    """Cuts a recording, given block by block, into segments that a model can hear at once.
+
+    One that is short enough stays whole. A longer one is cut in the middle of the quietest 0.3 s
+    of the second half of what fits. Each segment reaches half a second beyond its cuts, so that a
+    word at a cut is heard whole by both of its neighbours; whose it is, the middle of the word
+    decides.
+
+    `longest_s` is of a segment, what is around its cuts included.
+    """
+
+    def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
+        self._rate_hz = sample_rate_hz
+        self._longest = int(longest_s * sample_rate_hz)
+        self._context = int(min(CONTEXT_S, longest_s / 8) * sample_rate_hz)
+        self._blocks: list[np.ndarray] = []
+        self._held = 0
+        self._start = 0  # of what is held, in the recording
+        self._from = 0  # of the segment that goes on, in the recording
+
+    def push(self, samples: np.ndarray) -> list[Segment]:
+        """Takes the next samples; returns the segments that are complete."""
+        self._blocks.append(samples)
+        self._held += len(samples)
+        segments = []
+        while self._held > self._longest:
+            segments.append(self._cut())
+        return segments
+
+    def finish(self) -> list[Segment]:
+        """Returns the last segment; none of a recording without samples."""
+        held = self._all()
+        if not len(held):
+            return []
+        return [self._segment(held, self._from, None)]
+
+    def _cut(self) -> Segment:
+        held = self._all()
+        begun = self._from - self._start
+        fits = self._longest - self._context
+        cut = _quietest(held[:fits], (begun + fits) // 2, self._rate_hz)
+        segment = self._segment(held[: cut + self._context], self._from, self._start + cut)
+        self._from = self._start + cut
+        kept = max(cut - self._context, 0)
+        self._blocks, self._held = [held[kept:].copy()], len(held) - kept
+        self._start += kept
+        return segment
+
+    def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
+        from_s = start / self._rate_hz if start else -np.inf
+        to_s = np.inf if end is None else end / self._rate_hz
+        return Segment(samples, self._start / self._rate_hz, from_s, to_s)
+
+    def _all(self) -> np.ndarray:
+        if len(self._blocks) != 1:
+            self._blocks = [np.concatenate([np.zeros(0, np.float32), *self._blocks])]
+        return self._blocks[0]
+
+
+def cut_segments(
+    blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
+) -> Iterator[Segment]:
+    """Yields the segments of a recording of float32 blocks; ``count`` gets each block's seconds."""
+    cutter = PauseCutter(sample_rate_hz)
+    for block in blocks:
+        count(len(block) / sample_rate_hz)
+        yield from cutter.push(block)
+    yield from cutter.finish()
+
+
+def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
+    """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
+    block = max(int(_BLOCK_S * rate_hz), 1)
+    count = len(samples) // block
+    power = np.square(samples[: count * block].reshape(count, block), dtype=np.float64).mean(axis=1)
+    level = np.log(power + 1e-9)
+    width = min(int(_PAUSE_S / _BLOCK_S), count)
+    sums = np.cumsum(np.append(0.0, level))
+    stretches = sums[width:] - sums[:-width]  # stretch i: blocks i .. i + width
+    first = min(max(earliest // block - width // 2, 0), len(stretches) - 1)
+    # Of several equally quiet ones, as in digital silence, the last: segments are long.
+    last_quietest = len(stretches) - 1 - int(np.argmin(np.round(stretches[first:][::-1], 6)))
+    return (last_quietest + width // 2) * block
+
+
+# Where the words of a hypothesis are: its CTC alignment.
+
+
+@dataclass(frozen=True)
+class LabelSpan:
+    """A label and the frames that it is written in."""
+
+    label: int  # a class, not the blank
+    start: int  # its first frame
+    end: int  # the frame behind its last
+
+
+def aligned_words(
+    text: str, log_probs: np.ndarray, alphabet: Alphabet, first_s: float, step_s: float
+) -> list[Word]:
+    """Returns the words of a hypothesis with their times and confidences.
+
+    A word reaches from the first frame of its first character to the last of its last one. CTC
+    models write a character in a few frames anywhere in its sound, so that times are some frames
+    off, and the time between words belongs to none.
+
+    Args:
+        text: of the hypothesis, in plain spelling.
+        log_probs: float32 ``(frames, classes)``, natural logarithms, blank last.
+        alphabet: of the classes.
+        first_s: where the first frame's share of the time begins.
+        step_s: seconds from one frame to the next.
+    """
+    spans = _best_path(text, log_probs, alphabet)
+    if spans is None:
+        spans = align(alphabet.encode(" ".join(text.split())), log_probs, alphabet)
+    return [
+        Word(
+            "".join(alphabet.characters[span.label] for span in word),
+            first_s + word[0].start * step_s,
+            first_s + word[-1].end * step_s,
+            _confidence(word, log_probs),
+        )
+        for word in _words(spans, alphabet)
+    ]
+
+
+def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
+    """Returns the labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
+    if not len(path):
+        return []
+    starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
+    ends = np.append(starts[1:], len(path))
+    return [
+        LabelSpan(int(path[start]), int(start), int(end))
+        for start, end in zip(starts, ends, strict=True)
+        if path[start] != blank_id
+    ]
+
+
+def _best_path(text: str, log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan] | None:
+    """Returns the most probable path of all where it spells the text: then none is better."""
+    spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
+    spelled = alphabet.decode([span.label for span in spans])
+    return spans if spelled.split() == text.split() else None
+
+
+def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan]:
+    """Returns the most probable way to write labels into frames, each label's frames.
+
+    A separator may be left out where a blank stands between its equal neighbours, as a decoder may
+    have done, too.
+
+    Args:
+        labels: classes, no blanks; a text as `Alphabet.encode` spells it.
+        log_probs: float32 ``(frames, classes)``.
+        alphabet: names the blank and the separator.
+
+    Raises:
+        ValueError: if there are too few frames for the labels.
+    """
+    if not labels:
+        return []
+    states = np.full(2 * len(labels) + 1, alphabet.blank_id)
+    states[1::2] = labels
+    separator = -1 if alphabet.separator is None else alphabet.characters.index(alphabet.separator)
+    number = np.arange(len(states))
+    is_label = number % 2 == 1
+    # From two before: no blank between different labels. From three before, a blank: no separator.
+    two = is_label & (number >= 2) & (states != np.roll(states, 2))
+    three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
+    path = _viterbi(log_probs[:, states], two, three)
+    return _spans_of_states(path, states)
+
+
+def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
+    """Returns the state of each frame on the best path ``(frames,)`` of scores (frames, states).
+
+    ``two`` and ``three`` say which states can follow the one two or three before them.
+    """
+    count = scores.shape[1]
+    best = np.full(count, -np.inf)
+    best[:2] = scores[0, :2]
+    before = np.zeros(scores.shape, np.int8)
+    candidates = np.full((4, count), -np.inf)
+    for frame in range(1, len(scores)):
+        candidates[0] = best
+        candidates[1, 1:] = best[:-1]
+        candidates[2, 2:] = np.where(two[2:], best[:-2], -np.inf)
+        candidates[3, 3:] = np.where(three[3:], best[:-3], -np.inf)
+        before[frame] = candidates.argmax(axis=0)
+        best = candidates.max(axis=0) + scores[frame]
+    if not np.isfinite(best[-2:]).any():
+        raise ValueError(
+            f"There must be enough frames for the labels. Received: {len(scores)} frames, "
+            f"{count // 2} labels."
+        )
+    state = count - 1 - int(best[-2] > best[-1])
+    path = np.empty(len(scores), np.int64)
+    for frame in range(len(scores) - 1, -1, -1):
+        path[frame] = state
+        state -= before[frame, state]
+    return path
+
+
+def _spans_of_states(path: np.ndarray, states: np.ndarray) -> list[LabelSpan]:
+    changes = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
+    ends = np.append(changes[1:], len(path))
+    return [
+        LabelSpan(int(states[path[start]]), int(start), int(end))
+        for start, end in zip(changes, ends, strict=True)
+        if path[start] % 2 == 1
+    ]
+
+
+def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
+    """Yields the spans of each word's characters, separators left out."""
+    word: list[LabelSpan] = []
+    for span in spans:
+        character = alphabet.characters[span.label]
+        if character.isspace():
+            if word:
+                yield word
+            word = []
+        elif character != alphabet.separator:
+            word.append(span)
+    if word:
+        yield word
+
+
+def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
+    best = [float(log_probs[span.start : span.end, span.label].max()) for span in word]
+    return min(math.exp(sum(best) / len(best)), 1.0)
+
+
+# From a recording's segments to words: features, log-probabilities, decoder, alignment.
+
+# After so much, a faster transform is worth the time that it takes to load.
+_MANY_FRAMES = 10_000
+
+
+class SegmentModel:
+    """The stages that each segment passes, one method each."""
+
+    def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
+        self.spec = spec
+        self._acoustics = acoustics
+        self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon)
+        self._frames = 0
+
+    @property
+    def batches_at_once(self) -> int:
+        """How many batches may go through the model at the same time."""
+        return self._acoustics.batches_at_once
+
+    def features(self, segment: Segment) -> np.ndarray:
+        """Returns a segment's normalised features, float32 ``(frames, num_features)``."""
+        features = self.spec.heard(segment.samples)
+        self._frames += len(features)
+        if self._frames > _MANY_FRAMES > self._frames - len(features):
+            expect_many_frames()
+        return features
+
+    def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the log-probabilities of segments, and their valid output frames.
+
+        The features of each ``(frames, num_features)`` must be enough for an output frame.
+        """
+        batch, lengths = padded(features)
+        frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
+        return self._acoustics.log_probs(batch, lengths), frames
+
+    def words(
+        self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
+    ) -> list[list[Word]]:
+        """Returns, for each of a batch's segments, the words that are its own.
+
+        Log-probabilities are ``(batch, output frames, classes)``, lengths valid output frames.
+        """
+        words_of_segments = []
+        hypotheses = self.decoder.decode(log_probs, lengths)
+        for segment, hypothesis, scores, length in zip(
+            segments, hypotheses, log_probs, lengths, strict=True
+        ):
+            words = aligned_words(
+                hypothesis.text,
+                scores[:length],
+                self.spec.alphabet,
+                segment.start_s + self.spec.first_frame_s,
+                self.spec.frame_step_s,
+            )
+            words_of_segments.append([word for word in words if _belongs(word, segment)])
+        return words_of_segments
+
+
+def _belongs(word: Word, segment: Segment) -> bool:
+    return segment.from_s <= (word.start_s + word.end_s) / 2 < segment.to_s
+
+
+def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
+    lengths = np.array([len(one) for one in features], np.int32)
+    batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
+    for row, one in zip(batch, features, strict=True):
+        row[: len(one)] = one
+    return batch, lengths
+
+
+# Batches' worth of segments among which those of similar length are found. The first ones are
+# fewer, so that the model does not wait until so many have been read.
+_BATCHES_SORTED = (1, 2, 4)
+_READ_AHEAD = 32
+_END = object()
+_NOTHING = np.zeros(0, np.float32)
+# A segment's batch at the model, and its row there; None of one too short to be heard.
+_Place = tuple[Future, int] | None
+
+
+def recognised_in_batches(
+    model: SegmentModel, segments: Iterable[tuple[Any, Segment]], batch_size: int
+) -> Iterator[tuple[Any, list[Word]]]:
+    """Yields each segment's words, in the order of the segments.
+
+    Reading and features run in a thread of their own, decoding in another, while batches go
+    through the model, as many at once as it can use; at most some hundred segments are in memory.
+
+    Args:
+        model: hears and decodes them.
+        segments: each with a key that comes back with its words.
+        batch_size: segments in one batch.
+
+    Raises:
+        Exception: whatever ``segments`` raises, once what came before it has been yielded.
+    """
+    stages = _Stages(model, batch_size)
+    try:
+        waiting: list[tuple[list[Any], list[_Place]]] = []
+        for group in _groups(_read_ahead(model, segments), batch_size):
+            waiting.append(stages.begin(group))
+            if len(waiting) > 1:  # while this group goes through the model, the next is read
+                yield from _finished(*waiting.pop(0))
+        for keys, places in waiting:
+            yield from _finished(keys, places)
+    finally:
+        stages.close()
+
+
+def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
+    """Yields key, segment and features; an error takes its turn behind what was read before it."""
+    queue: Queue = Queue(_READ_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: Any) -> bool:
+        while not stopped.is_set():
+            try:
+                queue.put(item, timeout=0.1)
+            except Full:  # see whether anyone still wants it
+                continue
+            return True
+        return False
+
+    def read() -> None:
+        try:
+            for key, segment in segments:
+                # The samples have done their work, and take more room than the features.
+                heard = dataclasses.replace(segment, samples=_NOTHING)
+                if not put((key, heard, model.features(segment))):
+                    return
+            put(_END)
+        except BaseException as error:  # noqa: BLE001 - raised where the segments are wanted
+            put(error)
+
+    thread = threading.Thread(target=read, name="reader", daemon=True)
+    thread.start()
+    try:
+        while (item := queue.get()) is not _END:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join(timeout=1.0)  # it may wait for a pipe that nobody writes to
+
+
+def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
+    """Yields lists of a few batches; the last before an error is still yielded."""
+    sizes = itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1]))
+    size = batch_size * next(sizes)
+    group: list[tuple] = []
+    failure = None
+    while True:
+        try:
+            group.append(next(items))
+        except StopIteration:
+            break
+        except Exception as error:  # noqa: BLE001 - raised below
+            failure = error
+            break
+        if len(group) == size:
+            yield group
+            group, size = [], batch_size * next(sizes)
+    if group:
+        yield group
+    if failure is not None:
+        raise failure
+
+
+class _Stages:
+    """The threads in which batches go through the model, and the one in which they are decoded."""
+
+    def __init__(self, model: SegmentModel, batch_size: int):
+        self._model = model
+        self._batch_size = batch_size
+        self._hearing = ThreadPoolExecutor(model.batches_at_once, thread_name_prefix="model")
+        self._decoding = ThreadPoolExecutor(1, thread_name_prefix="decoder")
+
+    def begin(self, group: list[tuple]) -> tuple[list[Any], list[_Place]]:
+        """Hands a group's batches to the model; returns keys and where the words will be."""
+        spec = self._model.spec
+        heard = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
+        # The longest first: the threads then end at about the same time.
+        heard.sort(key=lambda n: len(group[n][2]), reverse=True)
+        places: list[_Place] = [None] * len(group)
+        share = -(-len(heard) // self._model.batches_at_once)
+        size = max(min(self._batch_size, share), 1)
+        for start in range(0, len(heard), size):
+            numbers = heard[start : start + size]
+            future = self._hearing.submit(self._hear, [group[n] for n in numbers])
+            for row, n in enumerate(numbers):
+                places[n] = (future, row)
+        return [item[0] for item in group], places
+
+    def _hear(self, batch: list[tuple]) -> Future:
+        log_probs, frames = self._model.log_probs([features for _, _, features in batch])
+        segments = [segment for _, segment, _ in batch]
+        return self._decoding.submit(self._model.words, segments, log_probs, frames)
+
+    def close(self) -> None:
+        """Waits for what goes on; what has not begun is left out."""
+        for executor in (self._hearing, self._decoding):
+            executor.shutdown(cancel_futures=True)
+
+
+def _finished(keys: list[Any], places: list[_Place]) -> Iterator[tuple[Any, list[Word]]]:
+    for key, place in zip(keys, places, strict=True):
+        yield key, place[0].result().result()[place[1]] if place is not None else []

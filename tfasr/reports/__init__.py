@@ -1,1 +1,0 @@
-"""Looks of reports: tables, figures, page, files. `tfasr.report` is the function in `write`."""

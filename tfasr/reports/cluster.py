@@ -1,0 +1,333 @@
+"""Which worker of a cluster waited for which: from what each noted of its own steps.
+
+Workers' clocks are not compared. A step ends for all at the same moment, when the gradients are
+added up: who was ready a longer time before that end waited for who was ready last.
+"""
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.kit.files import WORKER_EVENTS
+from tfasr.ledger.events import read_events
+from tfasr.tta.energy import EnergySample
+
+# What the workers of a cluster noted, each in a file of its own.
+
+Events = Sequence[Mapping[str, Any]]
+
+
+def read_worker_files(run_dir: Path) -> dict[int, Events]:
+    """Returns the events of each worker by its rank; {} of a run of one process.
+
+    A damaged file can't be trusted and counts as empty.
+    """
+    files: dict[int, Events] = {}
+    for path in run_dir.glob(WORKER_EVENTS) if run_dir.is_dir() else []:
+        rank = path.stem.rpartition("-")[2]
+        if rank.isdecimal():
+            try:
+                files[int(rank)] = read_events(path)
+            except UsageError:
+                files[int(rank)] = []
+    return files
+
+
+_SECONDS = ("input_wait_s", "step_s", "ready_s")
+Steps = dict[tuple[int, int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class WorkerPart:
+    """A worker's part of a run, over the steps that all workers noted and none compiled in."""
+
+    rank: int  # of the worker; 0 is the chief
+    steps: int  # how many
+    utterances: int  # of its shares
+    input_wait_s: float  # seconds until its shares were there
+    step_s: float  # seconds from then until all workers' gradients were applied
+    # Of them, those for the worker that was last; a lower bound, since what keeps all of them
+    # waiting, such as the network, is nobody's
+    waited_s: float
+    held_up_s: float  # seconds that the first of the others waited for this one, where it was last
+    # Seconds from when the last worker had its gradients until all were applied: the exchange and
+    # the update. With synchronised batch normalisation, the exchange of statistics is not in it
+    exchange_s: float
+    # How often it sent as many bytes as all gradients have: in a ring of n workers 2 (n - 1) / n
+    # times a step
+    sent_buffers: float = 0.0
+
+    @property
+    def waited_share(self) -> float:
+        """The part of its steps that it waited for others, a fraction."""
+        return self.waited_s / self.step_s if self.step_s else 0.0
+
+
+def worker_parts(run_dir: Path) -> list[WorkerPart]:
+    """Returns the parts of a run's workers by rank; [] where fewer than two noted their steps."""
+    return parts_of(read_worker_files(run_dir))
+
+
+def parts_of(files: Mapping[int, Events]) -> list[WorkerPart]:
+    """Returns the parts of workers by rank, from what each noted; see `worker_parts`."""
+    noted = {rank: _steps(events) for rank, events in files.items()}
+    together = _noted_by_all(noted)
+    ranks = sorted({rank for parts in together for rank in parts})
+    return [_part(rank, together) for rank in ranks] if len(ranks) > 1 else []
+
+
+def _steps(events: Events) -> Steps:
+    steps = {}
+    for event in events:
+        value, metadata = event.get("value"), event.get("metadata")
+        if event["key"] != "worker_step" or not isinstance(metadata, dict) or not _whole(value):
+            continue
+        place = metadata.get("session"), metadata.get("step")
+        if all(isinstance(number, int) for number in place):
+            steps[place] = value
+    return steps
+
+
+def _whole(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("utterances"), int)
+        and all(
+            isinstance(value.get(name), int | float) and 0 <= value[name] < math.inf
+            for name in _SECONDS
+        )
+    )
+
+
+def _noted_by_all(noted: Mapping[int, Steps]) -> list[dict[int, Mapping[str, Any]]]:
+    sessions: dict[int, set[int]] = {}
+    for rank, steps in noted.items():
+        for session, _ in steps:
+            sessions.setdefault(session, set()).add(rank)
+    found = []
+    for place in sorted({place for steps in noted.values() for place in steps}):
+        ranks = sessions[place[0]]
+        parts = {rank: noted[rank][place] for rank in ranks if place in noted[rank]}
+        if len(parts) == len(ranks) > 1 and not any(p.get("compiled") for p in parts.values()):
+            found.append(parts)
+    return found
+
+
+def _part(rank: int, together: list[dict[int, Mapping[str, Any]]]) -> WorkerPart:
+    steps = [parts for parts in together if rank in parts]
+    waits = [_waits(parts) for parts in steps]
+    own = [parts[rank] for parts in steps]
+    return WorkerPart(
+        rank,
+        len(own),
+        sum(one["utterances"] for one in own),
+        math.fsum(one["input_wait_s"] for one in own),
+        math.fsum(one["step_s"] for one in own),
+        math.fsum(wait[rank] for wait in waits),
+        math.fsum(max(wait.values()) for wait in waits if min(wait, key=wait.get) == rank),
+        math.fsum(min(_from_ready(parts).values()) for parts in steps),
+        math.fsum(2 * (len(parts) - 1) / len(parts) for parts in steps),
+    )
+
+
+def _waits(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    """Returns how long each worker waited in a step for the last one.
+
+    The last to begin has the shortest step, the last to have its gradients the shortest time from
+    them to the end. With synchronised batch normalisation workers already wait in the model, and
+    only the first tells.
+    """
+    from_ready = _from_ready(parts)
+    shortest_s, soonest_s = min(p["step_s"] for p in parts.values()), min(from_ready.values())
+    return {
+        rank: max(p["step_s"] - shortest_s, from_ready[rank] - soonest_s)
+        for rank, p in parts.items()
+    }
+
+
+def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
+    return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
+
+
+# What the exchange of gradients took in the steps, against what the workers' link can do.
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A run's exchange, over the steps of its workers' table."""
+
+    workers: int  # of its last session
+    gradient_bytes: int  # that each worker has, and all sum up in a step
+    steps: int  # of the chief
+    exchange_s: float  # from the last worker's gradients until all were summed and applied
+    share: float  # that part of the chief's steps, a fraction
+    achieved_bytes_per_s: float  # what the chief sent to sum gradients up in a ring, in that time
+    # The same for a buffer of their size and nothing else, before the first step of the last
+    # session; None where it was not measured
+    measured_bytes_per_s: float | None
+    latency_s: float | None  # of a sum of a few numbers; None likewise
+
+
+def exchange_of(parts: Sequence[WorkerPart], cluster: Any) -> Exchange | None:
+    """Returns a run's exchange from its workers' parts and the ledger's fact; None if unknown."""
+    known = cluster if isinstance(cluster, dict) else {}
+    size, count = known.get("gradient_bytes"), known.get("workers")
+    if not parts or not _positive(size) or not _positive(count):
+        return None
+    chief = parts[0]
+    if not chief.steps or not chief.exchange_s or not chief.step_s:
+        return None
+    link = known.get("link") if isinstance(known.get("link"), dict) else {}
+    bandwidth, latency_s = link.get("bytes_per_s"), link.get("small_s")
+    return Exchange(
+        workers=int(count),
+        gradient_bytes=int(size),
+        steps=chief.steps,
+        exchange_s=chief.exchange_s,
+        share=chief.exchange_s / chief.step_s,
+        achieved_bytes_per_s=chief.sent_buffers * size / chief.exchange_s,
+        measured_bytes_per_s=bandwidth if _positive(bandwidth) else None,
+        latency_s=latency_s if _positive(latency_s) else None,
+    )
+
+
+def _positive(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < math.inf
+
+
+# What each worker's machine did: utilisation, and energy with every counter counted once.
+
+
+@dataclass(frozen=True)
+class WorkerMachine:
+    """A worker's machine, over the sessions in which it noted it."""
+
+    rank: int  # of the worker
+    hostname: str  # of its machine; "" where it is not known
+    cpu_percent: float | None  # how busy all cores of its host were; None where it is not known
+    process_percent: float | None  # how busy the worker kept them; likewise
+    gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
+    # The energy counters that are counted with this worker: those of its host that no worker of a
+    # lower rank has counted
+    counters: tuple[str, ...]
+    shares_with: int | None  # the rank whose counters are this worker's too
+    samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
+
+    @property
+    def measured(self) -> bool:
+        """Whether energy of its host is counted, here or with another worker."""
+        return bool(self.counters) or self.shares_with is not None
+
+
+def worker_machines(run_dir: Path) -> list[WorkerMachine]:
+    """Returns the machines of a run's workers by rank; [] where no worker noted any."""
+    return machines_of(read_worker_files(run_dir))
+
+
+def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
+    """Returns the machines of workers by rank, from what each noted; see `worker_machines`."""
+    taken: dict[tuple[str, str], int] = {}
+    found = []
+    chief_s = _steps_s(files.get(0, []))
+    for rank, events in sorted(files.items()):
+        machine = next((e for e in reversed(events) if e["key"] == "worker_machine"), None)
+        value = machine.get("value") if machine else None
+        if not isinstance(value, dict) or not isinstance(value.get("counters"), dict):
+            continue
+        host = str(value.get("host"))
+        identities = {str(name): str(own) for name, own in value["counters"].items()}
+        shared = {taken[host, one] for one in identities.values() if (host, one) in taken}
+        own = [name for name, one in identities.items() if (host, one) not in taken]
+        taken |= {(host, identities[name]): rank for name in own}
+        samples = list(_samples(events))
+        offsets = {0: None} if rank == 0 else _offsets_s(_steps_s(events), chief_s)
+        found.append(
+            WorkerMachine(
+                rank,
+                str(value.get("hostname", "")),
+                _mean(samples, "cpu_percent"),
+                _mean(samples, "process_percent"),
+                _mean(samples, "gpu_percent"),
+                tuple(own),
+                min(shared, default=None),
+                tuple(_energy(samples, own, offsets if rank else None)),
+            )
+        )
+    return found
+
+
+Noted = tuple[int, float, float, Mapping[str, Any]]
+"""Session, monotonic clock in seconds, wall clock in milliseconds, and what was noted."""
+
+
+def _samples(events: Events) -> Iterable[Noted]:
+    for event in events:
+        value, metadata = event.get("value"), event.get("metadata")
+        if event["key"] != "worker_sample" or not isinstance(value, dict):
+            continue
+        place = metadata if isinstance(metadata, dict) else {}
+        session, mono_s = place.get("session"), place.get("mono_s")
+        if isinstance(session, int) and _number(mono_s) and _number(event["time_ms"]):
+            yield session, mono_s, event["time_ms"], value
+
+
+def _mean(samples: Iterable[Noted], name: str) -> float | None:
+    # Over time: each sample stands for the time since the one before it.
+    weighted, whole_s = [], 0.0
+    for before, now in itertools.pairwise(samples):
+        value = now[3].get(name)
+        values = value if isinstance(value, list) else [value]
+        elapsed_s = now[1] - before[1]
+        if before[0] == now[0] and elapsed_s > 0 and values and all(map(_number, values)):
+            weighted.append(elapsed_s * statistics.fmean(values))
+            whole_s += elapsed_s
+    return math.fsum(weighted) / whole_s if whole_s else None
+
+
+def _steps_s(events: Events) -> dict[tuple[int, int], float]:
+    found = {}
+    for event in events:
+        metadata = event.get("metadata")
+        if event["key"] == "worker_step" and isinstance(metadata, dict):
+            place = metadata.get("session"), metadata.get("step")
+            if all(isinstance(n, int) for n in place) and _number(metadata.get("mono_s")):
+                found[place] = metadata["mono_s"]
+    return found
+
+
+def _offsets_s(
+    own: Mapping[tuple[int, int], float], chief: Mapping[tuple[int, int], float]
+) -> dict[int, float]:
+    # What to add to a worker's clock for the chief's, by session: steps end together.
+    found: dict[int, list[float]] = {}
+    for place, mono_s in own.items():
+        if place in chief:
+            found.setdefault(place[0], []).append(chief[place] - mono_s)
+    return {session: statistics.median(offsets) for session, offsets in found.items()}
+
+
+def _energy(
+    samples: Iterable[Noted], names: Sequence[str], offsets_s: Mapping[int, float] | None
+) -> Iterable[EnergySample]:
+    for session, mono_s, time_ms, value in samples:
+        energy = value.get("energy")
+        offset_s = 0.0 if offsets_s is None else offsets_s.get(session)
+        if offset_s is None or not isinstance(energy, dict):
+            continue
+        for name in names:
+            shown = energy.get(name)
+            if not isinstance(shown, list) or len(shown) != 2 or not _number(shown[0]):
+                continue
+            limit = shown[1] if _number(shown[1]) else None
+            yield EnergySample(time_ms, session, mono_s + offset_s, name, shown[0], limit)
+
+
+def _number(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value)

@@ -1,0 +1,210 @@
+"""Why one group takes longer than another: factors that multiply to the ratio of their times."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfasr.display.chart import (
+    Axis,
+    Chart,
+    Labels,
+    Mark,
+    Panel,
+    Points,
+    Rects,
+    Rule,
+    Segments,
+    rows_axis,
+    run_colour,
+    shortened,
+)
+from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
+from tfasr.reports.figures.registry import NotDrawnError
+from tfasr.reports.groups import GroupResult, group_members, of_single_runs
+from tfasr.reports.numbers import Report, target_label
+from tfasr.tta.decomposition import FACTORS, Decomposition
+
+# What is known of each time to accuracy: between which evaluations it lies.
+
+_MOST_ROWS = 32
+_ROOM = 0.72
+_LOG_RATIO = 8
+_ROOMY = 12
+
+
+def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+    """Returns a row for each target and group, and in it each run's bracket.
+
+    A bar reaches from the last evaluation at which the rule was not met to the first at which it
+    was, with a dot at the interpolated time; an arrow begins where a run ended that never met it.
+    A tall line is a group's median.
+    """
+    if not report.targets or not any(run.curves for run in report.runs):
+        raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
+    caption = (
+        "What is known of each time to accuracy: the evaluations between which it lies, and "
+        "the interpolated time (dot); an arrow where a run never met the target"
+    )
+    if any(len(group.members) > 1 for of_target in results for group in of_target):
+        caption += "; tall lines are medians"
+    rows = [(n, group) for of_target in results for n, group in enumerate(of_target[:MOST_GROUPS])]
+    rows = rows[:_MOST_ROWS]
+    if len(rows) < sum(map(len, results)):
+        caption += "; the first of them"
+    x = _minutes(report, [result for _, result in rows])
+    marks: list[Mark] = []
+    for row, (number, result) in enumerate(rows):
+        if row and result.target != rows[row - 1][1].target:
+            marks.append(Rule(value=row - 0.5, dash="solid"))
+        names = [report.runs[run].name for run in result.members]
+        marks += _brackets(row, run_colour(number), result, names, x.limits)
+        marks += _median(row, result)
+    labels = [f"{target_label(*group.target)}  {shortened(group.group, 20)}" for _, group in rows]
+    panel = Panel(marks, x, rows_axis(labels), 28.0 + 34 * len(rows))
+    return Chart("brackets", caption, [panel])
+
+
+def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
+    ends = [
+        (bracket.last_miss_s if bracket.censored else bracket.first_hit_s) / 60
+        for result in results
+        for bracket in result.brackets
+    ]
+    known = [end for end in ends if end > 0]
+    label = clock_label(report)
+    if not known:
+        return Axis(label, limits=(0.0, 1.0))
+    if max(known) / min(known) > _LOG_RATIO:
+        return Axis(label, log=True, limits=(min(known) / 1.6, max(known) * 1.25))
+    return Axis(label, limits=(0.0, max(known) * 1.08))
+
+
+def _brackets(
+    row: int, colour: str, result: GroupResult, names: Sequence[str], span: tuple[float, float]
+) -> list[Mark]:
+    count = len(result.brackets)
+    at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
+    # Many runs in one row have smaller marks.
+    scale = max(0.15, min(1.0, _ROOMY / count))
+    arrow = span[1] / 1.025
+    never, met, dots = [], [], []
+    for y, bracket, run in zip(at, result.brackets, names, strict=True):
+        # On a logarithmic axis "not at the first evaluation" begins at its left end.
+        low = max(bracket.last_miss_s / 60, span[0])
+        if bracket.censored:
+            never.append((low, arrow, y, f"{run}\nafter {low:.4g} min: never"))
+            continue
+        high = bracket.first_hit_s / 60
+        text = f"{run}\n{low:.4g} to {high:.4g} min"
+        if bracket.interpolated_s is not None:
+            text += f", interpolated {bracket.interpolated_s / 60:.4g}"
+        met.append((low, high, y, text))
+        inside = high if bracket.interpolated_s is None else bracket.interpolated_s / 60
+        dots.append((inside, inside, y, text))
+    marks: list[Mark] = []
+    if met:
+        lows, highs, y, texts = zip(*met, strict=True)
+        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
+        marks.append(Segments(x0=lows, x1=highs, width=3 * scale, **line))
+        half = 0.12 * scale
+        for ends in (lows, highs):
+            y0, y1 = [place - half for place in y], [place + half for place in y]
+            marks.append(Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5))
+        x, _, y, texts = zip(*dots, strict=True)
+        marks.append(Points(x=x, y=y, colour=colour, size=6.5 * scale, texts=texts))
+    if never:
+        lows, highs, y, texts = zip(*never, strict=True)
+        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
+        marks.append(Segments(x0=lows, x1=highs, width=1.6 * scale, dash="dotted", **line))
+        arrows = {"symbol": "arrow", "size": 8 * scale, "colour": colour, "texts": texts}
+        marks.append(Points(x=highs, y=y, **arrows))
+    return marks
+
+
+def _median(row: int, result: GroupResult) -> list[Mark]:
+    median = result.statistics.median_s
+    if median is None or len(result.brackets) == 1:
+        return []
+    minutes = median / 60
+    return [
+        Segments(
+            x0=[minutes], x1=[minutes], y0=[row - 0.44], y1=[row + 0.44],
+            texts=[f"{result.group}\nmedian: {minutes:.4g} min"],
+        )
+    ]  # fmt: skip
+
+
+SLOWER, FASTER, WHOLE = "#d9660d", "#1f9e6e", "#7d8794"
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+_FINE = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 2, 2.5, 3)
+_FINEST = (0.9, 0.95, 1, 1.05, 1.1)
+_NARROW, _FLAT = 3, 1.25
+_MOST = 3
+_HALF = 0.31
+_SEEN = 0.005
+
+
+def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+    """Returns a chart for each of the first groups, of the first target that has factors."""
+    known = [[one for one in own if one.decomposition is not None] for own in results]
+    of_target = next((own for own in known if own), [])
+    first, first_members = next(iter(group_members(report.runs).items()), ("", []))
+    charts = []
+    for number, result in enumerate(of_target[:_MOST], start=1):
+        caption = (
+            f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
+            f"to {target_label(*result.target)}: the factors multiply to it"
+        )
+        said = of_single_runs([len(first_members), len(result.members)])
+        caption += f". Of these times {said}" if said else ""
+        charts.append(waterfall_chart(f"why_{number}", caption, result.decomposition))
+    return charts
+
+
+def waterfall_chart(name: str, caption: str, found: Decomposition) -> Chart:
+    """Returns a bar for each factor, each beginning where the one before it ended.
+
+    The axis is logarithmic, so that equal factors have equal lengths; the last bar is the ratio.
+    """
+    factors = list(found.factors.values())
+    reached = [1.0]
+    for factor in factors:
+        reached.append(reached[-1] * factor)
+    starts, stops = [*reached[:-1], 1.0], [*reached[1:], found.ratio]
+    texts = [f"×{one:.2f}" if abs(math.log(one)) >= _SEEN else "–" for one in factors]
+    texts.append(f"×{found.ratio:.2f}")
+    names = [*FACTORS.values(), "together"]
+    said = [f"{name}: {text}" for name, text in zip(names, texts, strict=True)]
+    marks: list[Mark] = [Rule(value=1.0, axis="x", dash="solid")]
+    for colour, series, rows in (
+        (SLOWER, "slower", [row for row, one in enumerate(factors) if one > 1]),
+        (FASTER, "faster", [row for row, one in enumerate(factors) if one <= 1]),
+        (WHOLE, "together", [len(factors)]),
+    ):
+        if rows:
+            marks.append(
+                Rects(
+                    x0=[starts[row] for row in rows], x1=[stops[row] for row in rows],
+                    y0=[row - _HALF for row in rows], y1=[row + _HALF for row in rows],
+                    colour=colour, series=series, texts=[said[row] for row in rows],
+                )
+            )  # fmt: skip
+    joints = range(len(factors))
+    marks.append(
+        Segments(x0=reached[1:], x1=reached[1:], y0=[row - _HALF for row in joints],
+                 y1=[row + 1 + _HALF for row in joints], width=0.8)
+    )  # fmt: skip
+    ends = [max(pair) for pair in zip(starts, stops, strict=True)]
+    marks.append(Labels(x=ends, y=range(len(names)), words=texts))
+    x = _axis(min(reached), max(reached))
+    return Chart(name, caption, [Panel(marks, x, rows_axis(names), 270)])
+
+
+def _axis(low: float, high: float) -> Axis:
+    margin = max(1.05, (high / low) ** 0.12)
+    bottom, top = low / margin, high * margin**3
+    # Over a narrow range a logarithmic axis is all but linear.
+    ticks = _TICKS if top / bottom >= _NARROW else _FINE if top / bottom > _FLAT else _FINEST
+    shown = [tick for tick in ticks if bottom <= tick <= top]
+    return Axis("times as long", log=True, limits=(bottom, top), ticks=shown)

@@ -1,0 +1,510 @@
+"""The numbers of a report, computed once for all its tables, figures and files."""
+
+import io
+import json
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfasr.errors import UsageError
+from tfasr.kit.files import read_text
+from tfasr.ledger.intervals import EVALUATION
+from tfasr.reports.charges import RunCharges
+from tfasr.reports.cluster import (
+    Exchange,
+    WorkerMachine,
+    WorkerPart,
+    exchange_of,
+    machines_of,
+    parts_of,
+    read_worker_files,
+)
+from tfasr.reports.series import RunSeries, run_series
+from tfasr.tta.decomposition import Parts, Throughput, parts_until
+from tfasr.tta.energy import used_joules
+from tfasr.tta.metrics import METRICS, Target, metric_named, written_target
+from tfasr.tta.policies import (
+    PAPER,
+    AccuracyPoint,
+    Bracket,
+    Policy,
+    TimeToAccuracy,
+    bracket,
+    first_sustained,
+    policy_named,
+)
+from tfasr.tta.run import Run
+
+# Whether two runs may be ranked: what makes their results comparable, and what differs.
+
+Differences = dict[str, tuple[str, str]]
+"""What differs, by name: the first run's value and the other's, as text."""
+
+ABSENT = "not stated"
+_LONGEST = 60
+
+
+def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
+    """Returns what keeps two runs' results from being comparable; {} where nothing does.
+
+    Two runs without a ``comparability`` are taken to be alike; one with and one without are not.
+    """
+    if first is None and other is None:
+        return {}
+    if first is None or other is None:
+        stated = "stated"
+        return {"comparability": (ABSENT, stated) if first is None else (stated, ABSENT)}
+    missing = object()
+    return {
+        key: (_shown(first, key), _shown(other, key))
+        for key in [*first, *(key for key in other if key not in first)]
+        if first.get(key, missing) != other.get(key, missing)
+    }
+
+
+def difference_text(found: Differences) -> str:
+    """Returns "beam_width (8, here 256) and lexicon (...)": what differs from the first run."""
+    return ", ".join(f"{key} ({first}, here {other})" for key, (first, other) in found.items())
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    if key not in values:
+        return ABSENT
+    text = json.dumps(values[key], ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+# Facts about a run beside its times to accuracy: the machine, the batch, an epoch, utilisation.
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a run says about itself; None or {} where it says nothing."""
+
+    system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
+    global_batch_size: int | None  # utterances of one optimizer update
+    num_replicas: int | None  # devices that shared it
+    train_samples: int | None  # utterances of an epoch
+    optimizer: str | None  # its name
+    decoder: str | None  # the name of the decoder of the evaluations
+    beam_width: int | None  # its beam width
+    evaluations: int  # how many were finished
+    epoch_s: float | None  # the median seconds of an epoch without its evaluation
+    placement: str | None  # where they were done: "shared", "swapped" or "beside"
+    forward_s: float | None  # the mean seconds of an evaluation's forward passes
+    decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
+    swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
+    wait_s: float | None  # mean seconds of waiting for an evaluation in another process
+    # Means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the most that was seen
+    utilisation: dict[str, float]
+
+
+def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
+    """Returns a run's facts; ``with_utilisation`` also reads the samples beside the ledger."""
+    stated = run.comparability or {}
+    spent = run.intervals
+    useful = run.timeline.useful
+    evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
+    epochs = epoch_seconds(run)
+    decoder = stated.get("decoder")
+    # Older ledgers state the decoder's name alone.
+    decoder = decoder if isinstance(decoder, dict) else {"name": decoder, **stated}
+    placement = run.fact("evaluation_placement")
+
+    def each(interval: str) -> float | None:
+        return spent[interval] / evaluations if evaluations else None
+
+    return RunFacts(
+        system=run.system.get("system") or {},
+        global_batch_size=run.fact("global_batch_size"),
+        num_replicas=run.fact("num_replicas"),
+        train_samples=run.fact("train_samples"),
+        optimizer=run.fact("opt_name"),
+        decoder=decoder.get("name"),
+        # A greedy decoder has no beam, whatever its config says.
+        beam_width=None if decoder.get("name") == "greedy" else decoder.get("beam_width"),
+        evaluations=evaluations,
+        epoch_s=statistics.median(epochs) if epochs else None,
+        placement=placement.get("name") if isinstance(placement, dict) else None,
+        forward_s=each("eval_forward"),
+        decode_s=each("decode"),
+        swap_s=each("swap") or None,
+        wait_s=each("eval_wait") or None,
+        utilisation=mean_utilisation(run) if with_utilisation else {},
+    )
+
+
+def epoch_seconds(run: Run) -> list[float]:
+    """Returns the seconds of each epoch that one process trained whole, without evaluations."""
+    found = []
+    line = run.timeline
+    starts = {session.start for session in line.sessions}
+    partial, began, evaluating_since, evaluated_us = False, None, None, 0
+    edges = ("epoch_start", "eval_start", "eval_stop", "epoch_stop", "session_start")
+    for index in line.of(*edges):
+        key, now = line.keys[index], line.clock_us[index]
+        if index in starts:
+            # The first epoch of a resumed session may be the rest of one.
+            partial, began, evaluating_since = index > 0, None, None
+        if key == "epoch_start":
+            began, evaluated_us = now, 0
+        elif key == "eval_start":
+            evaluating_since = now
+        elif key == "eval_stop" and evaluating_since is not None:
+            evaluated_us += now - evaluating_since
+            evaluating_since = None
+        elif key == "epoch_stop" and began is not None:
+            if not partial and line.useful[index]:
+                found.append((now - began - evaluated_us) / 1e6)
+            partial, began = False, None
+    return found
+
+
+def mean_utilisation(run: Run) -> dict[str, float]:
+    """Returns the means of the samples of a run, over all devices, and the most memory of a GPU."""
+    cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
+    found = {
+        "cpu_percent": _mean(cpu.get("cpu_percent")),
+        "process_percent": _mean(cpu.get("process_percent")),
+        "gpu_percent": _mean(gpu.get("utilisation_percent")),
+        "gpu_power_w": _mean(gpu.get("power_w")),
+        "gpu_memory_bytes": _most(gpu.get("memory_used_bytes")),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
+    path = run.path / f"{device}.csv"
+    if not path.is_file():
+        return {}
+    text = read_text(path, "Delete the file to report without its samples.")
+    heading, _, samples = text.partition("\n")
+    if not samples.strip():
+        return {}
+    try:
+        # Samples every 0.03 s make long files: the fast reader first, then the patient one.
+        rows = np.loadtxt(io.StringIO(samples), delimiter=",", ndmin=2, comments=None)
+        return dict(zip(heading.split(","), rows.T, strict=True))
+    except ValueError:
+        return run.utilisation(device)
+
+
+def _mean(values: np.ndarray | None) -> float | None:
+    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
+    return float(known.mean()) if known.size else None
+
+
+def _most(values: np.ndarray | None) -> float | None:
+    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
+    return float(known.max()) if known.size else None
+
+
+# What a report calls its runs and its targets.
+
+
+def distinct_names(paths: Sequence[Path]) -> list[str]:
+    """Returns a short name for each folder: its own, with as many parents as tell them apart."""
+    parts = [path.resolve().parts for path in paths]
+    depths = [1] * len(parts)
+    names = ["/".join(own[-1:]) for own in parts]
+    for depth in range(2, max(map(len, parts), default=0) + 1):
+        counts = Counter(names)
+        if max(counts.values()) == 1:
+            break
+        depths = [
+            depth if counts[name] > 1 else old for name, old in zip(names, depths, strict=True)
+        ]
+        names = ["/".join(own[-deep:]) for own, deep in zip(parts, depths, strict=True)]
+    return names
+
+
+def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
+    """Returns every target once: metrics in their usual order, the easiest value first."""
+    targets = {target for targets in of_runs for target in targets}
+    return sorted(
+        targets, key=lambda target: (_rank(target[0]), metric_named(target[0]).hardness(target[1]))
+    )
+
+
+def target_label(metric: str, value: float) -> str:
+    """Returns a target as people read it: "CER 10 %"."""
+    if not metric_named(metric).rate:
+        return f"{metric_label(metric)} {value:g}"
+    return f"{metric_label(metric)} {100 * value:.4g} %"
+
+
+def metric_label(metric: str) -> str:
+    return metric_named(metric).label or metric.replace("_", " ")
+
+
+def sentence(text: str) -> str:
+    """Returns a text that begins a line, as "Accuracy 90 %" for "accuracy 90 %"."""
+    return text[:1].upper() + text[1:]
+
+
+def _rank(metric: str) -> tuple[int, str]:
+    known = list(METRICS)
+    return (known.index(metric) if metric in known else len(known), metric)
+
+
+# The question that a report answers about its runs, as one object.
+
+
+@dataclass(frozen=True)
+class Question:
+    targets: tuple[Target, ...] = ()  # metrics and values; by default those that the runs set
+    policy: Policy = PAPER  # whose clock and rule they are measured by
+    window: int | None = None  # evaluations whose median must meet a target
+    beside: tuple[Policy, ...] = ()  # further policies, each with its own window
+    over_time: bool = False  # whether to keep what figures over time are made of
+    force: bool = False  # whether runs are compared whose results are not comparable
+    profile: bool = False  # whether groups are compared over all targets that they reached
+
+    @property
+    def own_window(self) -> int:
+        """The evaluations whose median must meet a target."""
+        return self.policy.window if self.window is None else self.window
+
+
+def ask(
+    targets: Iterable[str | Target] = (),
+    policy: str | Policy = PAPER,
+    window: int | None = None,
+    *,
+    beside: Iterable[Policy] = (),
+    **options: bool,
+) -> Question:
+    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
+
+    Whether there are such metrics is known once the runs are, which may declare some.
+
+    Raises:
+        UsageError: if a target is written wrong, there is no such policy, or the window is less
+            than 1.
+    """
+    if window is not None and window < 1:
+        raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
+    written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)
+    return Question(written, policy_named(policy), window, tuple(beside), **options)
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """When a run met a target, and what it spent until then."""
+
+    tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
+    bracket: Bracket  # the evaluations between which the true time lies
+    until_s: dict[str, float] | None  # by interval, from the run's beginning; None if not met
+    parts: Parts | None  # factors of the time on the paper's clock; None without steps
+    by_policy_s: dict[str, float | None]  # under each of ``Question.beside``; None if not met
+
+
+@dataclass(frozen=True)
+class RunAnalysis:
+    name: str  # unique within the report
+    group: str  # the name of the group of runs of one configuration that it belongs to
+    path: Path  # the run's folder
+    results: list[TargetResult]  # one for each of the report's targets, in their order
+    intervals_s: dict[str, float]  # seconds by interval of the whole run
+    throughput: Throughput  # utterances and seconds of audio per second in steady steps
+    curves: dict[str, list[AccuracyPoint]]  # each metric's evaluations on the policy's clock
+    series: RunSeries | None  # loss and throughput over time; None unless ``Question.over_time``
+    comparability: dict | None  # split, text, decoder, ... in which comparable runs agree
+    config: str | None  # the text of its gin configuration; None if it was not saved
+    status: str  # "success", or how the run ended otherwise
+    sessions: int  # how many processes trained it, one after the other
+    notes: list[str]  # sentences that a reader of its results must know
+    facts: RunFacts  # the machine, what was trained, how long an epoch takes
+    charges: RunCharges | None = None  # cost and energy; None unless asked for
+    workers: tuple[WorkerPart, ...] = ()  # parts of a cluster's workers, by rank
+    exchange: Exchange | None = None  # of their gradients; None where it is not known
+    machines: tuple[WorkerMachine, ...] = ()  # of the workers that noted theirs, by rank
+
+    @cached_property
+    def worker_joules(self) -> dict[int, float]:
+        """Joules by rank of the workers with counters, from the first to the last sample."""
+        used = {machine.rank: used_joules(machine.samples) for machine in self.machines}
+        return {rank: joules for rank, joules in used.items() if joules is not None}
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the run's beginning to its last event, downtime excluded."""
+        return sum(self.intervals_s.values())
+
+    @property
+    def epochs(self) -> int:
+        return max((len(points) for points in self.curves.values()), default=0)
+
+
+@dataclass(frozen=True)
+class Report:
+    """The runs of a report, and whether each may be compared with the first."""
+
+    runs: list[RunAnalysis]  # in the order given
+    question: Question  # its targets are those of the runs if none were asked for
+    differences: list[Differences]  # for each run, what forbids a comparison with the first
+    notes: list[str]  # sentences that a reader of the whole report must know
+
+    @property
+    def targets(self) -> list[Target]:
+        return list(self.question.targets)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy whose clock and rule all times are read by."""
+        return self.question.policy
+
+    @property
+    def window(self) -> int:
+        """Over how many evaluations the median must meet a target."""
+        return self.question.own_window
+
+    @cached_property
+    def longest_s(self) -> float:
+        return max(run.wall_s for run in self.runs)
+
+    def refused(self, index: int) -> bool:
+        """Whether the run at that index must not be compared with the first one."""
+        return bool(self.differences[index]) and not self.question.force
+
+    def relative(self, index: int, target: int) -> float | None:
+        """Returns a run's time to a target over the first run's; None without two such times."""
+        first = self.runs[0].results[target].tta.seconds
+        own = self.runs[index].results[target].tta.seconds
+        if self.refused(index) or first is None or own is None or first <= 0:
+            return None
+        return own / first
+
+
+def train_s(intervals_s: Mapping[str, float]) -> float:
+    """Returns the seconds spent on optimizer updates: input wait, compilation, training."""
+    return intervals_s["input_wait"] + intervals_s["compile"] + intervals_s["train"]
+
+
+def eval_s(intervals_s: Mapping[str, float]) -> float:
+    """Returns the seconds that evaluation took: forward passes, decoding, swaps and waiting."""
+    return math.fsum(intervals_s[name] for name in EVALUATION)
+
+
+def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
+    """Returns what a report says about a run, without a reference to the run itself."""
+    asked = (metric for metric, _ in question.targets)
+    metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
+    curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
+    if not any(curves.values()):  # a run of another task, without targets
+        curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
+    files = read_worker_files(run.path)
+    workers = tuple(parts_of(files))
+    return RunAnalysis(
+        name=run.name,
+        group=group or run.name,
+        path=run.path,
+        results=[_result(run, target, question) for target in question.targets],
+        intervals_s=run.intervals,
+        throughput=run.throughput(),
+        curves={metric: points for metric, points in curves.items() if points},
+        series=run_series(run, question.policy) if question.over_time else None,
+        comparability=run.comparability,
+        config=run.config,
+        status=run.status,
+        sessions=run.sessions,
+        notes=_notes(run, any(curves.values())),
+        facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
+        workers=workers,
+        exchange=exchange_of(workers, run.fact("cluster")),
+        machines=tuple(machines_of(files)),
+    )
+
+
+def _result(run: Run, target: Target, question: Question) -> TargetResult:
+    metric, value = target
+    clock, window = question.policy, question.own_window
+    points = run.accuracy_curve(metric, clock)
+    tta = first_sustained(points, value, metric=metric, window=window)
+    by_policy: dict[str, float | None] = {}
+    for other in question.beside:
+        curve = run.accuracy_curve(metric, other)
+        under_other = first_sustained(curve, value, metric=metric, window=other.window)
+        by_policy[other.name] = under_other.seconds
+    until_s = parts = None
+    if tta.reached:
+        readings = clock.readings(run.timeline, metric)
+        index = next(reading.index for reading in readings if reading.epoch == tta.epoch)
+        elapsed_s = run.timeline.elapsed_s[index]
+        until_s = run.intervals_until(elapsed_s)
+        # Logs of other benchmarks may hold no steps, without which there are no factors.
+        with suppress(ValueError):
+            parts = parts_until(run.timeline, elapsed_s)
+    return TargetResult(
+        tta, bracket(points, value, window=window, metric=metric), until_s, parts, by_policy
+    )
+
+
+def make_report(
+    runs: Sequence[RunAnalysis], question: Question, *, notes: Sequence[str] = ()
+) -> Report:
+    """Returns the report on runs that were analysed for the question's targets."""
+    of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
+    notes = list(notes)
+    for run, differing in zip(runs, of_runs, strict=True):
+        if differing and question.force:
+            notes.append(
+                f"{run.name} is compared with {runs[0].name} by force: they differ in "
+                f"{difference_text(differing)}."
+            )
+        elif differing:
+            notes.append(
+                f"{run.name} is not compared with {runs[0].name}: they differ in "
+                f"{difference_text(differing)}. --force compares them all the same."
+            )
+    if not question.targets:
+        notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
+    return Report(list(runs), question, of_runs, notes)
+
+
+def _notes(run: Run, evaluated: bool) -> list[str]:
+    notes = []
+    if run.cut:
+        notes.append("a crash cut the ledger's last line, which is left out")
+    if not evaluated:
+        notes.append("it has no finished evaluation")
+    if run.status != "success":
+        notes.append(f"the run is {run.status}")
+    if run.sessions > 1:
+        lost = run.intervals["lost_work"]
+        notes.append(f"{run.sessions} sessions; {lost:.1f} s of work were lost and are counted")
+    given_up = run.fact("given_up")
+    if isinstance(given_up, dict) and isinstance(given_up.get("budget_s"), int | float):
+        notes.append(
+            f"it was given up for its budget of {given_up['budget_s'] / 3600:.3g} h: what it had "
+            "not reached by then is censored, its time longer than what was seen"
+        )
+    missing = run.fact("missing_compiled_parts")
+    if isinstance(missing, list) and missing:
+        parts = ", ".join(map(str, missing))
+        notes.append(f"compiled parts were missing ({parts}): the run was slower than with them")
+    instructions = run.fact("instruction_set")
+    if isinstance(instructions, dict) and instructions.get("forced"):
+        notes.append(
+            f"TFASR_INSTRUCTION_SET held its compiled layers to {instructions.get('name')}: they "
+            "may be slower than the processor allows"
+        )
+    return notes + _shared_notes(run.fact("shared_with_training"))
+
+
+def _shared_notes(shared: Any) -> list[str]:
+    notes = []
+    for what in ("utterances", "speakers"):
+        count = shared.get(what) if isinstance(shared, dict) else None
+        if isinstance(count, int) and count > 0:
+            total = shared.get(f"of_{what}")
+            notes.append(f"{count} of {total} {what} of the validation split are trained on too")
+    return notes

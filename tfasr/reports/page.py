@@ -1,0 +1,337 @@
+"""``report.html``: one page that needs nothing but itself, and the figures as files."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib import resources
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tfasr._version import __version__
+from tfasr.display.chart import INK, Chart, run_colour
+from tfasr.display.table import Table
+from tfasr.display.vega import (
+    config_of,
+    embedded_svg,
+    page_legend,
+    page_library,
+    page_panels,
+    write_chart,
+)
+from tfasr.kit.files import whole_file
+from tfasr.reports.figures.registry import report_charts
+from tfasr.reports.groups import (
+    GroupResult,
+    colours,
+    finding,
+    group_members,
+    group_results,
+    one_run_each,
+)
+from tfasr.reports.numbers import Report, sentence, target_label
+
+# The page's parts that belong to its charts, and what keeps it from the network.
+
+_WIDE = ' class="wide"'
+_CONTROLS = (
+    (
+        "x",
+        "Horizontal axis:",
+        (("minutes", "minutes"), ("epochs", "epochs"), ("utterances", "utterances")),
+    ),
+    ("x-scale", "scale:", (("linear", "linear"), ("log", "log"))),
+    ("y-scale", "Vertical axis:", (("linear", "linear"), ("log", "log"))),
+)
+
+
+def write_document(
+    path: Path, title: str, body: Iterable[str], charts: Sequence[Chart] | None = None
+) -> None:
+    """Writes a whole page: its head, its heading, a body and the version at its foot.
+
+    It goes to the file part by part: a page of megabytes would be held several times, as text and
+    as bytes.
+
+    Raises:
+        OSError: if it cannot be written; the file is then as it was before.
+    """
+    script, hashes = ("", []) if charts is None else _scripts(charts)
+    head = (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"{_content_policy(hashes)}\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)}</title>\n<style>{_own_file('page.css')}</style>\n</head>\n<body>\n"
+        f"<h1>{escape(title)}</h1>\n"
+    )
+    foot = f"<footer>tfasr {escape(__version__)}</footer>\n"
+    with whole_file(path) as file:
+        for part in chain([head], body, [foot, script, "</body>\n</html>\n"]):
+            file.write(part.encode(errors="backslashreplace"))
+
+
+def _scripts(charts: Sequence[Chart]) -> tuple[str, list[str]]:
+    # One chart after the other: the objects of all at once would take ten times the text's room.
+    texts = ",".join(f"{_json(one.name)}:{_json(_described(one))}" for one in charts)
+    text = f'{{"ink":{_json(INK)},"config":{_json(config_of(INK))},"charts":{{{texts}}}}}'
+    # Within a script element only "</" and "<!--" mean anything, and JSON can do without "<".
+    data = text.replace("<", "\\u003c")
+    run = [page_library(), _own_file("page.js")]
+    elements = "".join(f"<script>{code}</script>\n" for code in run)
+    return (
+        f'<script type="application/json" id="charts">{data}</script>\n{elements}',
+        [_hash(code) for code in run],
+    )
+
+
+def _described(one: Chart) -> dict[str, Any]:
+    return {
+        "columns": one.columns,
+        "legend": page_legend(one),
+        "views": {
+            view: page_panels(panels) for view, panels in (one.views or {"": one.panels}).items()
+        },
+    }
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def _content_policy(hashes: Sequence[str]) -> str:
+    allowed = " ".join(f"'{one}'" for one in hashes)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    return f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+
+
+def controls() -> str:
+    """Returns the choices of axes, hidden until the script can obey them."""
+    fields = "".join(
+        f"<fieldset><legend>{label}</legend>{_choices(name, values)}</fieldset>"
+        for name, label, values in _CONTROLS
+    )
+    return f'<form class="controls" id="controls" hidden>{fields}</form>\n'
+
+
+def pictures(charts: Sequence[Chart], folder: Path) -> str:
+    """Writes charts into a folder as files, and returns them as figures of the page.
+
+    A figure has places for what the script draws, and a still drawing until there is any.
+    """
+    page_library()  # first: beside the process that makes it, drawing would take the most memory
+    return "".join(
+        f'<figure id="{escape(one.name)}"{_WIDE if one.wide else ""}>'
+        f"<figcaption>{escape(one.caption)}. "
+        '<button type="button" class="save" hidden>Save as SVG</button></figcaption>'
+        '<div class="legend"></div><div class="plot"></div>'
+        f'<div class="still">{embedded_svg(write_chart(one, folder))}</div></figure>\n'
+        for one in charts
+    )
+
+
+def tip() -> str:
+    """Returns what tells of the place that a reader points at; a page has one."""
+    return '<div id="tip" role="status" hidden></div>\n'
+
+
+def table_element(table: Table, of_runs: Sequence[int]) -> str:
+    """Returns a table and its notes; ``of_runs`` has the number of each run's colour."""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in table.columns)
+    rows = []
+    runs = range(len(table.rows)) if table.colours is None else table.colours
+    for run, (name, *cells) in zip(runs, table.rows, strict=True):
+        colour = "" if run is None else f"background:{run_colour(of_runs[run])}"
+        swatch = f'<span class="swatch" style="{colour}"></span>'
+        tail = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        rows.append(f'<tr><td title="{escape(name)}">{swatch}{escape(name)}</td>{tail}</tr>\n')
+    return (
+        f'<div class="scroll" tabindex="0"><table aria-label="{escape(table.title)}">'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>{''.join(rows)}</tbody></table></div>\n"
+        f"{list_element(table.notes, 'notes')}"
+    )
+
+
+def list_element(items: Iterable[str], kind: str) -> str:
+    """Returns a list of a kind that the style sheet knows; nothing where it is empty."""
+    entries = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f'<ul class="{kind}">{entries}</ul>\n' if entries else ""
+
+
+def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
+    checked = " checked"
+    return "".join(
+        f'<label><input type="radio" name="{name}" value="{value}"'
+        f"{checked if not index else ''}>{label}</label>"
+        for index, (value, label) in enumerate(values)
+    )
+
+
+def _own_file(name: str) -> str:
+    return resources.files("tfasr.reports.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(code: str) -> str:
+    # A parser hands on line ends as "\n", and hashes what it hands on.
+    digest = hashlib.sha256(code.replace("\r\n", "\n").replace("\r", "\n").encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+_MOST_CONFIGURATIONS = 50
+
+
+def write_page(
+    report: Report,
+    folder: Path,
+    shown: Sequence[Table],
+    appendix: str = "",
+    *,
+    results: Sequence[Sequence[GroupResult]] | None = None,
+) -> None:
+    """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.
+
+    The page is one file without a reference to any other, and its content policy forbids the
+    browser to fetch anything. Its curves are interactive; where no script runs, still figures
+    stand in their places. Both have the page's own text colour, so that they read in light and
+    in dark. What comes from the runs, names and configurations, is escaped.
+    """
+    results = group_results(report) if results is None else results
+    charts, left_out = report_charts(report, results)
+    drawn = pictures(charts, folder)
+    body = _body(report, results, drawn, left_out, shown, appendix)
+    write_document(folder / "report.html", "Time to accuracy", body, charts)
+
+
+def _body(
+    report: Report,
+    results: Sequence[Sequence[GroupResult]],
+    drawn: str,
+    left_out: Sequence[str],
+    shown: Sequence[Table],
+    appendix: str,
+) -> Iterator[str]:
+    first, *others = shown
+    of_runs = colours(report)
+    yield list_element(answers(report, results), "answers")
+    yield table_element(first, of_runs)
+    yield f'{controls()}<div class="figures">\n{drawn}{tip()}</div>\n'
+    yield list_element(left_out, "notes")
+    for one in others:
+        yield f"<h2>{escape(one.title)}</h2>{table_element(one, of_runs)}"
+    yield appendix
+    yield _configurations(report)
+
+
+def answers(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[str]:
+    """Returns a sentence for each target: who met it first, and how long the others took."""
+    grouped = any(len(members) > 1 for members in group_members(report.runs).values())
+    if grouped:
+        return [
+            answer
+            for of_target in results
+            for answer in (
+                _group_answer(of_target),
+                *(finding(of_target[0], other) for other in of_target[1:4]),
+            )
+        ]
+    return [_answer(report, index) for index in range(len(report.targets))]
+
+
+def _group_answer(results: Sequence[GroupResult]) -> str:
+    parts = []
+    for result in results[:4]:
+        found = result.statistics
+        times = "never" if found.median_s is None else f"median {found.median_s / 60:.3g} min"
+        parts.append(f"{result.group}: {times} ({found.reached} of {found.n} runs reached it)")
+    if len(results) > 4:
+        parts.append(f"{len(results) - 4} more groups")
+    return f"{sentence(target_label(*results[0].target))}: {'; '.join(parts)}."
+
+
+def _answer(report: Report, target: int) -> str:
+    label = sentence(target_label(*report.targets[target]))
+    compared = [
+        (run, run.results[target].tta)
+        for index, run in enumerate(report.runs)
+        if not report.refused(index)
+    ]
+    times = sorted(
+        ((tta.minutes, run.name, tta.epoch) for run, tta in compared if tta.reached),
+        key=lambda found: found[0],
+    )
+    if not times:
+        return f"{label}: no run has reached it."
+    (fastest, name, epoch), *slower = times
+    parts = [f"{label}: {name} in {fastest:.3g} min (epoch {epoch})"]
+    parts += [f"{other} in {took:.3g} min, {took / fastest:.2f} times as long"
+              for took, other, _ in slower[:3]]  # fmt: skip
+    if slower:
+        parts.append(f"n = 1 each, and {one_run_each()}")
+    if len(slower) > 3:
+        parts.append(f"{len(slower) - 3} more runs after them")
+    never = [run.name for run, tta in compared if not tta.reached]
+    if never:
+        shown = ", ".join(never[:3]) + (f" and {len(never) - 3} more" if len(never) > 3 else "")
+        parts.append(f"never: {shown}")
+    return "; ".join(parts) + "."
+
+
+def _configurations(report: Report) -> str:
+    saved = [run for run in report.runs if run.config is not None]
+    notes = []
+    if len(saved) > _MOST_CONFIGURATIONS:
+        notes = [f"Those of the first {_MOST_CONFIGURATIONS} of {len(saved)} runs."]
+        saved = saved[:_MOST_CONFIGURATIONS]
+    if not saved:
+        return ""
+    shown = "".join(
+        f"<details><summary>{escape(run.name)}</summary><pre>{escape(run.config)}</pre></details>\n"
+        for run in saved
+    )
+    return f"<h2>Configurations</h2>\n{shown}{list_element(notes, 'notes')}"
+
+
+# A page of several reports: sections with tables and figures, one after the other.
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str  # its heading
+    said: Sequence[str] = ()  # sentences below the heading
+    tables: Sequence[Table] = ()  # in their order
+    of_runs: Sequence[int] = ()  # the numbers of the runs' colours
+    charts: Sequence[Chart] = ()  # below the tables; their names are distinct within the page
+    notes: Sequence[str] = ()  # below the figures
+    links: Sequence[tuple[str, str]] = field(default_factory=list)  # words and relative addresses
+
+
+def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
+    """Writes ``report.html`` of sections, and each figure as a PNG and an SVG; returns the page."""
+    charts = [chart for section in sections for chart in section.charts]
+    body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{tip()}"
+    write_document(folder / "report.html", title, [body], charts)
+    return folder / "report.html"
+
+
+def _section(section: Section, folder: Path) -> str:
+    tables = "".join(
+        f"<h3>{escape(table.title)}</h3>{table_element(table, section.of_runs)}"
+        for table in section.tables
+    )
+    figures = ""
+    if section.charts:
+        figures = f'<div class="figures">\n{pictures(section.charts, folder)}</div>\n'
+    links = "".join(
+        f'<li><a href="{escape(address)}">{escape(words)}</a></li>'
+        for words, address in section.links
+    )
+    below = f'<ul class="notes">{links}</ul>\n' if links else ""
+    said = list_element(section.said, "answers")
+    notes = list_element(section.notes, "notes")
+    return f"<h2>{escape(section.title)}</h2>\n{said}{tables}{figures}{notes}{below}"

@@ -1,0 +1,196 @@
+"""What a run's steps look like over time: smoothed loss and speed, on three horizontal axes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfasr.ledger.intervals import Steps
+from tfasr.ledger.timeline import Timeline
+from tfasr.tta.policies import PAPER, Policy
+from tfasr.tta.run import Run
+
+# A Gaussian filter for curves, and thinning of points too close to be told apart.
+
+SIGMA = 10.0
+_REACH = 4.0
+
+
+def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
+    """Returns values smoothed by a Gaussian, mirrored at both ends.
+
+    The same as ``scipy.ndimage.gaussian_filter1d`` with its defaults.
+
+    Args:
+        values: float ``(n,)``, finite.
+        sigma: standard deviation in samples, larger than 0.
+
+    Returns:
+        Float ``(n,)``.
+
+    Raises:
+        ValueError: if ``sigma`` is not positive.
+
+    Source: the paper (arXiv 2003.12366), Figure 7: sigma 10.
+    """
+    if not sigma > 0:
+        raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
+    values = np.asarray(values, dtype=float)
+    if values.size == 0:
+        return values
+    radius = int(_REACH * sigma + 0.5)
+    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / sigma) ** 2)
+    padded = np.pad(values, radius, mode="symmetric")
+    return np.convolve(padded, kernel / kernel.sum(), mode="valid")
+
+
+def thin(length: int, most: int) -> np.ndarray:
+    """Returns at most ``most`` evenly spread indices below ``length``, the last one included."""
+    if length <= most:
+        return np.arange(length)
+    return np.unique(np.linspace(0, length - 1, most).round().astype(int))
+
+
+AXES = ("minutes", "epochs", "utterances")
+"""What a curve can be drawn over; the first is the policy's clock."""
+
+CURVE_POINTS = 400
+_ROLLING_SHARE = 0.02
+_STEPS_PER_BIN = 3
+_STATED = {"audio_s": "audio_s_per_s", "utterances": "utterances_per_s"}
+_SECONDS = ("input_wait_s", "compile_s", "train_s")
+
+
+@dataclass(frozen=True)
+class Series:
+    """Values over each of `AXES` that the run's log knows; arrays of one length.
+
+    They are float32: what is drawn has five digits, and a report holds those of all its runs.
+    """
+
+    x: dict[str, np.ndarray]
+    y: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """When an evaluation ran, in minutes of the policy's clock, and what it evaluated."""
+
+    epoch: int
+    start_min: float
+    stop_min: float
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    loss: Series  # smoothed and thinned
+    # ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all, input wait and
+    # compilation counted; what the log does not state is left out
+    throughput: dict[str, Series]
+    evaluations: list[Evaluation]  # in the order of their time
+    # Trained on until the end of each epoch; {} where not stated
+    utterances_by_epoch: dict[int, float]
+    # Utterances per second of the wall clock, evaluations and all else included, over minutes since
+    # the creation of the model; None where not stated
+    wall_throughput: Series | None = None
+
+
+def run_series(run: Run, policy: Policy) -> RunSeries:
+    """Returns what a run's steps say over time on a policy's clock; lost work is left out."""
+    line, steps = run.timeline, run.timeline.steps
+    minutes = np.array(policy.times_s(line)) / 60
+    epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]
+    utterances = steps.column("utterances")
+    x = {"minutes": minutes[steps.indices]}
+    if None not in epochs and epochs == sorted(epochs):
+        x["epochs"] = _progress(epochs)
+    if np.isfinite(utterances).all():
+        x["utterances"] = np.cumsum(utterances)
+    done = dict(zip(epochs, x["utterances"], strict=True)) if "utterances" in x else {}
+    done.pop(None, None)
+    return RunSeries(
+        _loss(x, steps),
+        _throughput(x, steps),
+        _evaluations(line, minutes),
+        done,
+        _wall_throughput(np.array(PAPER.times_s(line)), steps),
+    )
+
+
+def _loss(x: dict[str, np.ndarray], steps: Steps) -> Series:
+    loss = steps.column("loss")
+    # A logarithmic axis has no place for anything else.
+    shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
+    kept = thin(shown.size, CURVE_POINTS)
+    smooth = gaussian_smooth(loss[shown])[kept].astype(np.float32)
+    return Series(_single(x, shown[kept]), smooth)
+
+
+def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
+    seconds = sum(steps.amounts(name) for name in _SECONDS)
+    window = max(1, round(len(steps) * _ROLLING_SHARE))
+    passed = _rolling_sum(seconds, window)
+    shown = np.flatnonzero(passed > 0)
+    shown = shown[thin(shown.size, CURVE_POINTS)]
+    at = _single(x, shown)  # one for both
+    found = {}
+    for name, rate in _STATED.items():
+        amount = steps.column(name)
+        if len(steps) and np.isfinite(amount).all():
+            speed = _rolling_sum(amount, window)[shown] / passed[shown]
+            found[rate] = Series(at, speed.astype(np.float32))
+    return found
+
+
+def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
+    """Returns utterances per second of equal bins of the clock; a step counts while it lasts.
+
+    Source: the paper (arXiv 2003.12366), Figure 9, whose low points are evaluations.
+    """
+    utterances = steps.column("utterances")
+    if not len(steps) or not np.isfinite(utterances).all() or not clock_s[-1] > 0:
+        return None
+    stop_s = clock_s[steps.indices]
+    lasted = sum(steps.amounts(name) for name in _SECONDS)
+    edges = np.column_stack([stop_s - lasted, stop_s]).ravel()
+    done = np.concatenate([[0.0], np.cumsum(utterances)])
+    trained = np.column_stack([done[:-1], done[1:]]).ravel()
+    bins = min(CURVE_POINTS, max(1, len(steps) // _STEPS_PER_BIN))
+    at = np.linspace(0.0, clock_s[-1], bins + 1)
+    # Clocks are rounded: a step may seem to have begun before the one before it ended.
+    amount = np.diff(np.interp(at, np.maximum.accumulate(edges), trained))
+    middles = _single({"minutes": (at[:-1] + at[1:]) / 120}, np.arange(bins))
+    return Series(middles, (amount / np.diff(at)).astype(np.float32))
+
+
+def _rolling_sum(values: np.ndarray, window: int) -> np.ndarray:
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    last = np.arange(1, total.size)
+    return total[last] - total[np.maximum(last - window, 0)]
+
+
+def _progress(epochs: Sequence[int]) -> np.ndarray:
+    numbers = np.array(epochs, dtype=float)
+    _, own, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    if not counts.size:
+        return numbers
+    first = np.concatenate([[0], np.cumsum(counts)[:-1]])[own]
+    counts[-1] = counts.max()
+    return numbers - 1 + (np.arange(numbers.size) - first + 1) / counts[own]
+
+
+def _evaluations(line: Timeline, minutes: np.ndarray) -> list[Evaluation]:
+    found, started = [], {}
+    for index in line.of("eval_start", "eval_stop"):
+        epoch = line.metadata[index].get("epoch_num")
+        if not line.useful[index] or epoch is None:
+            continue
+        if line.keys[index] == "eval_start":
+            started[epoch] = minutes[index]
+        elif epoch in started:
+            found.append(Evaluation(epoch, float(started.pop(epoch)), float(minutes[index])))
+    return found
+
+
+def _single(x: dict[str, np.ndarray], kept: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: own[kept].astype(np.float32) for name, own in x.items()}

@@ -1,0 +1,542 @@
+"""Which group of runs wins at which target: profiles of a report's groups, and what they say."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from tfasr.display.chart import (
+    Area,
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Panel,
+    Points,
+    Rule,
+    Segments,
+    run_colour,
+    run_dash,
+)
+from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
+from tfasr.errors import UsageError
+from tfasr.reports.figures.curves import series_name
+from tfasr.reports.figures.registry import NotDrawnError
+from tfasr.reports.groups import GroupResult, group_members, one_run_each
+from tfasr.reports.numbers import Report, metric_label, target_label
+from tfasr.reports.tables.runs import minutes_of
+from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups
+from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, mean_difference
+from tfasr.tta.metrics import LOWER, metric_named
+from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, medians
+
+# Two groups of runs over all targets that both reached: which is faster where.
+
+FINE_TARGETS = 97
+"""Targets of the line; the first and the last are the ends of the range."""
+
+VERDICT_TARGETS = 9
+"""Those of them at which a verdict is given: evenly spread, the ends among them."""
+
+_BETWEEN = (FINE_TARGETS - 1) // (VERDICT_TARGETS - 1)
+
+Curve = Sequence[AccuracyPoint]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where the faster of two groups becomes the slower one.
+
+    Attributes:
+        target: at which both take the same time, between two targets of the line.
+        after: "first" or "second": the group that is faster at harder targets.
+    """
+
+    target: float
+    after: str
+
+
+@dataclass(frozen=True)
+class TargetProfile:
+    """How much longer one group takes than another, at each target of a range.
+
+    Arrays run from the easiest target to the hardest.
+
+    Attributes:
+        targets: `FINE_TARGETS` in equal ratios, from just harder than the best first value of any
+            run to the worst of the runs' best ones: every run missed each of them once and reached
+            it.
+        first_s: geometric mean of the first group's times, at the middles of the brackets.
+        ratio: the second group's over the first's.
+        low: lower ends of the 95 % interval at each target by itself; None for fewer than 3 runs
+            in a group.
+        high: upper ends.
+        together_low: at the targets of ``verdicts``, lower ends of intervals that hold together:
+            with a probability of 95 % none of them all misses its ratio (Bonferroni).
+        together_high: upper ends of those.
+        verdicts: comparisons at `VERDICT_TARGETS` of the targets, p-values not yet adjusted.
+        crossings: where the line passes a ratio of 1, whether or not that is more than chance.
+    """
+
+    targets: np.ndarray
+    first_s: np.ndarray
+    ratio: np.ndarray
+    low: np.ndarray | None
+    high: np.ndarray | None
+    together_low: np.ndarray | None
+    together_high: np.ndarray | None
+    verdicts: list[GroupComparison]
+    crossings: list[Crossing]
+
+    @property
+    def verdict_targets(self) -> np.ndarray:
+        """The targets at which verdicts are given."""
+        return self.targets[::_BETWEEN]
+
+
+def common_range(
+    curves: Sequence[Curve], window: int, metric: str = "cer"
+) -> tuple[float, float] | None:
+    """Returns the hardest and the easiest target that all runs missed once and then reached.
+
+    Error rates above 1 are left out. None where there is no such target: a run has one median
+    alone, or its first is better than what another one ever reached.
+    """
+    kind = metric_named(metric)
+    found = [
+        [
+            kind.hardness(value)
+            for value in medians([point.value for point in curve], window, kind.worst)
+        ]
+        for curve in curves
+    ]
+    if not found or any(len(own) < 2 for own in found):
+        return None
+    hardest = min(max(own) for own in found)
+    # Just harder than the best first value, so that every run missed it.
+    easiest = math.nextafter(max(own[0] for own in found), math.inf)
+    if kind.rate and kind.better == LOWER:
+        easiest = max(easiest, kind.hardness(1.0))
+    ends = abs(hardest), abs(easiest)  # of error rates hardness is the negative value
+    return ends if easiest < hardest and min(ends) > 0 and math.isfinite(max(ends)) else None
+
+
+def target_profile(
+    first: Sequence[Curve],
+    second: Sequence[Curve],
+    *,
+    window: int,
+    shares: int = 1,
+    metric: str = "cer",
+) -> TargetProfile | None:
+    """Returns the ratio of two groups' times over the targets that all of their runs reached.
+
+    Args:
+        first: a curve for each run of the group that is compared with.
+        window: the evaluations whose median must meet a target.
+        shares: how many groups are compared with the first one, among which the intervals that
+            hold together share their 5 %.
+
+    Returns:
+        None where there is no such range, see `common_range`.
+    """
+    span = common_range([*first, *second], window, metric)
+    if span is None:
+        return None
+    targets = np.geomspace(span[1], span[0], FINE_TARGETS)
+    targets[[0, -1]] = span[1], span[0]  # rounding must not carry the ends out of the range
+    groups = [
+        [brackets_at(curve, targets, window=window, metric=metric) for curve in curves]
+        for curves in (first, second)
+    ]
+    # (targets, runs)
+    lows, highs = zip(*(_ends(group) for group in groups), strict=True)
+    middles = [np.mean(low + high, axis=1) / 2 for low, high in zip(lows, highs, strict=True)]
+    shift = middles[1] - middles[0]
+    bands: list[np.ndarray | None] = [None] * 4
+    if min(len(first), len(second)) >= FEWEST_FOR_INTERVAL:
+        means = [bracketed_mean(low, high) for low, high in zip(lows, highs, strict=True)]
+        alone = mean_difference(*means).reach
+        level = (1 - CONFIDENCE) / (VERDICT_TARGETS * shares)
+        together = mean_difference(*means, confidence=1 - level).reach
+        bands = [np.exp(shift - alone), np.exp(shift + alone)]
+        bands += [np.exp(end)[::_BETWEEN] for end in (shift - together, shift + together)]
+    verdicts = [
+        # All of them arrived: Welch's test it is.
+        compare_groups(*([run[index] for run in group] for group in groups), by_order=False)
+        for index in range(0, FINE_TARGETS, _BETWEEN)
+    ]
+    return TargetProfile(
+        targets, np.exp(middles[0]), np.exp(shift), *bands, verdicts, _crossings(targets, shift)
+    )
+
+
+def _ends(group: Sequence[Sequence[Bracket]]) -> tuple[np.ndarray, np.ndarray]:
+    low = np.array([[one.last_miss_s for one in run] for run in group]).T
+    high = np.array([[one.first_hit_s for one in run] for run in group]).T
+    # An evaluation at the clock's very zero has no logarithm: a millisecond stands for it.
+    return np.log(np.maximum(low, 1e-3)), np.log(np.maximum(high, 1e-3))
+
+
+def _crossings(targets: np.ndarray, shift: np.ndarray) -> list[Crossing]:
+    known = np.flatnonzero(shift)
+    found = []
+    for before, after in zip(known, known[1:], strict=False):
+        if shift[before] * shift[after] < 0:
+            share = shift[before] / (shift[before] - shift[after])
+            at = np.log(targets[before]) * (1 - share) + np.log(targets[after]) * share
+            # A second group that takes longer leaves the first one ahead.
+            found.append(Crossing(math.exp(at), "first" if shift[after] > 0 else "second"))
+    return found
+
+
+_USUAL = ("wer", "cer")
+
+
+@dataclass(frozen=True)
+class GroupProfile:
+    """A group against the first one, over all targets of a metric."""
+
+    metric: str  # "cer", "wer" or another
+    first: str  # the group that is compared with
+    group: str  # the other one
+    number: int  # its place among the report's groups
+    sizes: tuple[int, int]  # runs of both
+    # The profile, its verdicts' p-values adjusted for all targets and groups; None where ``reason``
+    # says why there is none
+    found: TargetProfile | None
+    reason: str = ""  # a sentence
+
+    def name(self, which: str | None) -> str:
+        """Returns the group that a verdict or a crossing calls "first" or "second"."""
+        return {"first": self.first, "second": self.group}.get(which, "undecided")
+
+
+def group_profiles(report: Report) -> list[GroupProfile]:
+    """Returns for each metric of the targets, or of the runs, each group's profile.
+
+    Raises:
+        UsageError: if there are no two groups.
+    """
+    members = group_members(report.runs)
+    if len(members) < 2:
+        raise UsageError(
+            "--profile must be given two groups of runs or more. Received: one, "
+            f"{next(iter(members))!r}. Name a folder of runs, or a run, for each."
+        )
+    known = [m for m in _USUAL if any(m in run.curves for run in report.runs)][:1]
+    metrics = list(dict.fromkeys(metric for metric, _ in report.targets)) or known
+    return [one for metric in metrics for one in _of_metric(report, members, metric)]
+
+
+def _of_metric(report: Report, members: dict[str, list[int]], metric: str) -> list[GroupProfile]:
+    (first, reference), *others = members.items()
+    found = []
+    for number, (group, own) in enumerate(others, start=1):
+        curves = [
+            [report.runs[run].curves.get(metric, []) for run in runs] for runs in (reference, own)
+        ]
+        profile, reason = None, ""
+        if any(report.refused(run) for run in own):
+            reason = f"{group} is not compared with {first}: they are not comparable"
+        else:
+            profile = target_profile(
+                *curves, window=report.window, shares=len(others), metric=metric
+            )
+            if profile is None:
+                reason = (
+                    f"{group} and {first} share no range of {metric_label(metric)}: there must be "
+                    "a target that every one of their runs missed once and then reached"
+                )
+        sizes = (len(reference), len(own))
+        found.append(GroupProfile(metric, first, group, number, sizes, profile, reason))
+    return _adjusted(found)
+
+
+def _adjusted(profiles: list[GroupProfile]) -> list[GroupProfile]:
+    compared = [one for profile in profiles if profile.found for one in profile.found.verdicts]
+    rest = iter(adjusted(compared))
+    return [
+        profile
+        if profile.found is None
+        else replace(
+            profile,
+            found=replace(profile.found, verdicts=[next(rest) for _ in profile.found.verdicts]),
+        )
+        for profile in profiles
+    ]
+
+
+def profile_finding(profile: GroupProfile) -> str:
+    """Returns which of two groups wins where, in a sentence."""
+    label = metric_label(profile.metric)
+    if profile.found is None:
+        return f"{label}: {profile.reason}."
+    found, metric = profile.found, profile.metric
+    easiest, hardest = (target_label(metric, found.targets[end]) for end in (0, -1))
+    span = f"from {easiest} to {hardest}"
+    if min(profile.sizes) < FEWEST_FOR_INTERVAL:
+        least, most = found.ratio.min(), found.ratio.max()
+        said = (
+            f"{span}, {profile.group} takes {least:.2f} to {most:.2f} times as long as "
+            f"{profile.first} (n = {profile.sizes[1]} and {profile.sizes[0]}: no interval; "
+            f"{one_run_each()})"
+        )
+    else:
+        said = f"{span}: {_stretches(profile)}"
+    return f"{said}.{_crossings_of_groups(profile)}"
+
+
+def _stretches(profile: GroupProfile) -> str:
+    found = profile.found
+    judged = zip(found.verdict_targets, found.verdicts, strict=True)
+    parts = []
+    for sooner, own in groupby(judged, key=lambda pair: pair[1].sooner):
+        targets = [target for target, _ in own]
+        ends = dict.fromkeys([target_label(profile.metric, t) for t in (targets[0], targets[-1])])
+        where = " to ".join(ends)
+        parts.append(
+            f"undecided at {where}"
+            if sooner is None
+            else f"{profile.name(sooner)} is faster at {where}"
+        )
+    return "; ".join(parts)
+
+
+def _crossings_of_groups(profile: GroupProfile) -> str:
+    found = profile.found
+    if not found.crossings:
+        return " The line crosses 1 nowhere."
+    at = ", ".join(target_label(profile.metric, one.target) for one in found.crossings[:4])
+    more = len(found.crossings) - 4
+    said = f" The line crosses 1 at {at}{f' and {more} more' if more > 0 else ''}"
+    winners = {verdict.sooner for verdict in found.verdicts} - {None}
+    if len(winners) > 1:
+        return f"{said}: the winner flips with the target, beyond chance."
+    return f"{said}; that the winner flips is not shown."
+
+
+def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
+    by_metric: dict[str, list[GroupProfile]] = {}
+    for one in profiles:
+        by_metric.setdefault(one.metric, []).append(one)
+    return by_metric
+
+
+# The winner by target: how much longer groups take than the first one, from easy to hard.
+
+_MOST_GROUPS = 4
+_WIDEST = 3.0
+
+
+def profile_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+    """Returns for each metric the ratio of times over targets; nothing unless asked for."""
+    if not report.question.profile:
+        return []
+    charts = [
+        _chart(metric, [one for one in own if one.found is not None])
+        for metric, own in profiles_of_groups(group_profiles(report)).items()
+        if any(one.found is not None for one in own)
+    ]
+    if not charts:
+        raise NotDrawnError("Winner by target: no two groups share a range of targets.")
+    return charts
+
+
+def _chart(metric: str, profiles: Sequence[GroupProfile]) -> Chart:
+    shown = profiles[:_MOST_GROUPS]
+    scale, unit = (100, ", %") if metric_named(metric).rate else (1, "")
+    first = shown[0].first
+    marks: list[Mark] = [Rule(value=1.0, dash="solid")]
+    for profile in shown:
+        marks += _marks(profile, scale)
+    targets = np.concatenate([one.found.targets for one in shown]) * scale
+    known = [one.found.together_low is not None for one in shown]
+    caption = (
+        f"How many times as long groups take as {first} to reach a target; above 1 {first} is "
+        "faster. Hard targets are on the right"
+    )
+    if any(known):
+        caption += (
+            "; areas: 95 % interval at each target by itself; bars: intervals that hold together "
+            "at all marked targets; filled: decided there, ring: undecided"
+        )
+    if len(profiles) > len(shown):
+        caption += f"; the first {_MOST_GROUPS} groups"
+    x = Axis(
+        f"target, {metric_label(metric)}{unit}",
+        log=True,
+        # From easy to hard, as time goes.
+        limits=_from_easy_to_hard(targets),
+        ticks=_ticks(float(targets.min()), float(targets.max())),
+    )
+    y = Axis("times as long", log=True, limits=_limits(shown))
+    return Chart(f"profile_{metric}", caption, [Panel(marks, x, y, 300)], wide=True, width=640)
+
+
+def _from_easy_to_hard(targets: np.ndarray) -> tuple[float, float]:
+    low, high = float(targets.min()) / 1.02, float(targets.max()) * 1.02
+    return (high, low) if targets[0] > targets[-1] else (low, high)
+
+
+def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
+    found, number = profile.found, profile.number
+    colour, series = run_colour(number), series_name(profile.group, profile.sizes[1], number)
+    x = found.targets * scale
+    marks: list[Mark] = []
+    if found.low is not None:
+        marks.append(Area(x=x, low=found.low, high=found.high, colour=colour, series=series))
+    marks.append(Line(x=x, y=found.ratio, colour=colour, dash=run_dash(number), series=series))
+    at = found.verdict_targets * scale
+    ratio = found.ratio[:: (x.size - 1) // (at.size - 1)]
+    if found.together_low is not None:
+        marks.append(
+            Segments(
+                x0=at, x1=at, y0=found.together_low, y1=found.together_high,
+                colour=colour, series=series, width=1.2,
+            )
+        )  # fmt: skip
+    for decided, symbol in ((True, "circle"), (False, "ring")):
+        chosen = [i for i, one in enumerate(found.verdicts) if (one.sooner is not None) == decided]
+        if chosen:
+            marks.append(
+                Points(
+                    x=at[chosen], y=ratio[chosen], symbol=symbol, size=8, colour=colour,
+                    series=series, texts=[_text(profile, i, ratio[i]) for i in chosen],
+                )
+            )  # fmt: skip
+    return marks
+
+
+def _text(profile: GroupProfile, index: int, ratio: float) -> str:
+    found = profile.found
+    sooner = found.verdicts[index].sooner
+    target = target_label(profile.metric, found.verdict_targets[index])
+    verdict = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
+    return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{verdict}"
+
+
+def _limits(profiles: Sequence[GroupProfile]) -> tuple[float, float]:
+    ends = [1.0]
+    for one in profiles:
+        found = one.found
+        ends += [found.ratio.min(), found.ratio.max()]
+        for own in (found.low, found.high, found.together_low, found.together_high):
+            ends += [] if own is None else [own.min(), own.max()]
+    lines = [end for one in profiles for end in (one.found.ratio.min(), one.found.ratio.max())]
+    low = max(min(ends), min(*lines, 1.0) / _WIDEST)
+    high = min(max(ends), max(*lines, 1.0) * _WIDEST)
+    return low / 1.05, high * 1.05
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    decades = range(-6, 4)
+    for steps in ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3)):
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+        ticks = [float(f"{tick:.6g}") for tick in ticks if low <= tick <= high]
+        if len(ticks) <= 10:
+            break
+    return ticks
+
+
+# Table of the winner by target: the ratio of two groups' times at targets of a whole range.
+
+_METHOD = (
+    f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
+    "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
+    "interval: at that target by itself. Together: intervals that hold at all targets and for all "
+    "groups of the table at once with 95 % (Bonferroni); between the targets nothing is claimed. "
+    "Faster: p < 0.05 after Holm's method over the same, and a gap larger than the time between "
+    "evaluations."
+)
+
+Row = tuple[GroupProfile, int]
+"""A group, and the number of a target of its verdicts."""
+
+
+def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Table]:
+    """Returns for each metric a row for each group and target."""
+    return [_table(report, metric, own) for metric, own in profiles_of_groups(profiles).items()]
+
+
+def _table(report: Report, metric: str, profiles: Sequence[GroupProfile]) -> Table:
+    rows = [
+        (profile, number)
+        for profile in profiles
+        if profile.found is not None
+        for number in range(len(profile.found.verdict_targets))
+    ]
+    runs = {run.group: index for index, run in reversed(list(enumerate(report.runs)))}
+    return table_of(
+        f"Winner by target: {metric_label(metric)}, times of {profiles[0].first} = 1",
+        _columns(report),
+        rows,
+        [*(profile_finding(one) for one in profiles), _METHOD],
+        colours=[runs[profile.group] for profile, _ in rows],
+        name=f"profile_{metric}",
+    )
+
+
+def _columns(report: Report) -> list[Column[Row]]:
+    def target(row: Row) -> float:
+        return float(row[0].found.verdict_targets[row[1]])
+
+    def along(name: str) -> Callable[[Row], float | None]:
+        """Returns what finds a value at the row's target on the line through all targets."""
+
+        def value(row: Row) -> float | None:
+            values = getattr(row[0].found, name)
+            place = row[1] * (len(row[0].found.targets) - 1) // (VERDICT_TARGETS - 1)
+            return None if values is None else float(values[place])
+
+        return value
+
+    def at(name: str) -> Callable[[Row], float | None]:
+        def value(row: Row) -> float | None:
+            values = getattr(row[0].found, name)
+            return None if values is None else float(values[row[1]])
+
+        return value
+
+    def interval(low: Callable, high: Callable) -> Callable[[Row], str]:
+        return lambda row: UNKNOWN if low(row) is None else f"{low(row):.2f} to {high(row):.2f}"
+
+    def adjusted_p(row: Row) -> float | None:
+        return row[0].found.verdicts[row[1]].adjusted_p
+
+    def faster(row: Row) -> str | None:
+        sooner = row[0].found.verdicts[row[1]].sooner
+        return None if sooner is None else row[0].name(sooner)
+
+    return [
+        Column("Runs", "group", lambda row: row[0].group),
+        Column("", "first", lambda row: row[0].first),
+        Column("", "metric", lambda row: row[0].metric),
+        Column("target", "target", target, shown=lambda r: target_label(r[0].metric, target(r))),
+        Column("first\nmin", "first_s", along("first_s"), minutes_of(report)),
+        Column("times\nas long", "ratio", along("ratio"), fixed(2)),
+        Column(
+            "95 %\ninterval",
+            "ratio_95_low",
+            along("low"),
+            shown=interval(along("low"), along("high")),
+        ),
+        Column("", "ratio_95_high", along("high")),
+        Column(
+            "95 %\ntogether",
+            "together_95_low",
+            at("together_low"),
+            shown=interval(at("together_low"), at("together_high")),
+        ),
+        Column("", "together_95_high", at("together_high")),
+        Column("p,\nadjusted", "adjusted_p", adjusted_p, lambda p: f"{p:.2g}"),
+        Column("", "comparisons", lambda row: row[0].found.verdicts[row[1]].comparisons),
+        Column(
+            "faster",
+            "faster",
+            faster,
+            missing=lambda row: "no test" if adjusted_p(row) is None else "undecided",
+        ),
+    ]

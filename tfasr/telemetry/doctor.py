@@ -1,0 +1,268 @@
+"""The examination behind ``tfasr doctor``, and the advice that follows from it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.telemetry.energy import POWERCAP, rapl_access
+from tfasr.telemetry.gpus import describe_gpus, nvidia_devices
+from tfasr.telemetry.machine import (
+    OPTIONAL,
+    ROOT,
+    decoder_problem,
+    describe_host,
+    describe_processor,
+    describe_software,
+    probe_tensorflow,
+)
+
+BUSY_LOAD = 0.25
+"""Runnable processes per thread above which clocks measure the neighbours too."""
+
+_TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What a machine is and has; None for what could not be determined.
+
+    Attributes:
+        processor: of `tfasr.telemetry.machine.describe_processor`.
+        host: of `tfasr.telemetry.machine.describe_host`.
+        gpus: of `tfasr.telemetry.gpus.describe_gpus`.
+        gpu_problem: why there are none; "" where there are.
+        gpus_on_bus: NVIDIA devices on the PCI bus, whether or not NVML sees them.
+        software: of `tfasr.telemetry.machine.describe_software`.
+        decoder_problem: why the compiled decoder does not load; None where it does.
+        rapl: whether the processors' energy can be read, in words.
+        tensorflow: of `tfasr.telemetry.machine.probe_tensorflow`; None unless asked for.
+    """
+
+    processor: dict[str, Any]
+    host: dict[str, Any]
+    gpus: list[dict[str, Any]]
+    gpu_problem: str
+    gpus_on_bus: int
+    software: dict[str, Any]
+    decoder_problem: str | None
+    rapl: str
+    tensorflow: dict[str, Any] | None
+
+
+def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
+    """Returns what this machine is and has; imports no TensorFlow into this process.
+
+    Args:
+        tensorflow: whether to import TensorFlow in another process.
+        root: the folder that holds ``proc``, ``sys`` and ``etc``.
+    """
+    gpus, problem = describe_gpus()
+    return Examination(
+        processor=describe_processor(root),
+        host=describe_host(root),
+        gpus=gpus,
+        gpu_problem=problem,
+        gpus_on_bus=nvidia_devices(root),
+        software=describe_software(),
+        decoder_problem=decoder_problem(),
+        rapl=rapl_access(root / POWERCAP.relative_to("/")),
+        tensorflow=probe_tensorflow() if tensorflow else None,
+    )
+
+
+def advice(machine: Examination) -> list[str]:
+    """Returns what to correct, or to know, before times measured on a machine are trusted."""
+    return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
+
+
+def _clock_advice(machine: Examination) -> Iterator[str]:
+    host, processor = machine.host, machine.processor
+    threads = host["usable_threads"] or processor["threads"]
+    if host["load"] is not None and threads and host["load"] > BUSY_LOAD * threads:
+        yield (
+            f"The machine is busy: load {host['load']:.2f} on {threads} threads. Times measured "
+            "now are the neighbours' too; wait, or trust ratios alone."
+        )
+    slow = [name for name in processor["governors"] if name != "performance"]
+    if slow:
+        yield (
+            f"The clock frequency is governed by {', '.join(slow)}; for steady times: cpupower "
+            "frequency-set -g performance"
+        )
+    if host["cpu_limit"] is not None and threads and host["cpu_limit"] < threads:
+        yield (
+            f"The control group allows {host['cpu_limit']:g} processors' time to {threads} "
+            "threads: threads will be throttled. Raise the limit, or pin to fewer processors."
+        )
+    if processor["virtual"]:
+        yield "This is a virtual machine: others may share its processors unseen."
+    if "not readable" in machine.rapl:
+        yield f"The processors' energy is {machine.rapl}"
+
+
+def _gpu_advice(machine: Examination) -> Iterator[str]:
+    if not machine.gpus and machine.gpus_on_bus:
+        devices = f"{machine.gpus_on_bus} NVIDIA devices"
+        yield f"{devices} are there, and not usable: {machine.gpu_problem}"
+    for index, gpu in enumerate(machine.gpus):
+        pcie = gpu["pcie"]
+        if None not in (pcie["width"], pcie["max_width"]) and pcie["width"] < pcie["max_width"]:
+            yield (
+                f"GPU {index} has {pcie['width']} of {pcie['max_width']} PCIe lanes: look at its "
+                "slot. (The generation may fall while it idles; the width should not.)"
+            )
+
+
+def _software_advice(machine: Examination) -> Iterator[str]:
+    if machine.decoder_problem is not None:
+        yield (
+            f"The compiled decoder does not load: {machine.decoder_problem}. Install tfasr again, "
+            "with a C++ compiler."
+        )
+    packages = machine.software["packages"]
+    missing = [name for name, version in packages.items() if version is None]
+    of_training = [name for name in missing if name in _TRAINING]
+    if of_training:
+        yield (
+            f"Without {', '.join(of_training)} nothing is prepared, trained or evaluated; reports, "
+            "the recorder, scoring and decoding work (docs/light_install.md)."
+        )
+    if len(missing) > len(of_training):
+        others = [name for name in missing if name not in _TRAINING]
+        yield f"Missing packages: {', '.join(others)}. Install tfasr again."
+    if machine.gpus and machine.software["optional"]["nvidia-ml-py"] is None:
+        yield f"nvidia-ml-py is not installed: no {OPTIONAL['nvidia-ml-py']}."
+    problem = (machine.tensorflow or {}).get("problem")
+    if problem:
+        yield f"TensorFlow does not load: {problem}"
+
+
+# A machine in the words of MLPerf Training's ``systems/*.json``.
+
+UNKNOWN = ""
+NONE = "n/a"
+
+
+def system_description(
+    machine: Examination, *, submitter: str = "", system_name: str = ""
+) -> dict[str, Any]:
+    """Returns a system description: text by MLPerf's names.
+
+    What is not known is "", what does not exist "n/a"; nothing is "0". Division, status, storage
+    and cooling are for the submitter to fill in.
+
+    Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
+    """
+    processor, host = machine.processor, machine.host
+    sockets, cores = processor["sockets"], processor["cores"]
+    return {
+        "submitter": submitter,
+        "division": UNKNOWN,
+        "status": UNKNOWN,
+        "system_name": system_name,
+        "number_of_nodes": "1",
+        "host_processors_per_node": _number(sockets),
+        "host_processor_model_name": processor["model"] or UNKNOWN,
+        "host_processor_core_count": _number(cores // sockets if cores and sockets else None),
+        "host_processor_vcpu_count": _number(processor["threads"]),
+        "host_processor_frequency": _number(processor["max_mhz"], " MHz"),
+        "host_processor_caches": UNKNOWN,
+        "host_processor_interconnect": UNKNOWN,
+        "host_memory_capacity": gibibytes(host["memory_bytes"]) or UNKNOWN,
+        "host_storage_type": UNKNOWN,
+        "host_storage_capacity": UNKNOWN,
+        "host_networking": "; ".join(map(network, host["networks"])),
+        "host_networking_topology": UNKNOWN,
+        "host_memory_configuration": UNKNOWN,
+        **_accelerators(machine),
+        "cooling": UNKNOWN,
+        "hw_notes": _hardware_notes(machine),
+        "framework": _framework(machine),
+        "other_software_stack": _stack(machine),
+        "operating_system": host["operating_system"],
+        "sw_notes": f"container: {host['container']}" if host["container"] else UNKNOWN,
+    }
+
+
+def gibibytes(size: int | None) -> str:
+    """Returns a size of memory in words; "" where it is not known."""
+    return "" if size is None else f"{size / 2**30:.3g} GiB"
+
+
+def network(interface: dict[str, Any]) -> str:
+    """Returns an interface in words."""
+    speed = interface["mbit_per_s"]
+    told = "speed n/a" if speed is None else f"{speed / 1000:g} Gbit/s"
+    return f"{interface['name']} {told} ({interface['state'] or 'state n/a'})"
+
+
+def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
+    """Returns a GPU's PCIe link in words, or with ``prefix="max_"`` what it could be."""
+    link = gpu["pcie"]
+    generation, width = link[f"{prefix}generation"], link[f"{prefix}width"]
+    if generation is None or width is None:
+        return ""
+    return f"PCIe Gen{generation} x{width}"
+
+
+def _accelerators(machine: Examination) -> dict[str, str]:
+    gpus = machine.gpus
+    absent = UNKNOWN if machine.gpus_on_bus else NONE
+    links = {gpu["nvlinks"] for gpu in gpus} - {None}
+    return {
+        "accelerators_per_node": str(len(gpus)) if gpus else absent,
+        "accelerator_model_name": _each(gpu["name"] for gpu in gpus) if gpus else absent,
+        # The maximum: a link's generation falls while a GPU idles.
+        "accelerator_host_interconnect": _each(pcie(gpu, "max_") for gpu in gpus),
+        "accelerator_frequency": UNKNOWN,
+        "accelerator_on-chip_memories": UNKNOWN,
+        "accelerator_memory_configuration": UNKNOWN,
+        "accelerator_memory_capacity": (
+            _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus) if gpus else absent
+        ),
+        "accelerator_interconnect": f"NVLink x{max(links)}" if any(links) else UNKNOWN,
+        "accelerator_interconnect_topology": UNKNOWN,
+    }
+
+
+def _each(values: Iterable[str | None]) -> str:
+    return ", ".join(dict.fromkeys(value for value in values if value))
+
+
+def _hardware_notes(machine: Examination) -> str:
+    processor, host = machine.processor, machine.host
+    notes = [
+        _told("instructions", ", ".join(processor["instructions"])),
+        _told("NUMA nodes", processor["numa_nodes"]),
+        _told("governor", ", ".join(processor["governors"])),
+        _told("virtual machine", "yes" if processor["virtual"] else None),
+        _told("processors by control group", host["cpu_limit"]),
+        _told("memory by control group", gibibytes(host["memory_limit_bytes"])),
+    ]
+    return "; ".join(filter(None, notes))
+
+
+def _told(name: str, value: object) -> str:
+    return f"{name}: {value}" if value else ""
+
+
+def _framework(machine: Examination) -> str:
+    packages = machine.software["packages"]
+    known = [("TensorFlow", packages["tensorflow"]), ("Keras", packages["keras"])]
+    return ", ".join(f"{name} {version}" for name, version in known if version)
+
+
+def _stack(machine: Examination) -> dict[str, str]:
+    stack = {"python": machine.software["python"], "kernel": machine.host["kernel"]}
+    stack |= machine.software["packages"] | machine.software["optional"]
+    for name in ("tensorflow", "keras"):
+        stack.pop(name)
+    stack["nvidia_driver"] = _each(gpu["driver"] for gpu in machine.gpus)
+    built = machine.tensorflow or {}
+    stack["cuda"], stack["cudnn"] = built.get("cuda"), built.get("cudnn")
+    return {name: version for name, version in stack.items() if version}
+
+
+def _number(value: int | None, unit: str = "") -> str:
+    return f"{value}{unit}" if value else UNKNOWN

@@ -1,0 +1,325 @@
+"""What the processors are, according to the Linux kernel; None for what it does not tell."""
+
+import json
+import math
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tfasr._version import __version__
+from tfasr.kit.process import control_groups, quota
+
+ROOT = Path("/")
+_INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx512_bf16": "AVX-512 bf16",
+    "amx_tile": "AMX",
+    "amx_bf16": "AMX bf16",
+    "asimd": "NEON",
+    "sve": "SVE",
+    "bf16": "bf16",
+}
+
+
+def describe_processor(root: Path = ROOT) -> dict[str, Any]:
+    """Returns the processors of this computer as JSON values.
+
+    Args:
+        root: the folder that holds ``proc`` and ``sys``.
+
+    Returns:
+        "model"; "sockets", "cores" and "threads" of the computer; "instructions" of interest;
+        "virtual", whether a hypervisor shows itself; "numa_nodes"; "governors" of the clock
+        frequency; "max_mhz".
+    """
+    blocks = _cpuinfo(root / "proc" / "cpuinfo")
+    first = blocks[0] if blocks else {}
+    flags = (first.get("flags") or first.get("Features") or "").split()
+    located = [block for block in blocks if "physical id" in block and "core id" in block]
+    whole = bool(blocks) and len(located) == len(blocks)
+    cpus = root / "sys" / "devices" / "system" / "cpu"
+    nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
+    governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
+    return {
+        "model": first.get("model name") or platform.processor() or None,
+        "sockets": len({block["physical id"] for block in located}) if whole else None,
+        "cores": len({(b["physical id"], b["core id"]) for b in located}) if whole else None,
+        "threads": len(blocks) or None,
+        "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
+        "virtual": "hypervisor" in flags if flags else None,
+        "numa_nodes": len(nodes) or None,
+        "governors": sorted(governors - {""}),
+        "max_mhz": int(khz) // 1000 if khz.isdigit() else None,
+    }
+
+
+def text(path: Path) -> str:
+    """Returns a small file's text without the space around it; "" where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _cpuinfo(path: Path) -> list[dict[str, str]]:
+    blocks = []
+    for block in text(path).split("\n\n"):
+        pairs = [line.partition(":") for line in block.splitlines() if ":" in line]
+        found = {key.strip(): value.strip() for key, _, value in pairs}
+        if "processor" in found:
+            blocks.append(found)
+    return blocks
+
+
+# What surrounds the processors: memory, limits, load, networks, operating system.
+
+_CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
+
+
+def describe_host(root: Path = ROOT) -> dict[str, Any]:
+    """Returns this computer's memory, limits, load, networks and system as JSON values.
+
+    Args:
+        root: the folder that holds ``proc``, ``sys`` and ``etc``; memory and load are always
+            those of this computer.
+
+    Returns:
+        "memory_bytes"; "usable_threads", those this process may run on; "cpu_limit", in
+        processors, and "memory_limit_bytes" of the control group; "load", the average of a
+        minute; "networks"; "operating_system"; "kernel"; "container". None is not known.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    load = getattr(os, "getloadavg", None)
+    return {
+        "memory_bytes": psutil.virtual_memory().total,
+        "usable_threads": len(affinity(0)) if affinity else None,
+        "cpu_limit": None if math.isinf(quota(root)) else quota(root),
+        "memory_limit_bytes": _memory_limit(root),
+        "load": load()[0] if load else None,
+        "networks": _networks(root / "sys" / "class"),
+        "operating_system": _operating_system(root),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "container": _container(root),
+    }
+
+
+def _memory_limit(root: Path) -> int | None:
+    names = ("memory.max", "memory.limit_in_bytes")
+    limits = [text(group / name) for group in control_groups("memory", root) for name in names]
+    # Version 1 says "no limit" by a number near 2 ** 63.
+    return min((int(n) for n in limits if n.isdigit() and int(n) < 1 << 60), default=None)
+
+
+def _networks(classes: Path) -> list[dict[str, Any]]:
+    networks = []
+    for folder in sorted((classes / "net").glob("*")):
+        speed = text(folder / "speed")
+        if folder.name != "lo" and folder.is_dir():
+            mbit = int(speed) if speed.isdigit() and int(speed) > 0 else None
+            state = text(folder / "operstate") or None
+            networks.append({"name": folder.name, "state": state, "mbit_per_s": mbit})
+    for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
+        port = rate.parent
+        gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
+        networks.append(
+            {
+                "name": f"{port.parents[1].name}:{port.name}",
+                "state": text(port / "state").partition(": ")[2].lower() or None,
+                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
+            }
+        )
+    return networks
+
+
+def _operating_system(root: Path) -> str:
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', text(root / "etc" / "os-release"), re.MULTILINE)
+    return name[1] if name else platform.platform()
+
+
+def _container(root: Path) -> str | None:
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run" / ".containerenv").exists():
+        return "podman"
+    match = _CONTAINER.search(text(root / "proc" / "1" / "cgroup"))
+    return match[0] if match else None
+
+
+# How much memory this process has held, and how much there still is for it.
+
+_STATUS = Path("/proc/self/status")
+# Version 2 of control groups, then version 1; a container sees its own group as the root.
+_CGROUPS = (
+    ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
+)
+
+
+def peak_bytes() -> int | None:
+    """Returns the most memory that this process ever held, or None where that cannot be told.
+
+    Linux's own mark, not ``getrusage``: the latter's is inherited from the process that started
+    this one, whose memory may be larger.
+    """
+    if not _STATUS.is_file():
+        return None
+    for line in _STATUS.read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def peak_memory_mib() -> float | None:
+    """Returns `peak_bytes` in MiB."""
+    peak = peak_bytes()
+    return None if peak is None else peak / 2**20
+
+
+def available_bytes() -> int:
+    """Returns how much more memory this process may take before something ends it.
+
+    The least of what the machine has, what its control group leaves it, and its own limit of
+    address space (``ulimit -v``), where there is one.
+    """
+    candidates = [psutil.virtual_memory().available]
+    candidates += [left for left in map(_left_in_cgroup, _CGROUPS) if left is not None]
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        candidates.append(limit - psutil.Process().memory_info().vms)
+    return max(min(candidates), 0)
+
+
+def _left_in_cgroup(files: tuple[str, str, Path]) -> int | None:
+    limit_name, usage_name, folder = files
+    try:
+        limit = (folder / limit_name).read_text(encoding="utf-8").strip()
+        usage = int((folder / usage_name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else int(limit) - usage
+
+
+# The age of this process, which includes the time that its start took.
+
+
+def process_age_s() -> float:
+    """Returns the seconds since this process was created, imports included.
+
+    On Linux to a hundredth of a second, by a clock that no adjustment moves; elsewhere by the
+    wall clock.
+    """
+    try:
+        # The name in parentheses may hold anything; the start is the 20th field after it.
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        started_s = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - started_s
+    except (OSError, ValueError, IndexError, AttributeError):
+        age_s = time.time() - psutil.Process().create_time()
+    return max(0.0, age_s)
+
+
+# Which revision of the user's code a process runs in.
+
+_PATIENCE_S = 5
+
+
+def revision(folder: str | Path = ".") -> str | None:
+    """Returns the commit that a folder stands at, "+" behind it where files were changed since.
+
+    None outside a git repository, and where git is missing or slow.
+    """
+    try:
+        commit = _git(folder, "rev-parse", "HEAD").strip()
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}{'+' if changed else ''}"
+
+
+def _git(folder: str | Path, *words: str) -> str:
+    # Without the option `status` would rewrite the user's index, and leave its lock if killed.
+    command = ["git", "--no-optional-locks", *words]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
+    )
+    return done.stdout
+
+
+# Which software is there, and whether it works; what may crash is tried in a process apart.
+
+OPTIONAL = {
+    "nvidia-ml-py": "GPU utilisation and energy",
+    "espeakng-loader": "the demo's synthetic speech",
+    "kenlm": "word beam search with a KenLM model",
+    "tensorflow-io": "--audio_reader tfio",
+}
+_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
+_DECODER = "import tfasr.decoding._word_beam_core"
+_TENSORFLOW = """
+import json, tensorflow as tf
+built = tf.sysconfig.get_build_info()
+devices = [device.name for device in tf.config.list_physical_devices()]
+print(json.dumps({"version": tf.__version__, "devices": devices,
+                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
+"""
+_DRIVER_PATIENCE_S = 180
+
+
+def describe_software() -> dict[str, Any]:
+    """Returns versions as JSON values; None is not installed."""
+    return {
+        "python": sys.version.split()[0],
+        "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
+        "optional": {name: version(name) for name in OPTIONAL},
+    }
+
+
+def version(package: str) -> str | None:
+    """Returns an installed package's version, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def decoder_problem() -> str | None:
+    """Returns why the compiled decoder does not load, or None where it does."""
+    return _attempt(_DECODER)[1]
+
+
+def probe_tensorflow() -> dict[str, Any]:
+    """Imports TensorFlow in another process and returns what it says of itself.
+
+    Returns:
+        "version", "devices", "cuda" and "cudnn" it was built with, or "problem".
+    """
+    said, problem = _attempt(_TENSORFLOW)
+    if problem is not None:
+        return {"problem": problem}
+    return json.loads(said.strip().splitlines()[-1])
+
+
+def _attempt(code: str) -> tuple[str, str | None]:
+    command = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_DRIVER_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return "", str(error)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
+        return "", f"{lines[-1]} (exit status {done.returncode})"
+    return done.stdout, None

@@ -1,0 +1,309 @@
+"""Samples CPU and GPU utilisation beside a run, into files of their own."""
+
+import contextlib
+import logging
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
+from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_counters
+from tfasr.telemetry.gpus import nvml
+
+# The processor time that this process and its children have used.
+
+CHILDREN_EVERY_S = 10.0
+"""Looking for children reads all processes of the machine: some milliseconds."""
+
+
+class ProcessTree:
+    """Tells how busy this process and its children keep the machine's processors."""
+
+    def __init__(self) -> None:
+        self._cores = psutil.cpu_count() or 1
+        self._children: list[psutil.Process] = []
+        self._looked_s = -CHILDREN_EVERY_S
+        self._used_s, self._at_s = self._now()
+
+    def percent(self) -> float:
+        """Returns the share of all processors' time since the last call, in percent."""
+        used_s, at_s = self._now()
+        elapsed_s = at_s - self._at_s
+        # A child's time counts twice or not at all for the moment in which it is waited for.
+        spent_s = max(used_s - self._used_s, 0.0)
+        self._used_s, self._at_s = used_s, at_s
+        return min(100.0, 100 * spent_s / elapsed_s / self._cores) if elapsed_s > 0 else 0.0
+
+    def _now(self) -> tuple[float, float]:
+        at_s = time.monotonic()
+        if at_s - self._looked_s >= CHILDREN_EVERY_S:
+            self._looked_s = at_s
+            with contextlib.suppress(psutil.Error):
+                self._children = psutil.Process().children(recursive=True)
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used_s = time.process_time() + ended.ru_utime + ended.ru_stime
+        for child in list(self._children):
+            try:
+                times = child.cpu_times()
+                used_s += times.user + times.system
+            except psutil.Error:
+                self._children.remove(child)
+        return used_s, at_s
+
+
+# What a worker of a cluster notes of its machine: use of processors and GPUs, energy counters.
+
+EVERY_S = 5.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+Note = Callable[[str, Any], None]
+
+
+def host_id() -> str:
+    """Returns what processes of one host share and others do not; containers on it have it too."""
+    with contextlib.suppress(OSError):
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    return socket.gethostname()
+
+
+class MachineNotes:
+    """Notes ``worker_machine`` once and ``worker_sample`` every five seconds, at both ends too.
+
+    ``worker_machine``: ``{"host", "hostname", "counters"}``, the counters' identities by their
+    names: of a GPU its UUID, so that two workers of a host do not count it twice.
+    ``worker_sample``: ``{"cpu_percent", "process_percent", "gpu_percent", "energy"}``: how busy all
+    cores were since the sample before and how busy this process and its children kept them, 100 %
+    being all cores (None in the first); of each GPU that NVML shows its utilisation now; joules and
+    range of each counter.
+
+    Args:
+        note: writes a key and its value with the time.
+        interval_s: seconds between two samples.
+    """
+
+    def __init__(self, note: Note, *, root: Path = POWERCAP, interval_s: float = EVERY_S):
+        self._note = note
+        self._interval_s = interval_s
+        self._held = contextlib.ExitStack()
+        self._library = self._held.enter_context(nvml())
+        counters = rapl_counters(root)
+        with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
+            counters += gpu_counters(self._library)
+        self._counters: list[EnergyCounter] = counters
+        self._tree = ProcessTree()
+        self._before: Any = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._keep_looking, name="machine", daemon=True)
+        identities = {counter.name: self._identity(counter.name) for counter in counters}
+        note(
+            "worker_machine",
+            {"host": host_id(), "hostname": socket.gethostname(), "counters": identities},
+        )
+        self._look()
+        self._thread.start()
+
+    def stop(self) -> None:
+        if not self._stopped.is_set():
+            self._stopped.set()
+            self._thread.join()
+            self._look()
+            self._held.close()
+
+    def _keep_looking(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            self._look()
+
+    def _look(self) -> None:
+        energy = {}
+        for counter in self._counters:
+            with contextlib.suppress(Exception):  # NVML's own class is known only with NVML
+                energy[counter.name] = [round(counter.read(), 6), counter.range_joules]
+        cpu, process = self._processors()
+        sample = {"cpu_percent": cpu, "process_percent": process}
+        with contextlib.suppress(OSError, ValueError):  # a full disk is the training's to tell
+            self._note("worker_sample", {**sample, "gpu_percent": self._gpus(), "energy": energy})
+
+    def _processors(self) -> tuple[float | None, float | None]:
+        # psutil.cpu_percent keeps one last reading for the whole process, and others of its
+        # callers here ask every few milliseconds.
+        now, before = psutil.cpu_times(), self._before
+        self._before = now
+        process = self._tree.percent()
+        if before is None:
+            return None, None
+        spent = sum(_busy_and_idle(now)) - sum(_busy_and_idle(before))
+        busy = _busy_and_idle(now)[0] - _busy_and_idle(before)[0]
+        share = 100 * min(max(busy / spent, 0.0), 1.0) if spent > 0 else 0.0
+        return round(share, 2), round(process, 2)
+
+    def _gpus(self) -> list[float]:
+        library, found = self._library, []
+        with contextlib.suppress(Exception):
+            for index in range(0 if library is None else library.nvmlDeviceGetCount()):
+                handle = library.nvmlDeviceGetHandleByIndex(index)
+                found.append(library.nvmlDeviceGetUtilizationRates(handle).gpu)
+        return found
+
+    def _identity(self, name: str) -> str:
+        if not name.startswith("gpu"):
+            return name
+        index = int(name.removeprefix("gpu").removesuffix("-power"))
+        with contextlib.suppress(Exception):
+            identity = self._library.nvmlDeviceGetUUID(
+                self._library.nvmlDeviceGetHandleByIndex(index)
+            )
+            return identity.decode() if isinstance(identity, bytes) else str(identity)
+        return name
+
+
+def _busy_and_idle(times: Any) -> tuple[float, float]:
+    parts: Mapping[str, float] = times._asdict()
+    idle = parts["idle"] + parts.get("iowait", 0.0)
+    guests = parts.get("guest", 0.0) + parts.get("guest_nice", 0.0)  # counted as user's already
+    return sum(parts.values()) - guests - idle, idle
+
+
+# A file of samples, a line each under a heading, that a kill leaves readable.
+
+FLUSH_S = 1.0
+"""Seconds between writes, and so of the samples that a kill may lose."""
+
+log = logging.getLogger("tfasr")
+
+
+class SampleFile:
+    """Appends lines of numbers; a full disk ends the samples with a word, not the run.
+
+    A file that is there already is continued with its own columns: one of an older tfasr keeps
+    its heading, and one whose heading a kill has lost is given it.
+
+    Args:
+        path: the file; it begins with its heading from its first moment.
+        columns: names of what `add` is given.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]):
+        self._path = path
+        self._columns = list(columns)
+        self._file = None
+        self._flushed_s = time.monotonic()
+        try:
+            self._chosen = self._prepared()
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as error:
+            self._give_up(error)
+
+    @property
+    def works(self) -> bool:
+        """Whether samples are still written."""
+        return self._file is not None
+
+    def add(self, *values: object) -> None:
+        """Writes a line."""
+        if self._file is None:
+            return
+        try:
+            self._file.write(",".join(str(values[index]) for index in self._chosen) + "\n")
+            now_s = time.monotonic()
+            if now_s - self._flushed_s >= FLUSH_S:
+                self._file.flush()
+                self._flushed_s = now_s
+        except OSError as error:
+            self._give_up(error)
+
+    def close(self) -> None:
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as error:
+                self._give_up(error)
+
+    def _prepared(self) -> list[int]:
+        content = self._path.read_bytes() if self._path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        first = whole.split(b"\n", 1)[0].decode("utf-8", "replace")
+        if not whole or first[:1].isdigit():
+            cells = first.count(",") + 1 if whole else len(self._columns)
+            heading = self._columns[:cells]
+            write_whole(self._path, ",".join(heading).encode() + b"\n" + whole)
+            return list(range(len(heading)))
+        if len(whole) < len(content):
+            os.truncate(self._path, len(whole))
+        known = [name for name in first.split(",") if name in self._columns]
+        return [self._columns.index(name) for name in known]
+
+    def _give_up(self, error: OSError) -> None:
+        log.warning("%s gets no more samples: %s.", self._path, error.strerror or error)
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):  # what is buffered finds no room either
+                file.close()
+
+
+CPU_INTERVAL_S = 0.03
+GPU_INTERVAL_S = 0.1
+
+
+class UtilisationSampler:
+    """Writes ``cpu.csv`` every 0.03 s and, where NVML works, ``gpu.csv`` every 0.1 s.
+
+    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``, since the sample before: how busy all
+    cores were, and how busy this process and its children kept them; what is between the two is
+    the work of others, and 100 % is all cores in both. ``gpu.csv``:
+    ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, a line per device. Use it as
+    a context manager.
+
+    Args:
+        run_dir: where the files go; a resumed run appends.
+
+    Source: the paper, section 4 and Figure 8 (a sample every 0.03 s).
+    """
+
+    def __init__(self, run_dir: Path):
+        self._run_dir = run_dir
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._sample_cpu, name="cpu-sampler", daemon=True),
+            threading.Thread(target=self._sample_gpus, name="gpu-sampler", daemon=True),
+        ]
+
+    def __enter__(self) -> "UtilisationSampler":
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _sample_cpu(self) -> None:
+        psutil.cpu_percent()
+        tree = ProcessTree()
+        columns = ("time_ms", "cpu_percent", "process_percent")
+        with contextlib.closing(SampleFile(self._run_dir / CPU_FILE, columns)) as file:
+            while file.works and not self._stop.wait(CPU_INTERVAL_S):
+                now_ms = f"{time.time() * 1000:.0f}"
+                file.add(now_ms, psutil.cpu_percent(), f"{tree.percent():.1f}")
+
+    def _sample_gpus(self) -> None:
+        with nvml() as library:
+            if library is None:
+                return
+            count = library.nvmlDeviceGetCount()
+            handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+            columns = ("time_ms", "gpu", "utilisation_percent", "memory_used_bytes", "power_w")
+            with contextlib.closing(SampleFile(self._run_dir / GPU_FILE, columns)) as file:
+                while file.works and not self._stop.wait(GPU_INTERVAL_S):
+                    for index, handle in enumerate(handles):
+                        used = library.nvmlDeviceGetUtilizationRates(handle).gpu
+                        memory = library.nvmlDeviceGetMemoryInfo(handle).used
+                        power_w = library.nvmlDeviceGetPowerUsage(handle) / 1000
+                        file.add(f"{time.time() * 1000:.0f}", index, used, memory, power_w)

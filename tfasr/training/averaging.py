@@ -1,0 +1,265 @@
+"""The averages of weights that an optimizer keeps, which inference should use in their place."""
+
+import contextlib
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfasr.data.batches import Batch, BatchSource
+from tfasr.errors import UsageError
+from tfasr.training.build import batch_normalisations
+from tfasr.training.checkpoint import TrainingState, model_variables, plain_array, values_kept
+from tfasr.training.ctc import CtcModel
+from tfasr.training.experiment import Experiment, TrainingConfig
+from tfasr.training.optimizer import inner_optimizer
+from tfasr.training.private_keras import states_of
+
+
+def averaging_rule(training: TrainingConfig) -> str | None:
+    """Returns in words which averaged weights a run evaluates; None for those of the last step.
+
+    Args:
+        training: names the optimizer and the batches whose statistics go with the averages.
+
+    Raises:
+        UsageError: if the optimizer averages in two ways.
+    """
+    if not training.evaluate_averaged:
+        return None
+    kind = _kind(training.optimizer())
+    if kind is None:
+        return None
+    utterances = training.averaged_statistics_utterances
+    of = "of the training weights"
+    if utterances:
+        of = f"estimated anew, at every checkpoint from the same {utterances} utterances"
+    return f"{kind}; batch statistics {of}"
+
+
+def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
+    """Raises UsageError where averaged weights cannot be evaluated."""
+    rule = averaging_rule(training)
+    if rule is not None and (workers > 1 or training.num_replicas > 1):
+        place = "In a cluster" if workers > 1 else "With several replicas"
+        raise UsageError(
+            f"{place} TrainingConfig.optimizer must not average weights that are to be evaluated. "
+            f"Received: an optimizer with {rule}. Train on one device, bind another optimizer, or "
+            "bind TrainingConfig.evaluate_averaged = False to evaluate the last step's weights."
+        )
+
+
+def averaged_values(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> list[Any]:
+    """Returns the averages of weights, as tensors; the weights where no step was taken yet.
+
+    Args:
+        optimizer: built; its own averages, or those of the one whose loss it scales.
+        variables: trainable; the optimizer's own are not among them.
+
+    Source: A. Defazio et al., The Road Less Scheduled, 2024, equations 3 to 5: gradients are taken
+    at y = (1 - beta_1) z + beta_1 x, and x is the average.
+    """
+    inner = inner_optimizer(optimizer)
+    if not int(inner.iterations.numpy()):
+        return [keras.ops.convert_to_tensor(variable) for variable in variables]
+    return [_averaged(inner, variable) for variable in variables]
+
+
+def _averaged(optimizer: keras.optimizers.Optimizer, variable: Any) -> Any:
+    value = keras.ops.convert_to_tensor(variable)
+    if _is_schedule_free(optimizer):
+        # Keras calls z its momentum, and leaves y in the model.
+        beta_1 = keras.ops.cast(optimizer.beta_1, value.dtype)
+        (z,) = states_of(optimizer, variable, "momentums")
+        return (value - (1 - beta_1) * z) / beta_1
+    (average,) = states_of(optimizer, variable, "model_variables_moving_average")
+    return value if average is None else keras.ops.convert_to_tensor(average)
+
+
+def _kind(optimizer: keras.optimizers.Optimizer) -> str | None:
+    inner = inner_optimizer(optimizer)
+    if _is_schedule_free(inner):
+        if inner.use_ema:
+            raise UsageError(
+                "ScheduleFreeAdamW.use_ema must be False: it averages its weights by itself. "
+                "Received: True."
+            )
+        return "average of ScheduleFreeAdamW's iterates"
+    if inner.use_ema:
+        return f"moving average of weights, momentum {inner.ema_momentum} a step"
+    return None
+
+
+def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
+    cls = getattr(keras.optimizers, "ScheduleFreeAdamW", None)  # from Keras 3.14 on
+    return cls is not None and isinstance(optimizer, cls)
+
+
+# Batch normalisation's moving statistics for weights that training never had.
+
+
+class StatisticsEstimate:
+    """Estimates a model's moving statistics from a few batches alone.
+
+    The batches go through the model as in inference, except that batch normalisation normalises
+    with the statistics of each batch, and learns them. Dropout is off because it is off where the
+    statistics are used: what is dropped would add its own variance to them (X. Li et al.,
+    Understanding the Disharmony between Dropout and Batch Normalization by Variance Shift, CVPR
+    2019). All batches weigh the same, whatever the layers' momentum in training.
+
+    Args:
+        model: whose forward pass is traced once; its weights may be changed between estimates.
+        num_features: of a frame.
+
+    Attributes:
+        variables: the moving statistics that are estimated. Layers that do not learn them, such as
+            frozen ones, keep theirs.
+
+    Source: P. Izmailov et al., Averaging Weights Leads to Wider Optima and Better Generalization,
+    UAI 2018, section 3.2 (a pass over training data for the averaged weights' statistics).
+    """
+
+    def __init__(self, model: CtcModel, num_features: int):
+        self._model = model
+        self._layers = [
+            layer
+            for layer in batch_normalisations(model.recogniser)
+            if layer.trainable and layer.momentum < 1
+        ]
+        self.variables = [
+            variable for layer in self._layers for variable in layer.non_trainable_variables
+        ]
+
+        # One signature with open dimensions: no shape of a batch is ever traced again.
+        frames = tf.TensorSpec([None, None, num_features], tf.float32)
+        lengths = tf.TensorSpec([None], tf.int32)
+        self._forward = tf.function(self._learn, input_signature=[frames, lengths])
+
+    def estimate(self, batches: Iterable[Batch]) -> None:
+        """Replaces the statistics by those of a model's present weights; without batches, nothing.
+
+        Args:
+            batches: of `tfasr.data.batches.BatchSource`.
+        """
+        sums, count = [0.0] * len(self.variables), 0
+        for batch in batches:
+            self._forward(batch["features"], batch["feature_lengths"])
+            sums = [
+                keras.ops.add(one, variable)
+                for one, variable in zip(sums, self.variables, strict=True)
+            ]
+            count += 1
+        for variable, one in zip(self.variables, sums, strict=True):
+            if count:
+                variable.assign(one / count)
+
+    def _learn(self, features: tf.Tensor, feature_lengths: tf.Tensor) -> None:
+        with _learning(self._layers):
+            self._model.recogniser(features, feature_lengths, training=False)
+
+
+@contextlib.contextmanager
+def _learning(layers: Iterable[keras.layers.BatchNormalization]) -> Iterator[None]:
+    layers = list(layers)
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.call, layer.momentum = _in_training(layer.call), 0.0
+    try:
+        yield
+    finally:
+        for layer, momentum in zip(layers, momenta, strict=True):
+            del layer.call  # the class's own is behind it
+            layer.momentum = momentum
+
+
+def _in_training(call: Any) -> Any:
+    signature = inspect.signature(call)
+
+    def called(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["training"] = True
+        # tfasr's layer also drops out what comes of it, if it is given the dropout behind it.
+        if "dropout" in bound.arguments:
+            bound.arguments["dropout"] = None
+        return call(*bound.args, **bound.kwargs)
+
+    return called
+
+
+# What a model in training would be used with: averaged weights and the statistics they need.
+
+# Of batches that stay in memory. Larger ones are read again at each checkpoint, so that averages
+# need little more memory than training.
+MOST_KEPT_BYTES = 2**28
+
+
+class WeightsForUse:
+    """Computes the weights for use that belong to a model in training, and changes nothing in it.
+
+    They depend on the model, its optimizer and the epoch alone: a resumed run finds the same.
+
+    Args:
+        experiment: names seed, batch size, and the utterances that the statistics are taken of.
+        model: compiled, with an optimizer that averages.
+        source: of the training split.
+    """
+
+    def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
+        self._model = model
+        self._source = source
+        self._experiment = experiment
+        self._statistics = StatisticsEstimate(model, experiment.features.num_features)
+        self._kept: dict[int, list[Batch]] = {}
+
+    def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
+        """Returns the values of all variables that differ from training's, by their names."""
+        model = self._model
+        variables = model_variables(model)
+        trained = model.trainable_variables
+        differing = {id(variable) for variable in (*trained, *self._statistics.variables)}
+        with values_kept(variables.values()):
+            averages = averaged_values(model.optimizer, trained)
+            for variable, value in zip(trained, averages, strict=True):
+                variable.assign(value)
+            if self._statistics.variables:
+                # As the next epoch's are made: the first epoch's may go from short to long.
+                self._statistics.estimate(self._batches(state.epoch + 1))
+            return {
+                name: plain_array(variable)
+                for name, variable in variables.items()
+                if id(variable) in differing
+            }
+
+    def _batches(self, epoch: int) -> Iterable[Batch]:
+        """Returns batches as an epoch's are made, the same for all epochs that make them alike.
+
+        Reading the first of them costs as much as the statistics of all, so they are kept.
+        """
+        config = self._experiment
+        schedule = config.pipeline.batch_size_schedule
+        changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
+        alike = max(begin for begin in changes if 2 <= begin <= epoch)
+        if alike in self._kept:
+            return self._kept[alike]
+        self._kept = {}  # before others take their place in memory
+        batch_size = config.pipeline.batch_size(alike)
+        count = -(-config.training.averaged_statistics_utterances // batch_size)
+        batches = self._source.training(config.training.seed, alike).take(count)
+        utterances = min(count * batch_size, len(self._source.split.frames))
+        frames = utterances * self._source.boundaries[-1]  # at most
+        if frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
+            return batches
+        self._kept = {alike: list(batches)}
+        return self._kept[alike]
+
+
+def weights_for_use(
+    experiment: Experiment, model: CtcModel, source: BatchSource
+) -> WeightsForUse | None:
+    """Returns what computes a run's weights for use; None where those in training are used."""
+    if averaging_rule(experiment.training) is None:
+        return None
+    return WeightsForUse(experiment, model, source)

@@ -1,0 +1,329 @@
+"""Where a run's scalars can go while it trains, by name."""
+
+import importlib
+import math
+import os
+import re
+import socket
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Protocol
+
+import tensorflow as tf
+
+from tfasr.errors import UsageError
+from tfasr.kit.files import write_whole
+from tfasr.kit.registry import Registry
+from tfasr.ledger.intervals import Event
+from tfasr.ledger.timeline import Timeline
+from tfasr.training.checkpoint import plain_array
+from tfasr.training.loop import Hook
+from tfasr.training.run import TrainingRun
+from tfasr.training.step import StepResult
+
+
+class Log(Protocol):
+    """Where scalars go; a class that is called with the run's folder and its ledger's events.
+
+    An attribute ``package`` may name what must be installed for it.
+    """
+
+    def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
+        """Takes values that belong to an optimizer step and to a time of the run."""
+
+    def flush(self) -> None:
+        """Makes what was written safe from a crash; not needed where it is sent at once."""
+
+    def close(self) -> None:
+        """Ends the log."""
+
+
+def _check(cls: type) -> None:
+    lacking = [name for name in ("write", "flush", "close") if not callable(getattr(cls, name, 0))]
+    if lacking:
+        raise TypeError(f"it must be a class with the methods {', '.join(lacking)}.")
+
+
+_HOME = "tfasr.training.logs"
+LOGS: Registry[type] = Registry(
+    "log",
+    {
+        "tensorboard": f"{_HOME}.tensorboard:TensorBoardLog",
+        "mlflow": f"{_HOME}.mlflow:MlflowLog",
+        "wandb": f"{_HOME}.wandb:WandbLog",
+    },
+    check=_check,
+)
+"""Classes of logs by name, as ``tfasr train --log_to`` takes them; see `Log`."""
+
+
+def required(package: str) -> ModuleType:
+    """Returns a package that a log needs.
+
+    Raises:
+        UsageError: if it is not installed.
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise UsageError(
+            f"--log_to {package} needs the package {package}, which is not installed "
+            f"({error}). Install it with: pip install {package}, or leave --log_to {package} out."
+        ) from error
+
+
+def check_logs(names: Sequence[str]) -> None:
+    """Raises UsageError for a log that is unknown or whose package is missing."""
+    for name in names:
+        if name not in LOGS:
+            raise UsageError(f"A log must be one of {sorted(LOGS)}. Received: {name!r}.")
+        package = getattr(LOGS[name], "package", None)
+        if package is not None:
+            required(package)
+
+
+def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> list[Log]:
+    """Returns the logs of those names, once each."""
+    return [LOGS[name](run_dir, events) for name in dict.fromkeys(names)]
+
+
+# Scalars in MLflow; ``MLFLOW_TRACKING_URI`` names its server.
+
+ID_FILE = "mlflow_run_id"
+
+
+class MlflowLog(Log):
+    """Logs metrics at optimizer steps, ``useful_seconds`` among them.
+
+    A resumed run goes on in the MLflow run it began; steps that were lost stand there twice.
+
+    Args:
+        run_dir: the run's folder, which gives the run its name and keeps its identity.
+        events: not needed here.
+    """
+
+    package = "mlflow"
+
+    def __init__(self, run_dir: Path, events: Sequence[Event]):
+        self._mlflow = required("mlflow")
+        known = run_dir / ID_FILE
+        if known.is_file():
+            self._mlflow.start_run(run_id=known.read_text(encoding="utf-8").strip())
+        else:
+            run = self._mlflow.start_run(run_name=run_dir.resolve().name)
+            write_whole(known, run.info.run_id + "\n")
+
+    def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
+        self._mlflow.log_metrics({**scalars, "useful_seconds": useful_s}, step=step)
+
+    def close(self) -> None:
+        self._mlflow.end_run()
+
+
+# Scalars for tools that plot them while a run trains: TensorBoard, MLflow, W&B.
+
+
+class ScalarLog(Hook):
+    """Gives logs the training's scalars after every step and the accuracies once they are known.
+
+    Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
+    ``train/audio_s_per_s`` of a step with its wait for input. Evaluation: ``validation/cer``,
+    ``cer_reference``, ``wer`` and ``loss``, at the step that ended the epoch. All come with the
+    *useful seconds*: the run's own clock as in every table, from the creation of the model, with
+    everything counted, lost work too, but the downtime between sessions. The time it takes is
+    booked as ``logging``.
+
+    Args:
+        logs: see `tfasr.training.logs.open_logs`; closed here.
+    """
+
+    def __init__(self, logs: Sequence[Log]):
+        self._logs = logs
+        self._written = 0
+        self._last_steps: dict[int, int] = {}
+
+    def on_train_begin(self, run: TrainingRun) -> None:
+        self._written = len(run.state.history)
+
+    def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
+        if not self._logs:
+            return
+        seconds = step.input_wait_s + step.compile_s + step.train_s
+        scalars = {
+            "train/loss": step.loss,
+            "train/learning_rate": float(plain_array(run.model.optimizer.learning_rate)),
+            "train/utterances_per_s": step.utterances / seconds,
+            "train/audio_s_per_s": step.audio_s / seconds,
+        }
+        with run.ledger.interval("logging", step=run.state.step):
+            self._write(run, scalars, run.state.step)
+        self._write_evaluations(run)
+
+    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
+        self._last_steps[epoch] = run.state.step
+        self._write_evaluations(run)
+
+    def on_train_end(self, run: TrainingRun) -> None:
+        self._write_evaluations(run)
+
+    def _write_evaluations(self, run: TrainingRun) -> None:
+        history, last_step = run.state.history, run.state.step
+        if not self._logs or len(history) == self._written:
+            return
+        with run.ledger.interval("logging", step=last_step):
+            for epoch, scores in enumerate(history[self._written :], start=self._written + 1):
+                scalars = {f"validation/{metric}": value for metric, value in scores.items()}
+                self._write(run, scalars, self._last_steps.get(epoch, last_step))
+            self._written = len(history)
+            for log in self._logs:
+                log.flush()
+
+    def close(self) -> None:
+        for log in self._logs:
+            log.close()
+
+    def _write(self, run: TrainingRun, scalars: dict[str, float], step: int) -> None:
+        useful_s = run.clock.elapsed_s()
+        for log in self._logs:
+            log.write(scalars, step, useful_s)
+
+
+# TensorBoard's event files: the same scalars over steps and over useful seconds.
+
+FOLDER = "tensorboard"
+_PATTERN = "events.out.tfevents.*"
+
+
+class TensorBoardLog:
+    """Writes ``tensorboard/steps`` and ``tensorboard/useful_seconds`` in the run's folder.
+
+    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over
+    useful seconds there is one value a second, the mean where there were several steps. A resumed
+    run goes on where its checkpoint was: what was lost is taken out of the files, so that no step
+    stands there twice.
+
+    Args:
+        run_dir: the run's folder.
+        events: of its ledger; they say what was lost.
+    """
+
+    def __init__(self, run_dir: Path, events: Sequence[Event]):
+        kept_until_s, kept_step = math.inf, 0
+        for lost in Timeline(events).lost[-1:]:
+            kept_until_s = events[lost.start]["time_ms"] / 1000
+            kept_step = events[lost.stop]["value"]["resumed_from_step"] or 0
+        self._steps = _EventFile(run_dir / FOLDER / "steps", kept_until_s, kept_step)
+        self._seconds = _EventFile(run_dir / FOLDER / "useful_seconds", kept_until_s)
+        self._second = 0
+        self._values: dict[str, list[float]] = {}
+
+    def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
+        self._steps.write(scalars, step)
+        if int(useful_s) != self._second:
+            self._write_second()
+            self._second = int(useful_s)
+        for tag, value in scalars.items():
+            self._values.setdefault(tag, []).append(value)
+
+    def flush(self) -> None:
+        self._steps.flush()
+        self._seconds.flush()
+
+    def close(self) -> None:
+        self._write_second()
+        self._steps.close()
+        self._seconds.close()
+
+    def _write_second(self) -> None:
+        if self._values:
+            means = {tag: statistics.fmean(values) for tag, values in self._values.items()}
+            self._seconds.write(means, self._second)
+        self._values = {}
+
+
+class _EventFile:
+    """One folder's event file, begun with what its predecessors hold up to a time.
+
+    Steps up to ``kept_step`` stay too: the last one is written after its checkpoint.
+    """
+
+    def __init__(self, folder: Path, kept_until_s: float, kept_step: int = 0):
+        folder.mkdir(parents=True, exist_ok=True)
+        old = sorted(folder.glob(_PATTERN))
+        # A process killed right here leaves its predecessor's file beside its own: once is enough.
+        kept = dict.fromkeys(
+            record
+            for path in old
+            for record in _records(path)
+            for event in [tf.compat.v1.Event.FromString(record)]
+            for value in event.summary.value[:1]
+            if event.wall_time <= kept_until_s
+            or (value.tag.startswith("train/") and event.step <= kept_step)
+        )
+        name = _PATTERN.replace("*", f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}")
+        self._writer = tf.io.TFRecordWriter(str(folder / name))
+        version = tf.compat.v1.Event(wall_time=time.time(), file_version="brain.Event:2")
+        self._writer.write(version.SerializeToString())
+        for record in kept:
+            self._writer.write(record)
+        self._writer.flush()
+        for path in old:
+            path.unlink()
+
+    def write(self, scalars: dict[str, float], step: int) -> None:
+        values = [
+            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in scalars.items()
+        ]
+        event = tf.compat.v1.Event(
+            wall_time=time.time(), step=step, summary=tf.compat.v1.Summary(value=values)
+        )
+        self._writer.write(event.SerializeToString())
+
+    def flush(self) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    try:
+        yield from tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    except tf.errors.DataLossError:
+        return
+
+
+# Scalars in Weights & Biases; its own settings and variables choose account and project.
+
+
+class WandbLog(Log):
+    """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a chart's axis.
+
+    A resumed run goes on in the W&B run it began; steps that were lost stand there twice.
+
+    Args:
+        run_dir: the run's folder, which gives the run its name.
+        events: of its ledger; with the first one's time the name is an identity.
+    """
+
+    package = "wandb"
+
+    def __init__(self, run_dir: Path, events: Sequence[Event]):
+        name = run_dir.resolve().name
+        identity = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{name}-{events[0]['time_ms']}")
+        self._run = required("wandb").init(
+            project="tfasr", name=name, id=identity, dir=str(run_dir), resume="allow"
+        )
+        self._run.define_metric("step")
+        self._run.define_metric("useful_seconds")
+        self._run.define_metric("*", step_metric="step")
+
+    def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
+        self._run.log({**scalars, "step": step, "useful_seconds": useful_s})
+
+    def close(self) -> None:
+        self._run.finish()

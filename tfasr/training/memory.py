@@ -1,0 +1,547 @@
+"""Checks before a run that its longest batch fits into memory, and says what does if not."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import psutil
+import tensorflow as tf
+
+from tfasr.alphabet import Alphabet
+from tfasr.data.batches import Batch, BatchSource
+from tfasr.errors import RunError, UsageError
+from tfasr.kit.process import ChildError, stream
+from tfasr.models.model import estimated_step_bytes, least_parameters, output_frames
+from tfasr.telemetry.machine import available_bytes
+from tfasr.training.checkpoint import state_variables, values_kept
+from tfasr.training.ctc import CtcModel
+from tfasr.training.experiment import Experiment, zeiler_adadelta
+
+# The host memory of the batches that are held ready, on whatever device they are trained.
+
+# Batches of features that exist beside those held ready: in training, and being filled.
+BATCHES_BESIDE = 2
+_BYTES_PER_NUMBER = 4
+# What a remedy may fill of the memory: there are a model, its optimizer and a runtime, too.
+_USABLE_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class BufferNeed:
+    """What the buffer of whole batches takes of the host's memory.
+
+    Attributes:
+        prefetch: of `tfasr.data.batches.PipelineConfig`: global batches held ready.
+        utterances: of the longest global batch.
+        frames: to which it is padded.
+        features: values of a frame, in float32.
+
+    Source: the paper, Table 2 (buffer) and section 4.4.1 ("each element in the buffer is an entire
+    batch").
+    """
+
+    prefetch: int
+    utterances: int
+    frames: int
+    features: int
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of one batch."""
+        return _BYTES_PER_NUMBER * self.utterances * self.frames * self.features
+
+    @property
+    def needed_bytes(self) -> int:
+        """Bytes of all that exist at once."""
+        return self.batch_bytes * (max(self.prefetch, 1) + BATCHES_BESIDE)
+
+    def __str__(self) -> str:
+        return (
+            f"{max(self.prefetch, 1)} batches held ready (PipelineConfig.prefetch) and "
+            f"{BATCHES_BESIDE} under way, of at most {self.utterances} x {self.frames} frames x "
+            f"{self.features} features: {self.needed_bytes / 2**30:.2f} GiB of host memory"
+        )
+
+    def refusal(self, available: int) -> str | None:
+        """Returns why the buffer does not fit and what does, or None where it fits.
+
+        Args:
+            available: bytes that the process may take more.
+        """
+        if self.needed_bytes <= available:
+            return None
+        said = (
+            f"The batches held ready must fit into {available / 2**30:.2f} GiB of the host's "
+            f"memory. {self}. "
+        )
+        fitting = int(_USABLE_SHARE * available / self.batch_bytes) - BATCHES_BESIDE
+        if fitting >= 1:
+            return f"{said}Bind PipelineConfig.prefetch = {fitting}, which fits."
+        size = int(_USABLE_SHARE * available * self.utterances / self.batch_bytes)
+        size //= BATCHES_BESIDE + 1
+        if size < 1:
+            return f"{said}Not even one utterance a batch fits: train on a larger machine."
+        return (
+            f"{said}Bind PipelineConfig.prefetch = 1 and PipelineConfig.global_batch_size = {size} "
+            "or less, which fit."
+        )
+
+
+def buffer_need(experiment: "Experiment", utterances: int, frames: int) -> BufferNeed:
+    """Returns what a run's buffer takes.
+
+    Args:
+        experiment: names the pipeline and the features.
+        utterances: of the longest global batch.
+        frames: to which it is padded.
+    """
+    features = experiment.features.num_features
+    return BufferNeed(experiment.pipeline.prefetch, utterances, frames, features)
+
+
+def check_buffer(need: BufferNeed, available: int) -> None:
+    """Raises RunError where the buffer does not fit; it names the binding that shrinks it."""
+    refusal = need.refusal(available)
+    if refusal is not None:
+        raise RunError(f"{refusal} --no_memory_probe skips this check.")
+
+
+def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> BufferNeed:
+    """Returns what the buffer of a gin file takes at most, on whatever shards it is trained.
+
+    Args:
+        gin_files: presets or files.
+        bindings: lines of gin that override them.
+
+    Raises:
+        UsageError: if they are wrong.
+    """
+    from tfasr.training.from_gin import load_config
+
+    loaded = load_config(list(gin_files), list(bindings))
+    experiment, pipeline = loaded.experiment, loaded.experiment.pipeline
+    frames = pipeline.max_frames
+    if pipeline.padding == "bucketed":
+        step_s = experiment.features.step_samples / experiment.features.sample_rate_hz
+        # Without a limit of the length, about that of the longest in the paper.
+        frames = round(loaded.shards.max_duration_s / step_s) or pipeline.max_frames
+    return buffer_need(experiment, max(pipeline.batch_sizes), frames)
+
+
+# Takes training steps of growing batches in a process of its own, to see what they hold.
+
+log = logging.getLogger("tfasr")
+
+
+def measured_step_bytes(
+    experiment: Experiment, alphabet: Alphabet, batches: Sequence[int], frames: int, labels: int
+) -> list[int] | None:
+    """Returns the peak memory of a process after a step on each of these batches.
+
+    Args:
+        experiment: names model, precision and optimizer.
+        alphabet: decides the number of classes.
+        batches: ascending numbers of utterances.
+        frames: of each utterance.
+        labels: of each utterance.
+
+    Returns:
+        Bytes; fewer than batches if the system ended the process for want of memory. None where it
+        could not be told, as with an optimizer that Keras cannot rebuild from its config, or a
+        model that was defined in a script.
+    """
+    optimizer = keras.optimizers.serialize(experiment.training.optimizer())
+    # What makes the optimizer need not be importable; what it made can be written down.
+    training = dataclasses.replace(experiment.training, optimizer=zeiler_adadelta)
+    experiment = dataclasses.replace(experiment, training=training)
+    sizes = [(utterances, frames, labels) for utterances in batches]
+    held: list[int] = []
+    try:
+        for peak in stream(held_bytes, experiment, optimizer, alphabet, sizes, show_messages=False):
+            held.append(peak)
+    except (RunError, UsageError, TypeError) as error:
+        ended_by_signal = isinstance(error, ChildError) and error.exit_code < 0
+        if not ended_by_signal:
+            log.warning("The longest batch's memory could not be measured: %s", error)
+            return None
+    return held
+
+
+def held_bytes(
+    experiment: Experiment,
+    optimizer: dict[str, Any],
+    alphabet: Alphabet,
+    sizes: Sequence[tuple[int, int, int]],
+) -> Iterator[int]:
+    """Takes a step on each batch and yields the most that this process has held.
+
+    Args:
+        experiment: names model and precision.
+        optimizer: as Keras serialises it.
+        alphabet: decides the number of classes.
+        sizes: utterances, frames and labels of each batch.
+    """
+    # Should memory run out, this is the process to end, not the run that waits for it.
+    adjustment = Path("/proc/self/oom_score_adj")
+    if adjustment.is_file():
+        adjustment.write_text("1000", encoding="utf-8")
+    from tfasr.telemetry.machine import peak_bytes
+    from tfasr.training.build import build_model
+
+    training = dataclasses.replace(
+        experiment.training,
+        num_replicas=1,
+        gradient_accumulation_steps=1,
+        optimizer=lambda: keras.optimizers.deserialize(optimizer),
+    )
+    experiment = dataclasses.replace(experiment, training=training)
+    model = build_model(experiment, alphabet, compiled=True)
+    step = model.global_step(batch_spec(experiment))
+    for size in sizes:
+        step(synthetic_batch(experiment, *size, alphabet=alphabet))
+        yield peak_bytes()
+
+
+# Batches of noise in the shape of speech, where only sizes matter.
+
+# LibriSpeech's readers say some 14 characters a second, and a feature frame is 10 ms.
+FRAMES_PER_LABEL = 7
+
+
+def synthetic_batch(
+    experiment: Experiment,
+    utterances: int,
+    frames: int,
+    labels: int | None = None,
+    *,
+    alphabet: Alphabet | None = None,
+    length_spread: float = 0.0,
+    seed: int = 0,
+) -> Batch:
+    """Makes a batch like those of `tfasr.data.batches.BatchSource`.
+
+    Args:
+        experiment: names the features and the model.
+        utterances: of the batch.
+        frames: to which features are padded; the first utterance has them all.
+        labels: of the first utterance; by default as many as are said in the time.
+        alphabet: whose characters are said; English by default.
+        length_spread: lengths lie evenly between this share less than ``frames`` and ``frames``.
+        seed: of the noise and the labels.
+
+    Raises:
+        ValueError: if the shortest utterance has no output frame, or fewer than its labels.
+    """
+    rng = np.random.default_rng(seed)
+    model, features = experiment.model, experiment.features
+    labels = max(frames // FRAMES_PER_LABEL, 1) if labels is None else labels
+    shares = 1 - length_spread * np.arange(utterances) / max(utterances - 1, 1)
+    lengths = np.maximum(np.round(frames * shares), 1).astype(np.int32)
+    label_lengths = np.maximum(np.round(labels * shares), 1).astype(np.int32)
+    outputs = np.array([output_frames(model, n) for n in lengths.tolist()])
+    if (outputs < label_lengths).any():
+        raise ValueError(
+            "Utterances must have at least as many output frames as labels. Received: "
+            f"{lengths.min()} frames, {outputs.min()} through the model, and "
+            f"{label_lengths[outputs.argmin()]} labels. Ask for more frames or fewer labels."
+        )
+    characters = (alphabet or Alphabet()).blank_id
+    # Steps of at least 1 around the alphabet: equal neighbours would need a blank between them.
+    said = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
+    noise = rng.standard_normal((utterances, frames, features.num_features), np.float32)
+    noise *= np.arange(frames)[None, :, None] < lengths[:, None, None]
+    step_s = features.step_samples / features.sample_rate_hz
+    return {
+        "features": tf.constant(noise),
+        "feature_lengths": tf.constant(lengths),
+        "labels": tf.constant(said, tf.int32),
+        "label_lengths": tf.constant(label_lengths),
+        "positions": tf.range(utterances, dtype=tf.int64),
+        "duration_s": tf.constant(lengths * step_s, tf.float32),
+    }
+
+
+def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
+    """Returns the signature of batches with open dimensions."""
+    open_batch = tf.TensorSpec([None], tf.int32)
+    return {
+        "features": tf.TensorSpec([None, None, experiment.features.num_features], tf.float32),
+        "feature_lengths": open_batch,
+        "labels": tf.TensorSpec([None, None], tf.int32),
+        "label_lengths": open_batch,
+        "positions": tf.TensorSpec([None], tf.int64),
+        "duration_s": tf.TensorSpec([None], tf.float32),
+    }
+
+
+# Above this share of the memory an estimate is not enough.
+_CERTAIN_SHARE = 0.5
+_PROBED_BATCHES = (2, 4)
+
+
+@dataclass(frozen=True)
+class LongestBatch:
+    """The batch that takes the most memory.
+
+    Attributes:
+        utterances: of the global batch.
+        frames: to which they are padded.
+        labels: of the transcript among them that needs the most output frames.
+    """
+
+    utterances: int
+    frames: int
+    labels: int
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What the longest batch takes of the host's memory.
+
+    Attributes:
+        batch: the longest.
+        needed_bytes: of the whole process; None where it was tried on a GPU instead, or could
+            not be told.
+        limit_bytes: what the process may hold.
+        measured: whether steps were taken; otherwise it is an estimate.
+    """
+
+    batch: LongestBatch
+    needed_bytes: int | None
+    limit_bytes: int | None
+    measured: bool
+
+    def __str__(self) -> str:
+        size = f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
+        if self.needed_bytes is None:
+            fits = "was tried on the GPU and fits"
+            return f"{size} {fits if self.measured else 'needs memory that could not be told'}"
+        return (
+            f"{size} needs about {self.needed_bytes / 2**30:.1f} of "
+            f"{self.limit_bytes / 2**30:.1f} GiB ({'measured' if self.measured else 'estimated'})"
+        )
+
+
+def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
+    """Returns the training batch with the most padded frames."""
+    split, batches, above = source.split, [], 0
+    (fewest, most), needed = source.frame_ranges, split.frames_needed
+    for boundary in source.boundaries:
+        inside = np.flatnonzero((above < most) & (fewest <= boundary))
+        above = boundary
+        if len(inside):
+            wordiest = split.utterances[int(inside[needed[inside].argmax()])]
+            utterances = min(len(inside), global_batch_size)
+            batches.append(LongestBatch(utterances, boundary, len(alphabet.spell(wordiest.text))))
+    return max(batches, key=lambda batch: batch.utterances * batch.frames)
+
+
+def on_gpu() -> bool:
+    """Returns whether a model is trained on a GPU, where the longest batch is tried itself."""
+    return bool(tf.config.list_logical_devices("GPU"))
+
+
+def check_memory(
+    experiment: Experiment,
+    model: CtcModel,
+    source: BatchSource,
+    alphabet: Alphabet,
+    element_spec: Callable[[], Any],
+    *,
+    available: int | None = None,
+) -> MemoryNeed:
+    """Makes sure that the longest batch fits, and leaves the model as it was.
+
+    On a GPU the step is taken. On a CPU, where too large a step would be killed without a word, it
+    is estimated; if that is more than half of the memory, or the model gives no estimate, another
+    process takes steps of 2 and 4 utterances, and a straight line through what they held tells
+    what the batch will hold.
+
+    Args:
+        experiment: what is trained.
+        model: compiled, in the scope of the current strategy.
+        source: training batches.
+        alphabet: of the transcripts.
+        element_spec: returns that of the dataset that the model will be trained on.
+        available: bytes that this process may take more; by default what the system says.
+
+    First of all the batches that are held ready must fit into the host's memory, on whatever
+    device they are trained.
+
+    Raises:
+        RunError: if the batch does not fit, and names the batch that does; or the buffer of
+            batches does not, and names the one that does.
+    """
+    if not on_gpu():
+        parameters = model.count_params()
+        return check_host_memory(
+            experiment, source, alphabet, parameters=parameters, available=available
+        )
+    batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
+    buffer = buffer_need(experiment, batch.utterances, batch.frames)
+    check_buffer(buffer, available_bytes() if available is None else available)
+    try_on_device(experiment, model, batch, _step_on_device(model, alphabet, element_spec()))
+    return MemoryNeed(batch, None, None, measured=True)
+
+
+def check_host_memory(
+    experiment: Experiment,
+    source: BatchSource,
+    alphabet: Alphabet,
+    *,
+    parameters: int | None = None,
+    available: int | None = None,
+) -> MemoryNeed:
+    """Makes sure that the longest batch fits where no GPU is; it needs no model in this process.
+
+    Args:
+        experiment: what is trained.
+        source: training batches.
+        alphabet: of the transcripts.
+        parameters: of the model; by default the close lower bound that its config tells.
+        available: bytes that this process may take more; by default what the system says.
+
+    Raises:
+        RunError: as `check_memory` does.
+    """
+    batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
+    buffer = buffer_need(experiment, batch.utterances, batch.frames)
+    if parameters is None:
+        features, classes = experiment.features.num_features, alphabet.num_classes
+        # Whose config does not tell them mostly gives no estimate either, and is tried.
+        parameters = least_parameters(experiment.model, features, classes) or 0
+    need = _need_on_host(experiment, parameters, batch, alphabet, available, buffer)
+    log.info("memory: %s", need)
+    return need
+
+
+def try_on_device(
+    experiment: Experiment,
+    model: CtcModel,
+    batch: LongestBatch,
+    step: Callable[[Experiment, LongestBatch], None],
+) -> None:
+    """Takes a step on the longest batch and, if it does not fit, on smaller ones.
+
+    Args:
+        experiment: what is trained.
+        model: gets all its variables back.
+        batch: the longest.
+        step: trains on a batch of noise of this size.
+
+    Raises:
+        RunError: if the batch does not fit.
+    """
+
+    def fits(utterances: int) -> bool:
+        try:
+            step(experiment, LongestBatch(utterances, batch.frames, batch.labels))
+        except tf.errors.ResourceExhaustedError:
+            return False
+        return True
+
+    with preserved(model):
+        if fits(batch.utterances):
+            return
+        replicas = experiment.training.num_replicas
+        least, most = 0, batch.utterances // replicas  # of one device: fits, does not fit
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (middle, most) if fits(middle * replicas) else (least, middle)
+    raise RunError(_remedy(experiment, batch, least * replicas, "the device's memory"))
+
+
+@contextlib.contextmanager
+def preserved(model: CtcModel) -> Iterator[None]:
+    """Gives a model and its optimizer all their variables back, random states included."""
+    with values_kept(state_variables(model).values()):
+        yield
+
+
+def _step_on_device(
+    model: CtcModel, alphabet: Alphabet, element_spec: Any
+) -> Callable[[Experiment, LongestBatch], None]:
+    strategy = model.distribute_strategy
+    replicas = strategy.num_replicas_in_sync
+
+    def step(experiment: Experiment, batch: LongestBatch) -> None:
+        each = max(batch.utterances // replicas, 1)
+        share = synthetic_batch(experiment, each, batch.frames, batch.labels, alphabet=alphabet)
+        data = share
+        if replicas > 1:
+            data = strategy.experimental_distribute_values_from_function(lambda _: share)
+        model.global_step(element_spec)(data)["utterance_loss"].numpy()
+
+    return step
+
+
+def _need_on_host(
+    experiment: Experiment,
+    parameters: int,
+    batch: LongestBatch,
+    alphabet: Alphabet,
+    available: int | None,
+    buffer: BufferNeed,
+) -> MemoryNeed:
+    free = available_bytes() if available is None else available
+    limit = free + psutil.Process().memory_info().rss
+    check_buffer(buffer, limit)
+    parts = experiment.training.gradient_accumulation_steps
+    together = -(-batch.utterances // parts)
+    queue = buffer.needed_bytes
+    features = experiment.features.num_features
+    sizes = (features, parameters, together, batch.frames)
+    of_step = estimated_step_bytes(experiment.model, *sizes)
+    needed = None if of_step is None else of_step + queue
+    estimated = MemoryNeed(batch, needed, limit, measured=False)
+    if needed is not None and needed <= _CERTAIN_SHARE * limit:
+        return estimated
+    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
+    if held is None:
+        return estimated
+    memory = f"{limit / 2**30:.1f} GiB"
+    few, more = _PROBED_BATCHES
+    if len(held) < len(_PROBED_BATCHES):
+        raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
+    each = max((held[1] - held[0]) / (more - few), 1)
+    needed = int(held[0] + each * (together - few)) + queue
+    if needed > limit:
+        fitting = max(int((limit - queue - held[0]) / each) + few, 0)
+        refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
+        raise RunError(f"{refusal} Of it are {buffer}.")
+    return MemoryNeed(batch, needed, limit, measured=True)
+
+
+def _remedy(
+    experiment: Experiment,
+    batch: LongestBatch,
+    fitting: int,
+    limit: str,
+    needed: int | None = None,
+) -> str:
+    """Says what does not fit, and the batch that does."""
+    needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
+    replicas = experiment.training.num_replicas
+    message = (
+        f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
+        f"{batch.frames} frames{needs}. "
+    )
+    size = fitting // replicas * replicas
+    if size < 1:
+        return message + (
+            "Not even one utterance a device fits: prepare with a shorter "
+            "ShardConfig.max_duration_s, or make the model smaller. "
+            "--no_memory_probe skips this check."
+        )
+    parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
+    return message + (
+        f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
+        f"TrainingConfig.gradient_accumulation_steps = {parts}. "
+        "--no_memory_probe skips this check."
+    )

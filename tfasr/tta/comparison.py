@@ -1,0 +1,448 @@
+"""Whether runs of one configuration reach a target sooner than those of another."""
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+import numpy as np
+
+from tfasr.tta.groups import (
+    FEWEST_FOR_INTERVAL,
+    FEWEST_FOR_TEST,
+    bracketed_mean,
+    longest_seen_s,
+    mean_difference,
+    restricted_mean_s,
+)
+from tfasr.tta.policies import Bracket
+
+# Whether one group's runs arrive later than another's, where some never do: Gehan's test.
+
+_RESAMPLES = 19_999
+_ROWS_AT_ONCE = 2000
+_MOST_KEPT = 2**22
+
+
+@dataclass(frozen=True)
+class OrderTest:
+    """Gehan's generalised Wilcoxon test of two groups.
+
+    Attributes:
+        p_value: two-sided, over exchanges of runs between the groups; exact up to 19 999 of them.
+        excess: pairs in which the second group's run is surely the later one, less those in which
+            the first group's is.
+    """
+
+    p_value: float
+    excess: float
+
+
+def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Returns of each run how many others it is surely later than, less those surely later.
+
+    A run is surely later than another one if its bracket begins where the other's has ended. One
+    that never arrived has a bracket without end, from where it was last seen: it is later than all
+    that had arrived by then, and nothing is known of the others. So a run that was stopped early
+    counts as early stopped, not as late.
+
+    Args:
+        low: of each run, ``(..., runs)``, of both groups together: what its time exceeds.
+        high: what it does not exceed; infinity where it never arrived.
+
+    Source: Gehan 1965 (doi 10.1093/biomet/52.1-2.203).
+    """
+    later = low[..., :, None] >= high[..., None, :]
+    return later.sum(axis=-1) - later.sum(axis=-2).astype(float)
+
+
+def order_test(
+    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
+) -> OrderTest:
+    """Returns Gehan's test of two groups, each as the lower and upper ends of its brackets."""
+    low, high = (np.concatenate(ends) for ends in zip(first, second, strict=True))
+    scores, n = order_scores(low, high), first[0].size
+    excess = float(scores[n:].sum())
+    if np.array_equal(np.sort(scores), np.arange(1 - scores.size, scores.size, 2)):
+        # Imported here: a report without groups answers without SciPy.
+        from scipy.stats import mannwhitneyu
+
+        # Every pair is in order: these are ranks, whose distribution over all exchanges is known.
+        p_value = mannwhitneyu(scores[:n], scores[n:], method="exact").pvalue
+    else:
+        p_value = _over_exchanges(scores, n)
+    return OrderTest(min(1.0, float(p_value)), excess)
+
+
+def _over_exchanges(scores: np.ndarray, n: int) -> float:
+    """Returns twice the smaller share of exchanges whose first group's scores are as extreme.
+
+    The same number as ``scipy.stats.permutation_test`` on the difference of means, with
+    ``np.random.default_rng(0)``, which draws anew for each of a report's hundreds of comparisons.
+    The scores of both groups add up to 0, so that the first's sum orders as that difference does.
+    """
+    observed = scores[:n].sum()
+    # Sums of whole numbers are exact: equal is equal.
+    sums = np.concatenate([scores[rows].sum(axis=1) for rows in _blocks(scores.size, n)])
+    drawn = math.comb(scores.size, n) > _RESAMPLES
+    tails = [np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed)]
+    return 2 * (min(tails) + drawn) / (sums.size + drawn)
+
+
+def _blocks(size: int, n: int) -> Iterator[np.ndarray]:
+    kept = n * min(_RESAMPLES, math.comb(size, n)) <= _MOST_KEPT
+    yield from _kept_exchanges(size, n) if kept else _exchanges(size, n)
+
+
+@lru_cache(maxsize=4)
+def _kept_exchanges(size: int, n: int) -> list[np.ndarray]:
+    return list(_exchanges(size, n))
+
+
+def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
+    if math.comb(size, n) <= _RESAMPLES:
+        yield np.array(list(itertools.combinations(range(size), n)), dtype=np.int32)
+        return
+    rng = np.random.default_rng(0)
+    for first in range(0, _RESAMPLES, _ROWS_AT_ONCE):
+        rows = range(min(_ROWS_AT_ONCE, _RESAMPLES - first))
+        yield np.array([rng.permutation(size)[:n] for _ in rows], dtype=np.int32)
+
+
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class GroupComparison:
+    """How much longer one group takes than another; None where the data do not allow it.
+
+    Attributes:
+        ratio: the second group's time over the first's, as read at first hits: of geometric means
+            if every run arrived, otherwise of restricted means up to the longest time that both
+            groups observed, which counts a run that never arrived as one that arrived then.
+        restricted_to_s: that time; None where every run arrived.
+        ratio_of_middles: of geometric means of the brackets' middles, which is free of what an
+            evaluation comes too late; if every run arrived.
+        interval: 95 % interval of the ratio of true times, from the brackets by Welch's t on
+            logarithms; n >= 3 in both groups and every run arrived.
+        bracket: the time between two evaluations as a share of the time to the target, of the
+            group in which it is larger; if every run arrived.
+        interpolated_ratio: the second reading, of geometric means of interpolated times.
+        interpolated_interval: 95 % interval of that by Welch's t, without regard to brackets.
+        p_value: two-sided; "welch" goes with the interval, "gehan" with runs that never arrived.
+        test: which of the two it is of, or None.
+        permutation_p: of Gehan's test over exchanges of runs, n >= 5 in both groups.
+        later: "first" or "second", the group that takes longer by that test.
+        adjusted_p: ``p_value`` by Holm's method, which allows for all comparisons of a report.
+        comparisons: how many comparisons that are; 1 for one alone.
+    """
+
+    ratio: float | None
+    restricted_to_s: float | None = None
+    ratio_of_middles: float | None = None
+    interval: tuple[float, float] | None = None
+    bracket: float | None = None
+    interpolated_ratio: float | None = None
+    interpolated_interval: tuple[float, float] | None = None
+    p_value: float | None = None
+    test: str | None = None
+    permutation_p: float | None = None
+    later: str | None = None
+    adjusted_p: float | None = None
+    comparisons: int = 1
+
+    @property
+    def below_bracket(self) -> bool:
+        """Whether the gap is no larger than the time between two evaluations."""
+        if self.ratio_of_middles is None:
+            return False
+        return abs(math.log(self.ratio_of_middles)) <= math.log1p(self.bracket)
+
+    @property
+    def sooner(self) -> str | None:
+        """The group that is faster, "first" or "second"; None where that is undecided.
+
+        A verdict goes by ``adjusted_p`` below 5 %, and needs a gap larger than a bracket.
+        """
+        if self.adjusted_p is None or self.adjusted_p >= LEVEL or self.below_bracket:
+            return None
+        return {"first": "second", "second": "first"}.get(self.later)
+
+    @property
+    def verdict(self) -> str:
+        """What the comparison allows one to say, of "the second" group against the first."""
+        if self.ratio is None:
+            return "no ratio: a group never reached the target"
+        said = f"{self.ratio:.2f} times as long"
+        if self.restricted_to_s is not None:
+            said += f" within the {self.restricted_to_s:.3g} s that both observed, as a run never "
+            said += "arrived"
+        if self.interval is not None:
+            said += f" (95 % interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+        if self.adjusted_p is None:
+            return f"{said}; no test: too few runs"
+        decided = "undecided" if self.sooner is None else f"the {self.sooner} group is faster"
+        return f"{said}; {decided}, p = {self.adjusted_p:.2g}"
+
+    @property
+    def reading_bias(self) -> float | None:
+        """What reading at first hits does to the ratio: a factor, 1 where it does nothing."""
+        return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
+
+
+def compare_groups(
+    first: Sequence[Bracket], second: Sequence[Bracket], *, by_order: bool = True
+) -> GroupComparison:
+    """Returns how the times of two groups stand to each other.
+
+    Args:
+        by_order: whether to make Gehan's test, which takes a while for hundreds of runs.
+    """
+    fewest = min(len(first), len(second))
+    tested = by_order and fewest >= FEWEST_FOR_TEST
+    order = order_test(_ends(first), _ends(second)) if tested else None
+    ratio, restricted_to_s = _ratio_of_hits(first, second)
+    found = GroupComparison(
+        ratio=ratio,
+        restricted_to_s=restricted_to_s,
+        p_value=order and order.p_value,
+        test=order and "gehan",
+        permutation_p=order and order.p_value,
+        later=order and _later(order.excess),
+        adjusted_p=order and order.p_value,
+    )
+    # Where the first evaluation hit there is no lower end, and 0 has no logarithm.
+    if not all(b.first_hit_s is not None and b.last_miss_s > 0 for b in (*first, *second)):
+        return found
+    lows, highs = zip(*(np.log(_ends(group)) for group in (first, second)), strict=True)
+    shift = float(np.mean(lows[1] + highs[1]) - np.mean(lows[0] + highs[0])) / 2
+    width = max(float(np.mean(high - low)) for low, high in zip(lows, highs, strict=True))
+    ratio, interval = _interpolated(first, second)
+    found = replace(
+        found,
+        ratio_of_middles=math.exp(shift),
+        bracket=math.expm1(width),
+        interpolated_ratio=ratio,
+        interpolated_interval=interval,
+    )
+    if fewest < FEWEST_FOR_INTERVAL:
+        return found
+    welch = mean_difference(*(bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)))
+    p_value = float(welch.p_value)
+    if not welch.reach > 0:
+        return found  # neither a spread nor a bracket: nothing to judge a gap by
+    return replace(
+        found,
+        interval=_exponentials(shift, float(welch.reach)),
+        p_value=p_value,
+        test="welch",
+        later=_later(shift),
+        adjusted_p=p_value,
+    )
+
+
+def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:
+    """Returns the comparisons of one report with p-values that allow for their number.
+
+    With them the probability of any false verdict in the report is at most 5 %, however the
+    comparisons depend on each other. Comparisons without a p-value do not count.
+
+    Source: Holm 1979 (jstor.org/stable/4615733).
+    """
+    order = sorted(
+        (index for index, one in enumerate(comparisons) if one.p_value is not None),
+        key=lambda index: comparisons[index].p_value,
+    )
+    found, largest = list(comparisons), 0.0
+    for passed, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - passed) * found[index].p_value))
+        found[index] = replace(found[index], adjusted_p=largest, comparisons=len(order))
+    return found
+
+
+def _ends(brackets: Sequence[Bracket]) -> tuple[np.ndarray, np.ndarray]:
+    low = np.array([b.last_miss_s for b in brackets], float)
+    high = [math.inf if b.first_hit_s is None else b.first_hit_s for b in brackets]
+    return low, np.array(high, float)
+
+
+def _later(excess: float) -> str | None:
+    return ("second" if excess > 0 else "first") if excess else None
+
+
+def _exponentials(centre: float, reach: float) -> tuple[float, float]:
+    return math.exp(centre - reach), math.exp(centre + reach)
+
+
+def _ratio_of_hits(
+    first: Sequence[Bracket], second: Sequence[Bracket]
+) -> tuple[float | None, float | None]:
+    hits = [[b.first_hit_s for b in group] for group in (first, second)]
+    if all(time is not None and time > 0 for group in hits for time in group):
+        return math.exp(_log_mean(hits[1]) - _log_mean(hits[0])), None
+    common = min(longest_seen_s(first), longest_seen_s(second))
+    means = [restricted_mean_s(group, common) for group in (first, second)]
+    if None in means or not means[0] > 0:
+        return None, None
+    return means[1] / means[0], common
+
+
+def _interpolated(
+    first: Sequence[Bracket], second: Sequence[Bracket]
+) -> tuple[float | None, tuple[float, float] | None]:
+    times = [[b.interpolated_s for b in group] for group in (first, second)]
+    if not all(time is not None and time > 0 for group in times for time in group):
+        return None, None
+    shift = _log_mean(times[1]) - _log_mean(times[0])
+    logs = [np.log(group) for group in times]
+    if min(map(len, logs)) < FEWEST_FOR_INTERVAL or not any(map(np.ptp, logs)):
+        return math.exp(shift), None
+    # An interval without brackets is one of brackets that have no width.
+    welch = mean_difference(*(bracketed_mean(one, one) for one in logs))
+    return math.exp(shift), _exponentials(shift, float(welch.reach))
+
+
+def _log_mean(times: Sequence[float]) -> float:
+    return statistics.fmean(map(math.log, times))
+
+
+# Enough seeds? A comparison that looks several times and stops as soon as it is decided.
+
+LOOKS = (3, 5, 8, 12)
+"""Runs a group at which a comparison is looked at."""
+
+_GRID_STEPS = 1001
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a group-sequential comparison has come to.
+
+    Attributes:
+        sooner: the group that is faster, "first" or "second"; None where that is undecided.
+        runs: runs a group at the look that it rests on; 0 before the first look.
+        level: what the p-value had to be below there.
+        comparison: the comparison at that look; None before the first.
+        next_look: runs a group that are needed for the next look; None where the comparison is
+            over, decided or not.
+    """
+
+    sooner: str | None
+    runs: int
+    level: float | None
+    comparison: GroupComparison | None
+    next_look: int | None
+
+    @property
+    def over(self) -> bool:
+        """Whether more runs would change nothing."""
+        return self.next_look is None
+
+    @property
+    def verdict(self) -> str:
+        """The decision in words."""
+        if self.comparison is None:
+            return f"undecided: the first look is at {self.next_look} runs a group"
+        p_value = self.comparison.p_value
+        tested = "no test" if p_value is None else f"p = {p_value:.2g}"
+        tested += f" at {self.runs} runs a group, where it takes {self.level:.2g}"
+        if self.sooner is not None:
+            return f"the {self.sooner} group is faster ({tested})"
+        if self.comparison.below_bracket:
+            tested += "; the gap is no larger than the time between evaluations"
+        if self.over:
+            return f"undecided after all looks ({tested})"
+        return f"undecided ({tested}); next look at {self.next_look}"
+
+
+def decide(
+    first: Sequence[Bracket], second: Sequence[Bracket], looks: Sequence[int] = LOOKS
+) -> Decision:
+    """Returns what runs in the order of their seeds decide, looked at as often as they allow.
+
+    At each look the test is that of `tfasr.tta.comparison.compare_groups`; its p-value has to
+    be below the look's level, see `levels`, so that the probability to call one of two equal groups
+    faster at any look is at most 5 %. The first look that decides stands, whatever runs came later.
+
+    Args:
+        looks: runs a group at which to look, increasing.
+
+    Raises:
+        ValueError: if the looks do not increase from 2 on.
+    """
+    have = min(len(first), len(second))
+    found = Decision(None, 0, None, None, looks[0])
+    coming = [*looks[1:], None]
+    for n, level, after in zip(looks, levels(tuple(looks)), coming, strict=True):
+        if n > have:
+            break
+        comparison = compare_groups(first[:n], second[:n])
+        shown = comparison.p_value is not None and comparison.p_value < level
+        if shown and not comparison.below_bracket and comparison.later is not None:
+            sooner = {"first": "second", "second": "first"}[comparison.later]
+            return Decision(sooner, n, level, comparison, None)
+        found = Decision(None, n, level, comparison, after)
+    return found
+
+
+def run_until_decided(
+    train: Callable[[str, int], Bracket], looks: Sequence[int] = LOOKS
+) -> Decision:
+    """Returns the decision of a loop that trains two groups' runs only as long as that is needed.
+
+    Args:
+        train: trains the run of a group, "first" or "second", with a seed, counted from 1, and
+            returns between which evaluations it met the target. Groups take turns, so that a
+            machine that slows down slows both.
+    """
+    brackets: dict[str, list[Bracket]] = {"first": [], "second": []}
+    decision = decide([], [], looks)
+    while decision.next_look is not None:
+        for seed in range(len(brackets["first"]) + 1, decision.next_look + 1):
+            for group, own in brackets.items():
+                own.append(train(group, seed))
+        decision = decide(brackets["first"], brackets["second"], looks)
+    return decision
+
+
+@cache
+def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float, ...]:
+    """Returns for each look what a two-sided p-value has to be below.
+
+    Up to a look with the share ``t`` of all runs the looks may err with ``level * log(1 + (e - 1)
+    t)`` altogether (Pocock's shape, that spends early, where seeds are saved). The levels follow
+    from the joint normal distribution of the statistics; as significance levels they carry over to
+    t tests with few runs (benchmarks/enough_seeds.py).
+
+    Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
+    the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
+
+    Raises:
+        ValueError: if the looks do not increase from 2 on.
+    """
+    if not looks or looks[0] < 2 or any(b <= a for a, b in zip(looks, looks[1:], strict=False)):
+        raise ValueError(f"Looks must increase, from 2 runs on. Received: {looks}.")
+    from scipy.stats import norm
+
+    spent = [level * math.log1p((math.e - 1) * n / looks[-1]) for n in looks]
+    found = []
+    # The density of the sum so far where no look has decided, on the scale of sums: Z sqrt(n).
+    points, density, before, erred = np.zeros(1), np.ones(1), 0, 0.0
+    for n, until in zip(looks, spent, strict=True):
+        grid = np.linspace(-8, 8, _GRID_STEPS) * math.sqrt(n)
+        increments = norm.pdf(grid[:, None] - points[None, :], scale=math.sqrt(n - before))
+        step = points[1] - points[0] if points.size > 1 else 1.0
+        here = increments @ density * step
+        bound = _bound(grid, here, until - erred)
+        found.append(float(2 * norm.sf(bound / math.sqrt(n))))
+        points, density = grid, np.where(np.abs(grid) < bound, here, 0.0)
+        before, erred = n, until
+    return tuple(found)
+
+
+def _bound(grid: np.ndarray, density: np.ndarray, allowed: float) -> float:
+    right = grid >= 0
+    tail = 2 * np.cumsum(density[right][::-1])[::-1] * (grid[1] - grid[0])
+    return float(np.interp(-allowed, -tail, grid[right]))

@@ -1,0 +1,281 @@
+"""What a time to accuracy costs: hours times price, and electricity where it is paid separately."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfasr.errors import UsageError
+from tfasr.kit.config import config_class, require
+from tfasr.kit.gin import (
+    COMMAND_LINE,
+    UNBOUND,
+    GinText,
+    bound_names,
+    fill,
+    make,
+    presets_folder,
+    read_gin,
+)
+from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
+
+# What a machine costs: the description that turns hours and joules into money.
+
+HOURS_PER_YEAR = 365.25 * 24
+_POSITIVE = (
+    "price_usd_per_hour",
+    "purchase_price_usd",
+    "gpus_price_usd",
+    "cpus_price_usd",
+    "amortisation_years",
+    "relative_price",
+    "power_w",
+    "num_hosts",
+    "num_devices",
+)
+
+
+@config_class
+class HardwareConfig:
+    """A machine's price; None is what is not known. All prices are of the whole machine.
+
+    Attributes:
+        name: how reports call the machine.
+        price_usd_per_hour: rent, all hosts and devices together.
+        purchase_price_usd: what was paid for it, instead of rent. Without the years of its use it
+            gives the relation of two machines' prices, and no dollars for an hour.
+        gpus_price_usd: the accelerators' part of the purchase.
+        cpus_price_usd: the processors' part of the purchase.
+        amortisation_years: years over which the purchase is written off.
+        utilisation: the share of those years in which the machine works, 0 to 1.
+        relative_price: price as a multiple of a study's cheapest machine, where only that is
+            known; it gives relative costs and no dollars.
+        electricity_usd_per_kwh: what electricity costs beside; None where the price includes it.
+        power_w: nominal power of the whole machine. An estimate, used and labelled as one, where
+            no counter has measured the energy.
+        num_hosts: computers.
+        num_devices: accelerators, of all hosts together.
+        source: where the figures come from.
+    """
+
+    name: str = ""
+    price_usd_per_hour: float | None = None
+    purchase_price_usd: float | None = None
+    gpus_price_usd: float | None = None
+    cpus_price_usd: float | None = None
+    amortisation_years: float | None = None
+    utilisation: float = 1.0
+    relative_price: float | None = None
+    electricity_usd_per_kwh: float | None = None
+    power_w: float | None = None
+    num_hosts: int | None = None
+    num_devices: int | None = None
+    source: str = ""
+
+    def check(self) -> None:
+        """Raises ValueError for prices that make no sense together or at all."""
+        for field in _POSITIVE:
+            value = getattr(self, field)
+            positive = value is None or (math.isfinite(value) and value > 0)
+            require(positive, self, field, "greater than 0, or None where it is not known")
+        require(0 < self.utilisation <= 1, self, "utilisation", "greater than 0 and at most 1")
+        rate = self.electricity_usd_per_kwh
+        fits = rate is None or (math.isfinite(rate) and rate >= 0)
+        require(fits, self, "electricity_usd_per_kwh", "at least 0, or None")
+        if self.price_usd_per_hour is not None and self.amortisation_years is not None:
+            raise ValueError(
+                "HardwareConfig.price_usd_per_hour and HardwareConfig.amortisation_years must not "
+                "both be given: a machine is rented or written off. Received: "
+                f"{self.price_usd_per_hour} USD per hour and {self.amortisation_years} years."
+            )
+        if self.purchase_price_usd is None and self.amortisation_years is not None:
+            raise ValueError(
+                "HardwareConfig.amortisation_years must come with the purchase_price_usd, "
+                f"which is written off over them. Received: {self.amortisation_years} years alone."
+            )
+
+    @property
+    def hourly_usd(self) -> float | None:
+        """What an hour of use costs without electricity, or None where no price is known."""
+        if self.amortisation_years is None:
+            return self.price_usd_per_hour
+        hours = self.amortisation_years * HOURS_PER_YEAR * self.utilisation
+        return self.purchase_price_usd / hours
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a stretch of time on a machine; None is what is not known.
+
+    Attributes:
+        hourly_usd: what an hour of the machine costs without electricity.
+        machine_usd: ``hourly_usd * charged_s / 3600``.
+        kwh: energy, measured or estimated.
+        kwh_is: "measured"; "at least", where some of the time is unknown; "estimate", from the
+            machine's nominal power; None where there is none.
+        electricity_usd: ``kwh`` times its price; None also where electricity is not paid beside.
+        usd: machine and electricity together.
+        price_hours: hours times the machine's purchase price in USD, to compare with others'.
+        relative_units: hours times the machine's relative price, to compare with others'.
+    """
+
+    charged_s: float
+    hourly_usd: float | None
+    machine_usd: float | None
+    kwh: float | None
+    kwh_is: str | None
+    electricity_usd: float | None
+    usd: float | None
+    price_hours: float | None
+    relative_units: float | None
+
+
+def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None) -> Cost:
+    """Returns what a stretch of time costs.
+
+    Args:
+        energy: what was measured in them, None where nothing was.
+    """
+    hardware = hardware or HardwareConfig()
+    hours = charged_s / 3600
+    hourly, rate = hardware.hourly_usd, hardware.electricity_usd_per_kwh
+    machine = None if hourly is None else hourly * hours
+    kwh, kwh_is = _kwh(hardware, hours, energy)
+    electricity = None if rate is None or kwh is None else rate * kwh
+    # Electricity that is paid but not known leaves the whole unknown, not cheaper.
+    known = machine is not None and (rate is None or electricity is not None)
+    share, price = hardware.relative_price, hardware.purchase_price_usd
+    return Cost(
+        charged_s=charged_s,
+        hourly_usd=hourly,
+        machine_usd=machine,
+        kwh=kwh,
+        kwh_is=kwh_is,
+        electricity_usd=electricity,
+        usd=machine + (electricity or 0) if known else None,
+        price_hours=None if price is None else price * hours,
+        relative_units=None if share is None else share * hours,
+    )
+
+
+def relative_cost(first: Cost, other: Cost) -> float | None:
+    """Returns a cost as a multiple of the first: of dollars, else of hours times price.
+
+    Purchase prices without years of use, and relative prices, stand for dollars where the machines
+    are written off and used alike: the relation of time to price that the paper discusses.
+
+    Source: the paper, section 6 and Table 1.
+    """
+    for own, reference in (
+        (other.usd, first.usd),
+        (other.price_hours, first.price_hours),
+        (other.relative_units, first.relative_units),
+    ):
+        if own is not None and reference is not None and reference > 0:
+            return own / reference
+    return None
+
+
+def _kwh(
+    hardware: HardwareConfig, hours: float, energy: EnergyUse | None
+) -> tuple[float | None, str | None]:
+    if energy is not None:
+        sure = energy.total_unknown_s == 0
+        return energy.total_joules / JOULES_PER_KWH, "measured" if sure else "at least"
+    if hardware.power_w is not None:
+        return hardware.power_w * hours / 1000, "estimate"
+    return None, None
+
+
+# Descriptions of machines from files: gin presets and MLPerf's system descriptions.
+
+_UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
+
+
+def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) -> HardwareConfig:
+    """Reads a machine's description; without TensorFlow.
+
+    Args:
+        name: a gin file that binds `HardwareConfig`, a preset of ``hardware/`` by its name, or a
+            ``system.json`` as of MLPerf or ``tfasr doctor``. MLPerf's states no price, but any
+            field of `HardwareConfig` may stand in it.
+        price_usd_per_hour: replaces the rent that the file states.
+
+    Raises:
+        UsageError: if there is no such file, or it makes no sense; it names the file.
+    """
+    path = _find(str(name))
+    price = {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
+    try:
+        found = _from_json(path, price) if path.suffix == ".json" else _from_gin(path, price)
+    except UsageError:
+        raise
+    except (TypeError, ValueError) as error:
+        message = str(error).split("\n")[0]
+        raise UsageError(f"{path} must describe a machine: {message}") from error
+    if price:
+        source = "; ".join(filter(None, (found.source, "rent as given by hand")))
+        found = dataclasses.replace(found, source=source)
+    return found
+
+
+def hardware_presets() -> list[str]:
+    """Returns the names of the machines that came with tfasr."""
+    return sorted(path.stem for path in (presets_folder() / "hardware").glob("*.gin"))
+
+
+def _find(name: str) -> Path:
+    presets = presets_folder()
+    beside = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
+    for candidate in (Path(name), *beside):
+        if candidate.is_file():
+            return candidate.resolve()
+    raise UsageError(
+        "--hardware must be a gin file, a system.json or a preset of a machine. Received: "
+        f"{name!r}. Presets: {', '.join(hardware_presets())}"
+    )
+
+
+def _from_gin(path: Path, price: dict[str, float]) -> HardwareConfig:
+    prices = [f"HardwareConfig.{field} = {value!r}" for field, value in price.items()]
+
+    def build(lines: GinText) -> HardwareConfig:
+        if bound_names(lines) != {"HardwareConfig"}:
+            raise UsageError(
+                f"{path} must describe a machine and bind HardwareConfig alone. Received: "
+                f"{sorted(bound_names(lines))}."
+            )
+        try:
+            return make(HardwareConfig, lines)
+        except UsageError as error:
+            # The price is no --gin_binding, though it is read as one.
+            message = str(error).removeprefix(f"{COMMAND_LINE}:1: ").replace(UNBOUND, _UNBOUND)
+            raise UsageError(f"{path} must describe a machine: {message}") from error
+
+    # A description comes from anywhere: reading it must not run code.
+    return fill(read_gin([str(path)], prices), build, imports=False).configs
+
+
+def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or "system_name" not in content:
+        raise ValueError("a system description must be an object with a system_name.")
+    hosts = _count(content.get("number_of_nodes"))
+    devices = _count(content.get("accelerators_per_node"))
+    known: dict[str, Any] = {
+        "name": str(content["system_name"] or path.stem),
+        "num_hosts": hosts,
+        "num_devices": None if devices is None else devices * (hosts or 1),
+        "source": path.name,
+    }
+    fields = {field.name for field in dataclasses.fields(HardwareConfig)}
+    known |= {name: value for name, value in content.items() if name in fields}
+    return HardwareConfig(**{**known, **price})
+
+
+def _count(value: object) -> int | None:
+    """MLPerf writes numbers as text; what is no positive number is not known."""
+    text = str(value).strip()
+    return int(text) if text.isdigit() and int(text) > 0 else None
