@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from pybind11.setup_helpers import ParallelCompile, Pybind11Extension, build_ext
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 
 PRESETS = Path("gin")
 WORD_BEAM = Path("tfasr", "decoding", "_word_beam")
@@ -42,14 +42,19 @@ recurrent_core = Pybind11Extension(
     extra_link_args=["-pthread", "-ldl"],
 )
 
+# Folders without an __init__.py are packages too; those that begin with _ hold C++.
+python_packages = find_namespace_packages(include=["tfasr", "tfasr.*"], exclude=["*._*"])
 ParallelCompile().install()
 setup(
-    packages=[*find_packages(include=["tfasr", "tfasr.*"]), *preset_folders],
+    packages=[
+        *find_namespace_packages(include=["tfasr", "tfasr.*"], exclude=["*._*"]),
+        *preset_folders,
+    ],
     package_dir=preset_folders,
     package_data={
         "tfasr": ["py.typed", "__init__.pyi"],
         **dict.fromkeys(preset_folders, ["*.gin"]),
-        "tfasr.reports.page": ["page.css", "page.js"],
+        "tfasr.reports": ["page.css", "page.js"],
         "tfasr.serving": ["page.html"],
         "tfasr.tta.published": ["*.json"],
     },

@@ -4,7 +4,10 @@ Names are imported when first used, so that ``import tfasr`` and the report neve
 They stand in `tfasr.api`, which type checkers and editors read through ``__init__.pyi``.
 """
 
-from importlib import import_module
+import sys
+from importlib import import_module, util
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import PathFinder
 
 from tfasr._version import __version__
 from tfasr.errors import lacking
@@ -37,3 +40,50 @@ def __getattr__(name: str):
 
 def __dir__():
     return __all__
+
+
+class _MovedModules(MetaPathFinder, Loader):
+    """Finds modules under the names that plug-ins, scripts and saved models of 0.1.0 import."""
+
+    names = {
+        "tfasr.config": "tfasr.kit.config",
+        "tfasr.plugins": "tfasr.kit.registry",
+        "tfasr.registry": "tfasr.kit.registry",
+        "tfasr.metrics": "tfasr.scoring.errors",
+        "tfasr.corpora.reading.assembly": "tfasr.corpora.reading",
+        "tfasr.corpora.registry": "tfasr.corpora.corpus",
+        "tfasr.corpora.splits": "tfasr.corpora.utterance",
+        "tfasr.data.feature_config": "tfasr.data.features",
+        "tfasr.data.pipeline": "tfasr.data.batches",
+        "tfasr.models.acoustic_model": "tfasr.models.recurrent",
+        "tfasr.models.recogniser": "tfasr.models.model",
+        "tfasr.models.saved": "tfasr.models.build",
+        "tfasr.reports.compare": "tfasr.reports.write",
+        "tfasr.training.logs.registry": "tfasr.training.logs",
+        "tfasr.training.optimizer.registry": "tfasr.training.from_gin",
+        "tfasr.tta.brackets": "tfasr.tta.policies",
+        "tfasr.tta.intervals": "tfasr.ledger.intervals",
+        "tfasr.tta.load": "tfasr.tta.run",
+        "tfasr.tta.sequential": "tfasr.tta.comparison",
+    }
+    parents = {name.rpartition(".")[0] for name in names}
+
+    def find_spec(self, name, path, target=None):
+        if name in self.names:
+            return util.spec_from_loader(name, self)
+        spec = PathFinder.find_spec(name, path) if name in self.parents and path else None
+        if spec and spec.submodule_search_locations is None:
+            spec.submodule_search_locations = []  # so that names below it are looked for here
+        return spec
+
+    def create_module(self, spec):
+        module = import_module(self.names[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        # It was executed under its present name, which it keeps.
+        module.__spec__ = module.__spec__.loader_state
+
+
+sys.meta_path.insert(0, _MovedModules())

@@ -32,6 +32,8 @@ COMMANDS = {
     "study": "train a list of experiments, resume it where it was killed, report on all",
     "demo": "the whole chain on synthetic speech, without a download",
 }
+# Commands that share the file of another: run_NAME and add_NAME_arguments.
+_FILES = {"history": "watch", "launch": "train", "ngram": "prepare", "serve": "transcribe"}
 _TENSORFLOW_REMEDIES = {
     "DataLossError": "A shard is damaged: run tfasr prepare again; it replaces that one.",
     "ResourceExhaustedError": "The memory or disk is full: try a smaller "
@@ -61,12 +63,15 @@ def parse(argv: list[str]):
         if name not in argv:  # to import all commands takes longer than some of them work
             commands.add_parser(name, help=purpose)
             continue
-        module = importlib.import_module(f"tfasr.commands.{name}")
-        command = commands.add_parser(name, help=purpose, description=module.__doc__)
-        module.add_arguments(command)
+        module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
+        ending = f"_{name}" if name in _FILES else ""
+        run = getattr(module, "run" + ending)
+        description = run.__doc__ if ending else module.__doc__
+        command = commands.add_parser(name, help=purpose, description=description)
+        getattr(module, f"add{ending}_arguments")(command)
         for subparser in _with_subcommands(command):
             _add_import(subparser)
-        command.set_defaults(run=module.run)
+        command.set_defaults(run=run)
     if not argv[1:]:
         parser.print_help(sys.stderr)
         sys.exit(2)

@@ -21,7 +21,7 @@ pytest.importorskip("onnxruntime")
 
 from tfasr.exporting.check import session  # noqa: E402 - needs onnx
 from tfasr.exporting.onnx import GraphWriter, quantised  # noqa: E402
-from tfasr.exporting.sherpa import (
+from tfasr.exporting.sherpa import (  # noqa: E402
     decoder_graph,
     encoder_graph,
     sherpa_files,

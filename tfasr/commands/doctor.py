@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfasr.display.table import JSON, WRITERS, Table, formats
 from tfasr.errors import RunError
@@ -19,7 +19,9 @@ from tfasr.telemetry.doctor import (
     system_description,
 )
 from tfasr.telemetry.machine import OPTIONAL, available_bytes
-from tfasr.training.memory import BufferNeed, buffer_of_preset
+
+if TYPE_CHECKING:
+    from tfasr.training.memory import BufferNeed
 
 _UNKNOWN = "n/a"
 
@@ -53,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     found = examine(tensorflow=args.tensorflow)
     buffer = None
     if args.gin_file or args.gin_binding:
+        from tfasr.training.memory import buffer_of_preset
+
         # In a process apart: reading a configuration imports TensorFlow.
         buffer = call(buffer_of_preset, args.gin_file, args.gin_binding, show_messages=False)
     description = system_description(found, submitter=args.submitter, system_name=args.system_name)
@@ -76,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def doctor_text(found: Examination, buffer: BufferNeed | None = None) -> str:
+def doctor_text(found: Examination, buffer: "BufferNeed | None" = None) -> str:
     """Returns what was found as two columns, and advice below.
 
     Args:
@@ -91,13 +95,13 @@ def doctor_text(found: Examination, buffer: BufferNeed | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def doctor_table(found: Examination, buffer: BufferNeed | None = None) -> Table:
+def doctor_table(found: Examination, buffer: "BufferNeed | None" = None) -> Table:
     """Returns the same as a table, advice as its notes."""
     rows = [list(row) for row in _rows(found, buffer)]
     return Table("This machine", ["part", "found"], rows, advice(found))
 
 
-def _rows(found: Examination, buffer: BufferNeed | None) -> list[tuple[str, str]]:
+def _rows(found: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:
     rows = [*_machine(found), *_devices(found), *_software(found)]
     if buffer is not None:
         rows.append(("buffer", f"{buffer}; {available_bytes() / 2**30:.2f} GiB are available"))

@@ -28,6 +28,7 @@ def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_ngram(arguments: argparse.Namespace) -> None:
+    """``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file."""
     from tfasr.data.shards import open_split
     from tfasr.decoding.language_models import NgramModel
 

@@ -25,6 +25,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_launch(arguments: argparse.Namespace) -> int:
+    """``tfasr launch``: trains in several processes on this machine; ends all when one fails."""
     from tfasr.cluster.launcher import launch
 
     words = arguments.arguments

@@ -265,7 +265,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_serve(arguments: argparse.Namespace) -> None:
-    """Serves until Ctrl-C or SIGTERM.
+    """``tfasr serve``: a page to drop recordings on or to speak into.
 
     Raises:
         UsageError: if the flags or the run do not fit, or aiohttp is not installed.

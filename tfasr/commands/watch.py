@@ -51,6 +51,10 @@ def add_history_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_history(args: argparse.Namespace) -> int:
+    """``tfasr history``: times to accuracy over commits, and which part of them became slower.
+
+    Exit codes: 0 no slowdown stands, 3 one does; 1 and 2 as everywhere.
+    """
     if len(args.target) > 1:
         raise UsageError(f"A history must be of one target. Received: {args.target}.")
     asked = ask(args.target, args.policy, args.window)

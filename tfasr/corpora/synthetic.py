@@ -1,7 +1,7 @@
 """A corpus that needs no download: commands spoken by a synthesiser in many voices.
 
-The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv`` (see `tfasr.corpora.manifests`), the
-audio in a folder per split, and ``synthetic.json``: what it was made with, and whether it is
+The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv`` (see `tfasr.corpora.manifests`),
+the audio in a folder per split, and ``synthetic.json``: what it was made with, and whether it is
 finished.
 """
 

@@ -27,9 +27,9 @@ class AugmentationConfig:
         from_epoch: the first epoch, counted from 1, whose utterances are masked; in those before
             it the model sees speech without masks.
         tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
-            frames. It is no speed perturbation of the waveform, see `tfasr.data.augmentation.Tempo`.
+            frames. It is no speed perturbation of the waveform, see `Tempo`.
         vocal_tract_change: 0.1 scales each utterance's frequencies, anew in each epoch, by 0.9 to
-            1.1, as other speakers' vocal tracts do: `tfasr.data.augmentation.VocalTract`.
+            1.1, as other speakers' vocal tracts do: `VocalTract`.
 
     Source: D. Park et al., SpecAugment, Interspeech 2019, section 2: bands of log-mel channels.
     """

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import tensorflow as tf
 
 from tfasr.kit.config import config_class, require
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 # What a frame of features holds; what computes it is in `features` and `numpy_features`.
 
@@ -78,7 +80,7 @@ def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
 __all__ = ["FeatureConfig", "compute_features", "normalise_features"]
 
 
-def compute_features(samples: tf.Tensor, config: FeatureConfig) -> tf.Tensor:
+def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
     """Returns the features of one utterance, before normalisation.
 
     Log-mel: natural logarithm of the power spectrum through triangular filters that are linear in
@@ -95,6 +97,8 @@ def compute_features(samples: tf.Tensor, config: FeatureConfig) -> tf.Tensor:
     Source: the paper, section 2.1, which starts from a magnitude spectrogram where this takes
     power; S. Young et al., The HTK Book, section 5.6.
     """
+    import tensorflow as tf  # here: `numpy_features` runs where there is no TensorFlow
+
     spectrum = tf.signal.stft(
         samples,
         frame_length=config.window_samples,
@@ -118,11 +122,11 @@ def compute_features(samples: tf.Tensor, config: FeatureConfig) -> tf.Tensor:
 
 
 def normalise_features(
-    features: tf.Tensor,
+    features: "tf.Tensor",
     config: FeatureConfig,
-    mean: tf.Tensor | None = None,
-    deviation: tf.Tensor | None = None,
-) -> tf.Tensor:
+    mean: "tf.Tensor | None" = None,
+    deviation: "tf.Tensor | None" = None,
+) -> "tf.Tensor":
     """Returns one utterance's features normalised as ``config.normalisation`` says.
 
     Args:
@@ -132,6 +136,8 @@ def normalise_features(
     """
     if config.normalisation == "none":
         return features
+    import tensorflow as tf
+
     if config.normalisation == "utterance":
         mean = tf.reduce_mean(features, axis=0)
         deviation = tf.math.reduce_std(features, axis=0)

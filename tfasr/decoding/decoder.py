@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from tfasr.alphabet import Alphabet
 
@@ -124,6 +123,8 @@ class BeamSearchDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:
             return [Hypothesis("", 0.0) for _ in lengths]
+        import tensorflow as tf  # here: the other decoders run without it
+
         (paths,), scores = tf.nn.ctc_beam_search_decoder(
             tf.constant(np.swapaxes(log_probs, 0, 1)),
             tf.constant(lengths, tf.int32),

@@ -118,7 +118,7 @@ def stream(
             its process died too.
         arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
         backend: Keras's in the new process; None for whatever this process would take.
-        plugins: what it loads first, see `tfasr.kit.registry.load_plugin`; by default this process's.
+        plugins: what it loads first; by default what this process has loaded.
         task: what it does, for messages: "Measuring 16 x 600".
         show_messages: whether its messages go to this process's standard error; otherwise their
             end is part of the error if it fails.

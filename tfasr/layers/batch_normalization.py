@@ -26,7 +26,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
             mask: booleans ``(batch, time)``: the frames that count for the statistics. Keras also
                 hands it on, with the outputs, to all layers behind.
             valid: the same, for this layer alone.
-            dropout: a `tfasr.layers.fused_call.Dropout` for the outputs; None for none. It drops and
+            dropout: a `tfasr.layers.fused_call.Dropout` for the outputs, or None. It drops and
                 counts its draws as if it were called with them.
 
         Returns:

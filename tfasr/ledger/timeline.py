@@ -79,7 +79,7 @@ class Timeline:
 
     @property
     def clock_us(self) -> list[int]:
-        """The run's clock at each event in whole microseconds, see `tfasr.ledger.intervals.clock_us`."""
+        """The run's clock at each event in whole microseconds."""
         return self._clock[0]
 
     @property

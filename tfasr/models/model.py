@@ -100,8 +100,8 @@ def check_config_class(cls: Any) -> None:
             )
     if not hasattr(cls, "__dataclass_fields__"):
         raise TypeError(
-            f"{cls.__name__} must be a config class: write @config_class (of tfasr.kit.config) between "
-            "@MODELS.register(...) and the class."
+            f"{cls.__name__} must be a config class: write @config_class (of tfasr.kit.config) "
+            "between @MODELS.register(...) and the class."
         )
 
 

@@ -151,8 +151,8 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
         raise UsageError(
             f"For TrainingConfig.{setting} the model's last layer must be assigned as its "
             f"`classifier` and have a {name} of {dimensions} dimensions, as "
-            f"tfasr.models.recurrent.class_scores makes it. Received: {type(model).__name__}, which "
-            f"has {found}."
+            f"tfasr.models.recurrent.class_scores makes it. Received: {type(model).__name__}, "
+            f"which has {found}."
         )
     return weight
 

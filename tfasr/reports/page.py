@@ -174,7 +174,7 @@ def _choices(name: str, values: Sequence[tuple[str, str]]) -> str:
 
 
 def _own_file(name: str) -> str:
-    return resources.files("tfasr.reports.page").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("tfasr.reports").joinpath(name).read_text(encoding="utf-8")
 
 
 def _hash(code: str) -> str:

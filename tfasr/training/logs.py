@@ -12,17 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-import tensorflow as tf
-
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
 from tfasr.ledger.intervals import Event
 from tfasr.ledger.timeline import Timeline
-from tfasr.training.checkpoint import plain_array
-from tfasr.training.loop import Hook
-from tfasr.training.run import TrainingRun
-from tfasr.training.step import StepResult
 
 
 class Log(Protocol):
@@ -51,9 +45,9 @@ _HOME = "tfasr.training.logs"
 LOGS: Registry[type] = Registry(
     "log",
     {
-        "tensorboard": f"{_HOME}.tensorboard:TensorBoardLog",
-        "mlflow": f"{_HOME}.mlflow:MlflowLog",
-        "wandb": f"{_HOME}.wandb:WandbLog",
+        "tensorboard": f"{_HOME}:TensorBoardLog",
+        "mlflow": f"{_HOME}:MlflowLog",
+        "wandb": f"{_HOME}:WandbLog",
     },
     check=_check,
 )
@@ -123,74 +117,6 @@ class MlflowLog(Log):
         self._mlflow.end_run()
 
 
-# Scalars for tools that plot them while a run trains: TensorBoard, MLflow, W&B.
-
-
-class ScalarLog(Hook):
-    """Gives logs the training's scalars after every step and the accuracies once they are known.
-
-    Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
-    ``train/audio_s_per_s`` of a step with its wait for input. Evaluation: ``validation/cer``,
-    ``cer_reference``, ``wer`` and ``loss``, at the step that ended the epoch. All come with the
-    *useful seconds*: the run's own clock as in every table, from the creation of the model, with
-    everything counted, lost work too, but the downtime between sessions. The time it takes is
-    booked as ``logging``.
-
-    Args:
-        logs: see `tfasr.training.logs.open_logs`; closed here.
-    """
-
-    def __init__(self, logs: Sequence[Log]):
-        self._logs = logs
-        self._written = 0
-        self._last_steps: dict[int, int] = {}
-
-    def on_train_begin(self, run: TrainingRun) -> None:
-        self._written = len(run.state.history)
-
-    def on_step_end(self, run: TrainingRun, step: StepResult) -> None:
-        if not self._logs:
-            return
-        seconds = step.input_wait_s + step.compile_s + step.train_s
-        scalars = {
-            "train/loss": step.loss,
-            "train/learning_rate": float(plain_array(run.model.optimizer.learning_rate)),
-            "train/utterances_per_s": step.utterances / seconds,
-            "train/audio_s_per_s": step.audio_s / seconds,
-        }
-        with run.ledger.interval("logging", step=run.state.step):
-            self._write(run, scalars, run.state.step)
-        self._write_evaluations(run)
-
-    def on_epoch_end(self, run: TrainingRun, epoch: int) -> None:
-        self._last_steps[epoch] = run.state.step
-        self._write_evaluations(run)
-
-    def on_train_end(self, run: TrainingRun) -> None:
-        self._write_evaluations(run)
-
-    def _write_evaluations(self, run: TrainingRun) -> None:
-        history, last_step = run.state.history, run.state.step
-        if not self._logs or len(history) == self._written:
-            return
-        with run.ledger.interval("logging", step=last_step):
-            for epoch, scores in enumerate(history[self._written :], start=self._written + 1):
-                scalars = {f"validation/{metric}": value for metric, value in scores.items()}
-                self._write(run, scalars, self._last_steps.get(epoch, last_step))
-            self._written = len(history)
-            for log in self._logs:
-                log.flush()
-
-    def close(self) -> None:
-        for log in self._logs:
-            log.close()
-
-    def _write(self, run: TrainingRun, scalars: dict[str, float], step: int) -> None:
-        useful_s = run.clock.elapsed_s()
-        for log in self._logs:
-            log.write(scalars, step, useful_s)
-
-
 # TensorBoard's event files: the same scalars over steps and over useful seconds.
 
 FOLDER = "tensorboard"
@@ -251,21 +177,24 @@ class _EventFile:
     """
 
     def __init__(self, folder: Path, kept_until_s: float, kept_step: int = 0):
+        import tensorflow as tf  # here, because `tfasr train --help` lists the logs
+
         folder.mkdir(parents=True, exist_ok=True)
+        self._protos = tf.compat.v1
         old = sorted(folder.glob(_PATTERN))
         # A process killed right here leaves its predecessor's file beside its own: once is enough.
         kept = dict.fromkeys(
             record
             for path in old
             for record in _records(path)
-            for event in [tf.compat.v1.Event.FromString(record)]
+            for event in [self._protos.Event.FromString(record)]
             for value in event.summary.value[:1]
             if event.wall_time <= kept_until_s
             or (value.tag.startswith("train/") and event.step <= kept_step)
         )
         name = _PATTERN.replace("*", f"{time.time():.6f}.{socket.gethostname()}.{os.getpid()}")
         self._writer = tf.io.TFRecordWriter(str(folder / name))
-        version = tf.compat.v1.Event(wall_time=time.time(), file_version="brain.Event:2")
+        version = self._protos.Event(wall_time=time.time(), file_version="brain.Event:2")
         self._writer.write(version.SerializeToString())
         for record in kept:
             self._writer.write(record)
@@ -275,11 +204,11 @@ class _EventFile:
 
     def write(self, scalars: dict[str, float], step: int) -> None:
         values = [
-            tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+            self._protos.Summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars.items()
         ]
-        event = tf.compat.v1.Event(
-            wall_time=time.time(), step=step, summary=tf.compat.v1.Summary(value=values)
+        event = self._protos.Event(
+            wall_time=time.time(), step=step, summary=self._protos.Summary(value=values)
         )
         self._writer.write(event.SerializeToString())
 
@@ -291,6 +220,8 @@ class _EventFile:
 
 
 def _records(path: Path) -> Iterator[bytes]:
+    import tensorflow as tf
+
     try:
         yield from tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     except tf.errors.DataLossError:

@@ -28,10 +28,10 @@ from tfasr.training.build import check_model, statistics_rule
 from tfasr.training.checkpoint import newest_checkpoint, plain_array, read_state
 from tfasr.training.experiment import CLOSED, Experiment, is_closed
 from tfasr.training.hooks.keras import KerasCallbacks
-from tfasr.training.hooks.record import PrintSentences, RecordSteps
+from tfasr.training.hooks.record import PrintSentences, RecordSteps, ScalarLog
 from tfasr.training.hooks.show import ShowProgress, WriteProgress
 from tfasr.training.hooks.targets import WatchTargets
-from tfasr.training.logs import ScalarLog, check_logs, open_logs
+from tfasr.training.logs import check_logs, open_logs
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.memory import check_host_memory, check_memory, on_gpu
 from tfasr.training.optimizer import inner_optimizer

@@ -22,12 +22,12 @@ FIGURES: Registry[Figure] = Registry(
     {
         "error_rates": f"{_HOME}.curves:error_rate_charts",
         "train_loss": f"{_HOME}.curves:loss_chart",
-        "throughput": f"{_HOME}.throughput:throughput_charts",
-        "brackets": f"{_HOME}.brackets:bracket_chart",
-        "profile": f"{_HOME}.profile:profile_charts",
-        "why": f"{_HOME}.waterfall:waterfall_charts",
-        "intervals": f"{_HOME}.intervals:interval_chart",
-        "utilisation": f"{_HOME}.utilisation:utilisation_chart",
+        "throughput": f"{_HOME}.time:throughput_charts",
+        "brackets": f"{_HOME}.why:bracket_chart",
+        "profile": "tfasr.reports.winners:profile_charts",
+        "why": f"{_HOME}.why:waterfall_charts",
+        "intervals": f"{_HOME}.time:interval_chart",
+        "utilisation": f"{_HOME}.time:utilisation_chart",
     },
 )
 """The figures of ``tfasr report --out`` by name, in the order of the page.
