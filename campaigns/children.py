@@ -56,7 +56,7 @@ def load() -> None:
     from tfasr import cli
 
     for name in cli.COMMANDS:
-        __import__(f"tfasr.commands.{name}")
+        cli.command_parts(name)
 
 
 def run_forked(

@@ -31,6 +31,10 @@ for name in tfasr.__all__:
         found["there"].append(name)
     except ImportError as error:
         found["lacking"][name] = str(error)
+try:
+    tfasr.compute_features(np.zeros(1600, np.float32), tfasr.FeatureConfig())
+except ImportError as error:
+    found["lacking"]["compute_features"] = str(error)
 
 with tfasr.Recorder("run", targets=["cer=0.5"], target_window=1) as run:
     run.epoch()

@@ -11,7 +11,6 @@ import contextlib
 import importlib
 import inspect
 import json
-import pkgutil
 import re
 import subprocess
 import sys
@@ -20,7 +19,8 @@ from pathlib import Path
 import pytest
 
 import tfasr
-from tfasr.cli import COMMANDS
+from tests.test_layers import FILES
+from tfasr.cli import COMMANDS, command_parts
 from tfasr.kit import registry
 from tfasr.ledger import events as ledger
 
@@ -44,16 +44,17 @@ def flags() -> dict[str, list[str]]:
     found = {}
     for name in COMMANDS:
         parser = argparse.ArgumentParser()
-        importlib.import_module(f"tfasr.commands.{name}").add_arguments(parser)
+        add_arguments, _, _ = command_parts(name)
+        add_arguments(parser)
         found.update({name + command: flags for command, flags in options(parser).items()})
     return found
 
 
 def gin_names() -> dict[str, list[str]]:
     """Configurables by their short names, with the parameters of tfasr's own."""
-    for module in pkgutil.walk_packages(tfasr.__path__, "tfasr."):
+    for name in FILES:
         with contextlib.suppress(ModuleNotFoundError):  # JAX, PyTorch and adapters' frameworks
-            importlib.import_module(module.name)
+            importlib.import_module(name)
     from gin import config
 
     return {

@@ -39,7 +39,7 @@ def test_the_wheel_holds_package_and_presets(tmp_path):
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "tfasr").rglob("*.py")}
     assert modules <= names
     assert {"tfasr/py.typed", "tfasr/__init__.pyi"} <= names
-    assert {"tfasr/reports/page/page.css", "tfasr/reports/page/page.js"} <= names
+    assert {"tfasr/reports/page.css", "tfasr/reports/page.js"} <= names
     assert "tfasr/serving/page.html" in names
     assert {f"tfasr/tta/published/{name}.json" for name in SOURCES} <= names
     assert not [name for name in names if name.startswith(("tests/", "gin/"))]

@@ -10,6 +10,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 
 from tfasr.errors import RunError, UsageError, explained, lacking, out_of_memory
 from tfasr.kit.process import load_tensorflow
@@ -63,12 +64,9 @@ def parse(argv: list[str]):
         if name not in argv:  # to import all commands takes longer than some of them work
             commands.add_parser(name, help=purpose)
             continue
-        module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
-        ending = f"_{name}" if name in _FILES else ""
-        run = getattr(module, "run" + ending)
-        description = run.__doc__ if ending else module.__doc__
+        add_arguments, run, description = command_parts(name)
         command = commands.add_parser(name, help=purpose, description=description)
-        getattr(module, f"add{ending}_arguments")(command)
+        add_arguments(command)
         for subparser in _with_subcommands(command):
             _add_import(subparser)
         command.set_defaults(run=run)
@@ -79,6 +77,15 @@ def parse(argv: list[str]):
     if unknown:  # the command's usage, not that of tfasr, lists what it could have been
         commands.choices[arguments.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     return arguments
+
+
+def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
+    """Imports a command; returns what declares its flags, what runs it and its description."""
+    module = importlib.import_module(f"tfasr.commands.{_FILES.get(name, name)}")
+    if name not in _FILES:
+        return module.add_arguments, module.run, module.__doc__
+    run = getattr(module, f"run_{name}")
+    return getattr(module, f"add_{name}_arguments"), run, run.__doc__
 
 
 def _meant(words: list[str], known: list[str]) -> str:

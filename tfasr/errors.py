@@ -4,7 +4,9 @@ import contextlib
 import errno
 import resource
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 
 class UsageError(ValueError):
@@ -127,6 +129,15 @@ _PACKAGES = {
         )
     },
 }
+
+
+def needed(package: str, what: str) -> ModuleType:
+    """Imports a package that ``what`` needs; where it is missing, the error says what to do."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        message = lacking(error, what) or str(error)
+        raise ModuleNotFoundError(message, name=error.name) from error
 
 
 def lacking(error: ImportError, what: str) -> str | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from tfasr.errors import needed
 from tfasr.kit.config import config_class, require
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     Source: the paper, section 2.1, which starts from a magnitude spectrogram where this takes
     power; S. Young et al., The HTK Book, section 5.6.
     """
-    import tensorflow as tf  # here: `numpy_features` runs where there is no TensorFlow
-
+    # Imported here: `numpy_features` runs where there is no TensorFlow.
+    tf = needed("tensorflow", "tfasr.compute_features")
     spectrum = tf.signal.stft(
         samples,
         frame_length=config.window_samples,
@@ -136,8 +137,7 @@ def normalise_features(
     """
     if config.normalisation == "none":
         return features
-    import tensorflow as tf
-
+    tf = needed("tensorflow", "normalise_features")
     if config.normalisation == "utterance":
         mean = tf.reduce_mean(features, axis=0)
         deviation = tf.math.reduce_std(features, axis=0)

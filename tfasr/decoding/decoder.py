@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from tfasr.alphabet import Alphabet
+from tfasr.errors import needed
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,7 @@ class BeamSearchDecoder:
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
         if not log_probs.size:
             return [Hypothesis("", 0.0) for _ in lengths]
-        import tensorflow as tf  # here: the other decoders run without it
-
+        tf = needed("tensorflow", "The decoder 'beam'")  # here: the others run without it
         (paths,), scores = tf.nn.ctc_beam_search_decoder(
             tf.constant(np.swapaxes(log_probs, 0, 1)),
             tf.constant(lengths, tf.int32),
