@@ -14,15 +14,7 @@ _LARGEST_PORT = 65535
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a run: processes that each train on a part of every batch.
-
-    Attributes:
-        addresses: ``host:port`` of each worker's TensorFlow server, in the order of their ranks.
-        rank: which of them this process is; 0 is the chief, which writes the run.
-
-    Raises:
-        UsageError: if they describe no cluster.
-    """
+    """The workers of a run: processes that each train on a part of every batch."""
 
     addresses: tuple[str, ...]
     rank: int
@@ -51,27 +43,26 @@ class Cluster:
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
         return len(self.addresses)
 
     @property
     def local_rank(self) -> int:
-        """How many workers of a lower rank are on this worker's host: it takes that GPU."""
+        """How many workers of a lower rank are on this worker's host: it takes the GPU of that
+        number.
+        """
         host = host_of(self.addresses[self.rank])
         return sum(host_of(address) == host for address in self.addresses[: self.rank])
 
     def name(self, rank: int) -> str:
-        """Returns how messages call a worker, such as "worker 1 (node2:12345)"."""
+        """The name of a worker in messages, such as "worker 1 (node2:12345)"."""
         return f"worker {rank}{', the chief' if rank == 0 else ''} ({self.addresses[rank]})"
 
 
 def host_of(address: str) -> str:
-    """Returns the host of a ``host:port``."""
     return address.rpartition(":")[0]
 
 
 def port_of(address: str) -> int:
-    """Returns the port of a ``host:port``."""
     return int(address.rpartition(":")[2])
 
 
@@ -86,13 +77,7 @@ _MOST_NODES = 100_000
 
 
 def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
-    """Returns the cluster of this process's job step.
-
-    Args:
-        environment: with the variables that ``srun`` sets.
-
-    Raises:
-        UsageError: if variables are missing, or do not fit together.
+    """Reads the cluster of this process's job step from the variables that ``srun`` sets.
 
     Source: slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
     """
@@ -116,11 +101,7 @@ def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
 
 
 def expand_nodes(text: str) -> list[str]:
-    """Returns the names in a list of nodes such as ``node[001-003,7],gpu1``, in its order.
-
-    Raises:
-        UsageError: if it is none.
-    """
+    """The names in a list of nodes such as ``node[001-003,7],gpu1``, in its order."""
     names: list[str] = []
     for part in _split_outside_brackets(text):
         pieces = re.split(r"\[([^\[\]]*)\]", part)
@@ -138,11 +119,7 @@ def expand_nodes(text: str) -> list[str]:
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Returns the counts in a list such as ``2(x3),1``: 2, 2, 2, 1.
-
-    Raises:
-        UsageError: if it is none.
-    """
+    """The counts in a list such as ``2(x3),1``: 2, 2, 2, 1."""
     counts: list[int] = []
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
@@ -161,7 +138,7 @@ def _split_outside_brackets(text: str) -> list[str]:
 
 
 def _numbers(piece: str, text: str) -> list[str]:
-    """Returns what a bracket's ranges stand for, with the zeros that fill up their first number."""
+    """Expands the ranges of a bracket; numbers keep the leading zeros of the range's first one."""
     numbers: list[str] = []
     for part in piece.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -200,7 +177,9 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) -> None:
-    """Refuses tasks that are dealt out to the nodes in turn: all must know who is where."""
+    """Rejects tasks that are dealt to the nodes in turn: each worker must know where the others
+    are.
+    """
     total = sum(tasks)
     if rank >= total:
         raise UsageError(
@@ -218,7 +197,7 @@ def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) ->
 
 
 def _ports(environment: Mapping[str, str], count: int) -> list[int]:
-    """Returns as many ports as a node needs, which are the same for all workers of a step."""
+    """As many ports as a node needs, the same for all workers of a step."""
     reserved = environment.get("SLURM_STEP_RESV_PORTS")
     if reserved:
         try:
@@ -243,15 +222,10 @@ TF_CONFIG = "TF_CONFIG"
 def named_cluster(
     name: str | None, rank: int | None, environment: Mapping[str, str]
 ) -> Cluster | None:
-    """Returns the cluster that flags name; None where there are none.
-
-    Args:
-        name: "tf_config", "slurm", or the workers' addresses with commas between them.
-        rank: of this process; with addresses alone, as the others tell it themselves.
-        environment: of this process.
+    """The cluster of ``--cluster`` and ``--rank``; None without ``--cluster``.
 
     Raises:
-        UsageError: if they describe no cluster.
+        UsageError: if the flags describe no cluster. A rank goes with addresses alone.
     """
     if name is None:
         if rank is not None:
@@ -280,10 +254,7 @@ def named_cluster(
 
 
 def from_tf_config(environment: Mapping[str, str]) -> Cluster:
-    """Returns the cluster that ``TF_CONFIG`` describes; a "chief" comes before the "worker"s.
-
-    Raises:
-        UsageError: if the variable is missing or describes other jobs than these two.
+    """Reads the cluster from ``TF_CONFIG``; a "chief" comes before the "worker"s.
 
     Source: tensorflow.org/guide/distributed_training, "TF_CONFIG" (the format).
     """

@@ -28,7 +28,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of the loopback address that nothing listened on a moment ago."""
+    """Finds ports of the loopback address that nothing listened on a moment ago."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -40,7 +40,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
-    """Returns what a local worker's environment says of the cluster."""
     addresses = [f"127.0.0.1:{port}" for port in ports]
     task = {"type": "worker", "index": rank}
     config = {"cluster": {"worker": addresses}, "task": task}
@@ -48,31 +47,19 @@ def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
 
 
 def thread_variables(count: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what keeps workers to their part of the processors, unless the user says how many.
-
-    Args:
-        count: of workers.
-        environment: of this process.
-    """
+    """Splits this machine's cores between workers; threads that the user has set stay."""
     threads = str(max(usable_cores() // count, 1))
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     return {name: threads for name in names if name not in environment}
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:
-    """Runs a command of tfasr in several processes, and returns when all have ended.
+    """Runs a command of tfasr in ``count`` processes and returns when all have ended.
 
-    Each process gets `worker_variables` and `thread_variables`. What it says comes out with its
-    rank before each line. When one fails, the others have `NOTICE_S` to notice, then get SIGTERM,
-    and `END_S` later SIGKILL. SIGTERM and SIGINT are passed on to all.
-
-    Args:
-        count: of processes.
-        arguments: of the command, its name first.
-
-    Returns:
-        0 if all ended with 0; else the exit code of the first that failed, for one that a signal
-        ended 128 and the signal's number.
+    The output of each process is prefixed with its rank. When one fails, the others have `NOTICE_S`
+    to notice, then get SIGTERM, and SIGKILL `END_S` later. SIGTERM and SIGINT are passed on to all.
+    Returns 0, or the exit code of the first process that failed (128 and the number of the signal
+    that ended it).
     """
     ports = free_ports(count)
     threads = thread_variables(count, os.environ)
@@ -98,19 +85,15 @@ def launch(count: int, arguments: Sequence[str]) -> int:
 
 
 class _Workers:
-    """The processes of a launch, by their ranks."""
-
     def __init__(self, processes: list[subprocess.Popen]):
         self.processes = processes
         self._passed_on = False
 
     def pass_on(self, number: int, frame: FrameType | None) -> None:
-        """Sends all workers a signal that this process got."""
         self._passed_on = True
         self._send(signal.Signals(number))
 
     def wait(self) -> int:
-        """Waits until all have ended; see `launch`."""
         failed: int | None = None
         due_s: list[tuple[float, signal.Signals]] = []
         while (codes := [process.poll() for process in self.processes]).count(None):
@@ -131,7 +114,6 @@ class _Workers:
         return _exit_code(self.processes[bad[0] if failed is None else failed].returncode)
 
     def kill(self) -> None:
-        """Ends what is left."""
         self._send(signal.SIGKILL)
         for process in self.processes:
             process.wait()
@@ -164,7 +146,6 @@ def _exit_code(code: int) -> int:
 
 
 def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
-    """Copies lines, each with its worker before it; a line that never ends comes at the end."""
     for line in source:
         text = line.decode(errors="replace").rstrip("\r\n")
         target.write(f"[{rank}] {text}\n")
@@ -181,9 +162,7 @@ _PAUSE_S = 0.25
 
 
 def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
-    """Waits until all workers listen on their ports.
-
-    This worker listens on its own meanwhile; afterwards the port is free for TensorFlow's server.
+    """Waits until all workers listen on their ports, as this one does meanwhile.
 
     Raises:
         UsageError: if this worker's port is taken.
@@ -217,7 +196,7 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
 
 
 def unreachable(cluster: Cluster) -> list[int]:
-    """Returns the ranks of the other workers on whose ports nothing answers."""
+    """The ranks of the other workers on whose ports nothing answers."""
     return [
         rank
         for rank, address in enumerate(cluster.addresses)
@@ -240,18 +219,10 @@ _TIMES = 3
 
 
 class PeerWatch:
-    """Asks now and then on the ports of all other workers whether somebody answers.
+    """Checks every ``every_s`` seconds that the other workers' ports answer.
 
-    A worker that notices the loss of another ends, and would be taken for lost in turn: only who
-    was gone first is remembered.
-
-    Args:
-        cluster: all workers.
-        on_lost: called once, in the watching thread, with the ranks of the workers that are gone.
-        every_s: seconds between two rounds.
-
-    Attributes:
-        lost: the ranks of those that were gone first; [] while all are there.
+    It calls ``on_lost`` once, in its thread, with the ranks that are gone. A worker that notices
+    the loss of another one ends too, so only those that were gone first are kept, in ``lost``.
     """
 
     def __init__(
@@ -267,14 +238,13 @@ class PeerWatch:
         self._thread.start()
 
     def look(self) -> list[int]:
-        """Asks at once; returns the ranks of those that were gone first."""
+        """Checks at once and returns the ranks that were gone first."""
         with self._round:
             if not self.lost:
                 self.lost = self._gone()
             return self.lost
 
     def stop(self) -> None:
-        """Ends the watch: from now on workers may leave."""
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -287,7 +257,6 @@ class PeerWatch:
                 return
 
     def _gone(self) -> list[int]:
-        """Returns who does not answer several times in a row."""
         gone = unreachable(self._cluster)
         for _ in range(_TIMES - 1):
             if not gone:

@@ -20,14 +20,7 @@ from tfasr.training.private_keras import states_of
 
 
 def averaging_rule(training: TrainingConfig) -> str | None:
-    """Returns in words which averaged weights a run evaluates; None for those of the last step.
-
-    Args:
-        training: names the optimizer and the batches whose statistics go with the averages.
-
-    Raises:
-        UsageError: if the optimizer averages in two ways.
-    """
+    """Describes which averaged weights a run evaluates; None if it evaluates the last step's."""
     if not training.evaluate_averaged:
         return None
     kind = _kind(training.optimizer())
@@ -41,7 +34,7 @@ def averaging_rule(training: TrainingConfig) -> str | None:
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
-    """Raises UsageError where averaged weights cannot be evaluated."""
+    """Raises UsageError if averaged weights cannot be evaluated."""
     rule = averaging_rule(training)
     if rule is not None and (workers > 1 or training.num_replicas > 1):
         place = "In a cluster" if workers > 1 else "With several replicas"
@@ -53,11 +46,7 @@ def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
 
 
 def averaged_values(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> list[Any]:
-    """Returns the averages of weights, as tensors; the weights where no step was taken yet.
-
-    Args:
-        optimizer: built; its own averages, or those of the one whose loss it scales.
-        variables: trainable; the optimizer's own are not among them.
+    """The averages of trainable weights, as tensors; the weights themselves before the first step.
 
     Source: A. Defazio et al., The Road Less Scheduled, 2024, equations 3 to 5: gradients are taken
     at y = (1 - beta_1) z + beta_1 x, and x is the average.
@@ -102,21 +91,13 @@ def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
 
 
 class StatisticsEstimate:
-    """Estimates a model's moving statistics from a few batches alone.
+    """Estimates batch normalisation's moving statistics from a few batches, all of equal weight.
 
-    The batches go through the model as in inference, except that batch normalisation normalises
-    with the statistics of each batch, and learns them. Dropout is off because it is off where the
-    statistics are used: what is dropped would add its own variance to them (X. Li et al.,
-    Understanding the Disharmony between Dropout and Batch Normalization by Variance Shift, CVPR
-    2019). All batches weigh the same, whatever the layers' momentum in training.
-
-    Args:
-        model: whose forward pass is traced once; its weights may be changed between estimates.
-        num_features: of a frame.
-
-    Attributes:
-        variables: the moving statistics that are estimated. Layers that do not learn them, such as
-            frozen ones, keep theirs.
+    The batches go through the model as in inference, except that batch normalisation uses and
+    learns each batch's statistics. Dropout stays off, as it is where the statistics are used: it
+    would add its own variance (X. Li et al., Understanding the Disharmony between Dropout and Batch
+    Normalization by Variance Shift, CVPR 2019). ``variables`` are the statistics; layers that do
+    not learn, such as frozen ones, keep theirs.
 
     Source: P. Izmailov et al., Averaging Weights Leads to Wider Optima and Better Generalization,
     UAI 2018, section 3.2 (a pass over training data for the averaged weights' statistics).
@@ -139,10 +120,8 @@ class StatisticsEstimate:
         self._forward = tf.function(self._learn, input_signature=[frames, lengths])
 
     def estimate(self, batches: Iterable[Batch]) -> None:
-        """Replaces the statistics by those of a model's present weights; without batches, nothing.
-
-        Args:
-            batches: of `tfasr.data.batches.BatchSource`.
+        """Replaces the statistics by those of the model's present weights; no batches change
+        nothing.
         """
         sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
@@ -197,14 +176,10 @@ MOST_KEPT_BYTES = 2**28
 
 
 class WeightsForUse:
-    """Computes the weights for use that belong to a model in training, and changes nothing in it.
+    """Computes the weights that inference should use while a model is being trained.
 
-    They depend on the model, its optimizer and the epoch alone: a resumed run finds the same.
-
-    Args:
-        experiment: names seed, batch size, and the utterances that the statistics are taken of.
-        model: compiled, with an optimizer that averages.
-        source: of the training split.
+    They depend on the model, its optimizer (which averages) and the epoch alone, so that a resumed
+    run computes the same ones. The model does not change.
     """
 
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
@@ -215,7 +190,7 @@ class WeightsForUse:
         self._kept: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
-        """Returns the values of all variables that differ from training's, by their names."""
+        """The values of all variables that differ from training's, by their names."""
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
@@ -234,9 +209,8 @@ class WeightsForUse:
             }
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """Returns batches as an epoch's are made, the same for all epochs that make them alike.
-
-        Reading the first of them costs as much as the statistics of all, so they are kept.
+        """An epoch's batches, shared by all epochs that make them alike: reading the first one
+        costs as much as the statistics of all.
         """
         config = self._experiment
         schedule = config.pipeline.batch_size_schedule
@@ -259,7 +233,7 @@ class WeightsForUse:
 def weights_for_use(
     experiment: Experiment, model: CtcModel, source: BatchSource
 ) -> WeightsForUse | None:
-    """Returns what computes a run's weights for use; None where those in training are used."""
+    """Makes what computes a run's weights for use; None if it uses those in training."""
     if averaging_rule(experiment.training) is None:
         return None
     return WeightsForUse(experiment, model, source)

@@ -22,18 +22,12 @@ from tfasr.training.placement import PendingScores, Placement, Scores, named_dev
 
 
 def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Evaluates a run's checkpoints one after the other, as they are named to it.
+    """Evaluates a run's checkpoints one after the other, as its parent process names them.
 
-    It is sent dicts of ``epoch``, ``checkpoint`` and ``hypotheses``, the file that gets them, and
-    ends with whoever sends them.
-
-    Args:
-        run_dir: the run's folder, with its configs, alphabet, lexicon and statistics.
-        processors: logical processors to work on; none for all.
-
-    Yields:
-        For each dict ``epoch``, ``values`` (what `EvaluationResult.scores` returns), ``work``
-        (seconds by ``load``, ``forward`` and ``decode``) and ``traces`` so far.
+    It receives dicts of ``epoch``, ``checkpoint`` and ``hypotheses`` (the file to write), and
+    yields for each ``epoch``, ``values`` (`EvaluationResult.scores`), ``work`` (seconds by
+    ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so far. No ``processors`` means all
+    of them.
     """
     # Ctrl-C reaches all processes of a terminal; the training decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -85,14 +79,9 @@ _HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
 class OtherProcess(Placement):
     """Gives the checkpoints of epochs to another process, which evaluates them in order.
 
-    An epoch's checkpoint keeps a second name until its scores are booked, so that newer ones do
-    not remove it, and a resumed run finds what is still to be evaluated. A process that dies is
+    An epoch's checkpoint keeps a second name until its scores are recorded, so that newer ones do
+    not remove it and a resumed run finds what is still to be evaluated. A process that dies is
     started again, up to three times over one checkpoint.
-
-    Args:
-        run_dir: the run's folder.
-        devices: what the process works on, see `tfasr.training.placement`.
-        ledger: books deaths.
 
     Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
     """
@@ -111,11 +100,7 @@ class OtherProcess(Placement):
         self._deaths = 0
 
     def begin(self, unscored: range) -> list[PendingScores]:
-        """Starts the process, and has it evaluate what earlier sessions left.
-
-        Raises:
-            UsageError: if a checkpoint is gone that is not evaluated yet.
-        """
+        """Starts the process, and has it evaluate what earlier sessions left."""
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
             found = _HELD.fullmatch(path.name)
             if found and int(found[1]) not in unscored:
@@ -132,17 +117,12 @@ class OtherProcess(Placement):
         return RemoteScores(self, epoch, held)
 
     def answered(self, epoch: int) -> bool:
-        """Says whether an epoch's scores are here."""
         while epoch not in self._answers and self._take(0):
             pass
         return epoch in self._answers
 
     def answer(self, epoch: int) -> dict[str, Any]:
-        """Waits for an epoch's scores.
-
-        Raises:
-            RunError: if the process dies again and again over them.
-        """
+        """Waits for an epoch's scores; raises RunError if the process keeps dying over them."""
         while epoch not in self._answers:
             self._take(None)
         return self._answers.pop(epoch)
@@ -237,7 +217,7 @@ class RemoteScores(PendingScores):
 
 
 class KnownScores(PendingScores):
-    """What an earlier session booked of an epoch, to be booked again; nothing else is left."""
+    """Scores that an earlier session recorded and this one records again."""
 
     waiting = "eval_wait"
 

@@ -37,15 +37,7 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands.
-
-    Attributes:
-        step: optimizer updates so far.
-        epoch: the epoch being trained, from 1.
-        step_in_epoch: batches of it that are done.
-        epoch_trained: whether it lacks only its evaluation.
-        history: per evaluated epoch, its metrics.
-    """
+    """Where a run stands."""
 
     step: int = 0
     epoch: int = 1
@@ -55,9 +47,9 @@ class TrainingState:
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns all state of a model and its optimizer, random states included, by unique name.
+    """All state of a model and its optimizer, random states included, by unique name.
 
-    Names hold the order and the last part of Keras's path alone: the rest counts the layers that a
+    Names hold the order and the last part of Keras's path: the rest counts the layers that a
     process has made.
     """
     optimizer = getattr(model, "optimizer", None)
@@ -65,7 +57,7 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns those of `state_variables` that are not the optimizer's."""
+    """Those of `state_variables` that are not the optimizer's."""
     return _named(model.variables)
 
 
@@ -79,7 +71,7 @@ def _named(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
 
 @contextlib.contextmanager
 def values_kept(variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """Gives variables the values back, bit for bit, that they had before a block."""
+    """Restores variables, bit for bit, after a block."""
     kept = [(variable, plain_array(variable)) for variable in variables]
     try:
         yield
@@ -89,7 +81,7 @@ def values_kept(variables: Iterable[keras.Variable]) -> Iterator[None]:
 
 
 def plain_array(value: Any) -> np.ndarray:
-    """Returns the value of a Keras variable, mirrored or not, or of a tensor."""
+    """The value of a Keras variable, mirrored or not, or of a tensor."""
     # NumPy's own conversion of a Keras variable warns of a keyword that Keras does not take.
     return np.asarray(getattr(value, "value", value).numpy())
 
@@ -101,21 +93,14 @@ def save_checkpoint(
     keep: int,
     for_use: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
-    """Writes ``checkpoints/step-<step>.npz`` and removes all but it and the newest others.
+    """Writes ``checkpoints/step-<step>.npz``, then removes all but the newest ``keep``.
 
-    Older ones go only once the new one and its name are on the disk.
-
-    Args:
-        run_dir: the run's folder.
-        model: whose variables are written, its optimizer's too.
-        state: written with them.
-        keep: how many checkpoints stay, this one among them.
-        for_use: values that inference takes in place of the model's own, by the names that
-            `model_variables` gives; see `restore_for_use`.
+    ``for_use`` holds the values that inference takes in place of the model's own, by the names of
+    `model_variables`; see `restore_for_use`.
 
     Raises:
         OSError: if the file cannot be written; older checkpoints are then still there.
-        RunError: if a weight is not finite: whoever resumed from it could never train on.
+        RunError: if a weight is not finite: a run resumed from it could never train on.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     make_folder(folder)
@@ -140,12 +125,7 @@ def save_checkpoint(
 
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
-    """Returns which of the first ``count`` arrays, a model's own, hold something not finite.
-
-    Args:
-        arrays: by the names that `state_variables` gives.
-        count: the model's variables; all others come behind them.
-    """
+    """Which of the first ``count`` arrays, a model's by `state_variables`, are not all finite."""
     weights = sorted(name for name in arrays if name != _STATE)[:count]
     return [
         name
@@ -155,7 +135,6 @@ def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
 
 
 def keep_as_best(path: Path) -> None:
-    """Makes a checkpoint the best so far; it stays when newer ones replace it."""
     give_second_name(path, path.with_name(BEST_CHECKPOINT))
 
 
@@ -175,12 +154,9 @@ def give_second_name(path: Path, name: Path) -> None:
 
 
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
-    """Returns the newest checkpoint that can be read whole, or else the best, or else None.
+    """The newest checkpoint that can be read, or else the best, or None.
 
-    Args:
-        run_dir: the run's folder.
-        set_aside: whether those that cannot be read get another name, so that a resumed run
-            neither tries them again nor counts them among those to keep.
+    ``set_aside`` renames unreadable ones, so that a resumed run does not try or count them again.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     for path in [*sorted(folder.glob("step-*.npz"), reverse=True), folder / BEST_CHECKPOINT]:
@@ -200,7 +176,7 @@ def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
 
 
 def damage(path: Path) -> str | None:
-    """Returns why a checkpoint cannot be read whole, or None where it can."""
+    """Why a checkpoint cannot be read, or None if it can."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -213,14 +189,8 @@ def damage(path: Path) -> str | None:
 
 
 def find_checkpoint(run_dir: Path, which: str) -> Path:
-    """Returns a run's checkpoint.
-
-    Args:
-        run_dir: the run's folder.
-        which: "best", "last", or a file's path.
-
-    Raises:
-        UsageError: if there is none.
+    """The path of a run's checkpoint: "best", "last", or a file. Raises UsageError if it is
+    missing.
     """
     named = run_dir / CHECKPOINTS_FOLDER / BEST_CHECKPOINT if which == "best" else Path(which)
     path = newest_checkpoint(run_dir) if which == "last" else named
@@ -234,11 +204,6 @@ def find_checkpoint(run_dir: Path, which: str) -> Path:
 
 
 def read_state(path: Path) -> TrainingState:
-    """Returns the state saved with a checkpoint.
-
-    Raises:
-        UsageError: if the file is no checkpoint or is damaged.
-    """
     with _opened(path) as arrays:
         return _state_in(arrays, path)
 
@@ -278,30 +243,12 @@ def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
 
 
 def restore(path: Path, model: keras.Model) -> TrainingState:
-    """Restores all variables that a model has, and returns the state saved with them.
-
-    Args:
-        path: a checkpoint.
-        model: built, and compiled where its optimizer is to be restored.
-
-    Raises:
-        UsageError: if the checkpoint is damaged or of another model.
-    """
+    """Restores all variables of a model, and its optimizer if compiled; returns the saved state."""
     return _restored(path, model, for_use=False)
 
 
 def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
-    """Restores what a model is to be evaluated and used with, and returns the state.
-
-    Where the optimizer averages weights these are the averages, otherwise what `restore` restores.
-
-    Args:
-        path: a checkpoint.
-        model: built; its optimizer stays as it is.
-
-    Raises:
-        UsageError: if the checkpoint is damaged or of another model.
-    """
+    """Restores the weights for evaluation and use, averaged ones if the checkpoint holds them."""
     return _restored(path, model, for_use=True)
 
 

@@ -26,20 +26,11 @@ _ENOUGH_S = 30.0  # of measured steps: those of a large model take minutes on pr
 
 
 def dry_run(experiment: Experiment, *, shard_dir: str | Path, memory_probe: bool = True) -> str:
-    """Builds an experiment's run, trains a few steps in memory and describes it.
-
-    Args:
-        experiment: what would be trained.
-        shard_dir: holds the prepared splits "train" and "validation".
-        memory_probe: whether the longest batch is tried or estimated first.
-
-    Returns:
-        Lines on parameters, steps, estimated hours and memory. The first step, which compiles,
-        is left out of the estimate.
+    """Trains a few steps in memory; describes parameters, steps, estimated hours and memory.
 
     Raises:
         UsageError: for whatever would stop the run before its first step.
-        RunError: if the longest batch does not fit into memory.
+        RunError: if the longest batch does not fit into memory (unless ``memory_probe`` is False).
     """
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)

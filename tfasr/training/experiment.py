@@ -139,7 +139,6 @@ class TrainingConfig:
     give_up_after_hours: float = 0.0
 
     def check(self) -> None:
-        """Raises ValueError for values with which nothing can be trained."""
         require_precision(self, "precision", trained())
         for name in ("epochs", "num_replicas", "checkpoint_every_steps", "keep_checkpoints"):
             require(getattr(self, name) > 0, self, name, "at least 1")
@@ -174,22 +173,12 @@ class TrainingConfig:
 
 
 def default_model() -> RecogniserConfig:
-    """Returns the paper's model."""
     return MODELS[ModelConfig().name]()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """All configs of a run; the defaults are the paper's model and features.
-
-    Attributes:
-        features: what a frame holds.
-        pipeline: how batches are made.
-        augmentation: what is done to training batches.
-        model: sizes of the model, of a class in `tfasr.models.model.MODELS`.
-        decoder: how log-probabilities become text.
-        training: how it is trained.
-    """
+    """All configs of a run; the defaults are the paper's model and features."""
 
     features: FeatureConfig = field(default_factory=FeatureConfig)
     pipeline: PipelineConfig = field(default_factory=PipelineConfig)
@@ -200,15 +189,13 @@ class Experiment:
 
     @property
     def second_decoder(self) -> DecoderConfig | None:
-        """The decoder whose error rates are noted beside; None for none."""
+        """The second decoder of every evaluation, or None."""
         name = self.training.second_decoder
         return dataclasses.replace(self.decoder, name=name) if name else None
 
     def continued(self, run_dir: Path) -> "Experiment":
-        """Returns these configs, with an older tfasr's behaviour for settings it did not know.
-
-        Args:
-            run_dir: the run that is to be continued; a folder without one changes nothing.
+        """These configs with an older tfasr's behaviour for the settings that a saved run does not
+        know.
         """
         path = run_dir / EXPERIMENT_FILE
         if not path.is_file():
@@ -258,7 +245,7 @@ class Experiment:
 
     @staticmethod
     def completed(content: dict) -> dict:
-        """Returns a saved `to_json`, completed by the settings that its tfasr did not know."""
+        """Adds to a saved `to_json` the settings that its tfasr did not know."""
         defaults = Experiment().to_json()
         name = content.get("recogniser", defaults["recogniser"]).get("name")
         if name in MODELS:
@@ -288,14 +275,14 @@ CLOSED = "closed: the paper's model and optimizer"
 
 
 def is_closed(experiment: Experiment) -> bool:
-    """Says whether the paper's recipe is trained, so that times tell what machines differ in.
+    """Whether the paper's recipe is trained, so that times differ by the machines alone.
 
-    It is the paper's model with its dropout, begun and fed as it was, AdaDelta as published without
-    a schedule, and audio that is not augmented. Batch size, precision, devices, decoder and targets
-    are free, as the paper's own systems differ in them.
+    That is the paper's model with its dropout, initial weights and order of data, AdaDelta as
+    published without a schedule, and audio that is not augmented. Batch size, precision, devices,
+    decoder and targets are free, as they differ between the paper's own systems.
 
     Source: the paper, sections 4.4.1 and 4.4.3; MLCommons' training rules, whose closed division
-    fixes model and optimizer likewise.
+    also fixes model and optimizer.
     """
     model, augmented = experiment.model, experiment.augmentation != AugmentationConfig()
     training = experiment.training

@@ -23,15 +23,11 @@ from tfasr.tta.costs import HardwareConfig
 
 @gin.register
 def fastest_precision() -> str:
-    """Returns the precision in which tfasr's recurrent layers train fastest on this machine.
+    """The precision in which tfasr's recurrent layers train fastest on this machine.
 
     "mixed_bfloat16" where they multiply in tiles of bfloat16 (Intel's AMX), "float32" elsewhere:
     other processors emulate such products, or are no faster at them, and on GPUs it has not been
-    measured. A run keeps what it began with: ``experiment.json`` holds the answer, and
-    ``operative_config.gin`` the question.
-
-    Raises:
-        RunError: if TFASR_INSTRUCTION_SET names none of this processor's instruction sets.
+    measured. A run keeps the precision it began with, which ``experiment.json`` holds.
 
     Source: docs/recipes.md, "bfloat16's error rate": what it costs, and what it does not.
     """
@@ -51,8 +47,7 @@ _known_to_gin: set[str] = set()
 def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
     """Makes a class or function known to gin by a name, with its own parameters.
 
-    gin would subclass a class, which Keras's optimizers do not allow: gin gets a function with the
-    same signature instead.
+    gin would subclass a class, which Keras's optimizers do not allow, so it gets a function.
     """
 
     def build(*args, **kwargs):
@@ -96,14 +91,14 @@ it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """What gin files said.
+    """The configuration that gin files describe.
 
     Attributes:
         experiment: the configs of training and evaluation.
         shards: how ``tfasr prepare`` packs.
         given: the files' text, includes in place, and the extra bindings.
         operative: every value in use, as gin.
-        hardware: the machine, where a preset describes it.
+        hardware: the machine, if a preset describes it.
     """
 
     experiment: Experiment
@@ -114,7 +109,6 @@ class LoadedConfig:
 
 
 def _register_optimizers() -> None:
-    """Makes every Keras optimizer and schedule a gin name with Keras's own parameters."""
     schedule = keras.optimizers.schedules.LearningRateSchedule
     for module in (keras.optimizers, keras.optimizers.schedules):
         for name, cls in sorted(vars(module).items()):

@@ -55,11 +55,7 @@ LOGS: Registry[type] = Registry(
 
 
 def required(package: str) -> ModuleType:
-    """Returns a package that a log needs.
-
-    Raises:
-        UsageError: if it is not installed.
-    """
+    """Imports a package that a log needs; raises UsageError if it is not installed."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -80,7 +76,6 @@ def check_logs(names: Sequence[str]) -> None:
 
 
 def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> list[Log]:
-    """Returns the logs of those names, once each."""
     return [LOGS[name](run_dir, events) for name in dict.fromkeys(names)]
 
 
@@ -92,11 +87,8 @@ ID_FILE = "mlflow_run_id"
 class MlflowLog(Log):
     """Logs metrics at optimizer steps, ``useful_seconds`` among them.
 
-    A resumed run goes on in the MLflow run it began; steps that were lost stand there twice.
-
-    Args:
-        run_dir: the run's folder, which gives the run its name and keeps its identity.
-        events: not needed here.
+    A resumed run goes on in the MLflow run it began, whose id is kept in its folder; steps that
+    were lost stand there twice.
     """
 
     package = "mlflow"
@@ -126,14 +118,9 @@ _PATTERN = "events.out.tfevents.*"
 class TensorBoardLog:
     """Writes ``tensorboard/steps`` and ``tensorboard/useful_seconds`` in the run's folder.
 
-    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over
-    useful seconds there is one value a second, the mean where there were several steps. A resumed
-    run goes on where its checkpoint was: what was lost is taken out of the files, so that no step
-    stands there twice.
-
-    Args:
-        run_dir: the run's folder.
-        events: of its ledger; they say what was lost.
+    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over useful
+    seconds there is one value a second, the mean of its steps. A resumed run goes on where its
+    checkpoint was: steps that were lost are removed from the files.
     """
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
@@ -171,7 +158,7 @@ class TensorBoardLog:
 
 
 class _EventFile:
-    """One folder's event file, begun with what its predecessors hold up to a time.
+    """An event file that begins with its predecessors' records up to a time.
 
     Steps up to ``kept_step`` stay too: the last one is written after its checkpoint.
     """
@@ -234,11 +221,8 @@ def _records(path: Path) -> Iterator[bytes]:
 class WandbLog(Log):
     """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a chart's axis.
 
-    A resumed run goes on in the W&B run it began; steps that were lost stand there twice.
-
-    Args:
-        run_dir: the run's folder, which gives the run its name.
-        events: of its ledger; with the first one's time the name is an identity.
+    A resumed run goes on in the W&B run it began, known by its name and the time of its first
+    event; steps that were lost stand there twice.
     """
 
     package = "wandb"

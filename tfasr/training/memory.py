@@ -34,13 +34,7 @@ _USABLE_SHARE = 0.8
 
 @dataclass(frozen=True)
 class BufferNeed:
-    """What the buffer of whole batches takes of the host's memory.
-
-    Attributes:
-        prefetch: of `tfasr.data.batches.PipelineConfig`: global batches held ready.
-        utterances: of the longest global batch.
-        frames: to which it is padded.
-        features: values of a frame, in float32.
+    """The host memory that the buffer of whole batches takes.
 
     Source: the paper, Table 2 (buffer) and section 4.4.1 ("each element in the buffer is an entire
     batch").
@@ -53,12 +47,10 @@ class BufferNeed:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of one batch."""
         return _BYTES_PER_NUMBER * self.utterances * self.frames * self.features
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes of all that exist at once."""
         return self.batch_bytes * (max(self.prefetch, 1) + BATCHES_BESIDE)
 
     def __str__(self) -> str:
@@ -69,11 +61,7 @@ class BufferNeed:
         )
 
     def refusal(self, available: int) -> str | None:
-        """Returns why the buffer does not fit and what does, or None where it fits.
-
-        Args:
-            available: bytes that the process may take more.
-        """
+        """Why the buffer doesn't fit into ``available`` bytes and what does, or None if it fits."""
         if self.needed_bytes <= available:
             return None
         said = (
@@ -94,34 +82,19 @@ class BufferNeed:
 
 
 def buffer_need(experiment: "Experiment", utterances: int, frames: int) -> BufferNeed:
-    """Returns what a run's buffer takes.
-
-    Args:
-        experiment: names the pipeline and the features.
-        utterances: of the longest global batch.
-        frames: to which it is padded.
-    """
     features = experiment.features.num_features
     return BufferNeed(experiment.pipeline.prefetch, utterances, frames, features)
 
 
 def check_buffer(need: BufferNeed, available: int) -> None:
-    """Raises RunError where the buffer does not fit; it names the binding that shrinks it."""
+    """Raises RunError if the buffer does not fit, with the binding that shrinks it."""
     refusal = need.refusal(available)
     if refusal is not None:
         raise RunError(f"{refusal} --no_memory_probe skips this check.")
 
 
 def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> BufferNeed:
-    """Returns what the buffer of a gin file takes at most, on whatever shards it is trained.
-
-    Args:
-        gin_files: presets or files.
-        bindings: lines of gin that override them.
-
-    Raises:
-        UsageError: if they are wrong.
-    """
+    """The largest buffer of a gin file's run, on whatever shards it is trained."""
     from tfasr.training.from_gin import load_config
 
     loaded = load_config(list(gin_files), list(bindings))
@@ -142,19 +115,12 @@ log = logging.getLogger("tfasr")
 def measured_step_bytes(
     experiment: Experiment, alphabet: Alphabet, batches: Sequence[int], frames: int, labels: int
 ) -> list[int] | None:
-    """Returns the peak memory of a process after a step on each of these batches.
+    """The peak memory of another process after a step on each batch, of ascending numbers of
+    utterances.
 
-    Args:
-        experiment: names model, precision and optimizer.
-        alphabet: decides the number of classes.
-        batches: ascending numbers of utterances.
-        frames: of each utterance.
-        labels: of each utterance.
-
-    Returns:
-        Bytes; fewer than batches if the system ended the process for want of memory. None where it
-        could not be told, as with an optimizer that Keras cannot rebuild from its config, or a
-        model that was defined in a script.
+    The list is shorter than ``batches`` if the process ran out of memory. None if it can't be
+    measured, as with an optimizer that Keras cannot rebuild from its config, or a model that was
+    defined in a script.
     """
     optimizer = keras.optimizers.serialize(experiment.training.optimizer())
     # What makes the optimizer need not be importable; what it made can be written down.
@@ -179,13 +145,10 @@ def held_bytes(
     alphabet: Alphabet,
     sizes: Sequence[tuple[int, int, int]],
 ) -> Iterator[int]:
-    """Takes a step on each batch and yields the most that this process has held.
+    """Takes a step on each batch and yields the peak memory of this process.
 
-    Args:
-        experiment: names model and precision.
-        optimizer: as Keras serialises it.
-        alphabet: decides the number of classes.
-        sizes: utterances, frames and labels of each batch.
+    ``sizes`` are utterances, frames and labels of each batch, ``optimizer`` is Keras's serialised
+    one.
     """
     # Should memory run out, this is the process to end, not the run that waits for it.
     adjustment = Path("/proc/self/oom_score_adj")
@@ -224,19 +187,12 @@ def synthetic_batch(
     length_spread: float = 0.0,
     seed: int = 0,
 ) -> Batch:
-    """Makes a batch like those of `tfasr.data.batches.BatchSource`.
+    """Makes a batch of noise in the shape of speech, like those of `BatchSource`.
 
-    Args:
-        experiment: names the features and the model.
-        utterances: of the batch.
-        frames: to which features are padded; the first utterance has them all.
-        labels: of the first utterance; by default as many as are said in the time.
-        alphabet: whose characters are said; English by default.
-        length_spread: lengths lie evenly between this share less than ``frames`` and ``frames``.
-        seed: of the noise and the labels.
-
-    Raises:
-        ValueError: if the shortest utterance has no output frame, or fewer than its labels.
+    The first utterance has all ``frames``, to which others are padded, and ``labels`` characters of
+    ``alphabet``, by default as many as are spoken in the time. Lengths lie evenly between
+    ``length_spread`` (a share) less than ``frames`` and ``frames``. Raises ValueError if an
+    utterance has fewer output frames than labels.
     """
     rng = np.random.default_rng(seed)
     model, features = experiment.model, experiment.features
@@ -268,7 +224,7 @@ def synthetic_batch(
 
 
 def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
-    """Returns the signature of batches with open dimensions."""
+    """The signature of batches with open dimensions."""
     open_batch = tf.TensorSpec([None], tf.int32)
     return {
         "features": tf.TensorSpec([None, None, experiment.features.num_features], tf.float32),
@@ -287,13 +243,7 @@ _PROBED_BATCHES = (2, 4)
 
 @dataclass(frozen=True)
 class LongestBatch:
-    """The batch that takes the most memory.
-
-    Attributes:
-        utterances: of the global batch.
-        frames: to which they are padded.
-        labels: of the transcript among them that needs the most output frames.
-    """
+    """The global batch that takes the most memory."""
 
     utterances: int
     frames: int
@@ -302,15 +252,7 @@ class LongestBatch:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What the longest batch takes of the host's memory.
-
-    Attributes:
-        batch: the longest.
-        needed_bytes: of the whole process; None where it was tried on a GPU instead, or could
-            not be told.
-        limit_bytes: what the process may hold.
-        measured: whether steps were taken; otherwise it is an estimate.
-    """
+    """The host memory that the longest batch needs."""
 
     batch: LongestBatch
     needed_bytes: int | None
@@ -329,7 +271,7 @@ class MemoryNeed:
 
 
 def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
-    """Returns the training batch with the most padded frames."""
+    """The training batch with the most padded frames."""
     split, batches, above = source.split, [], 0
     (fewest, most), needed = source.frame_ranges, split.frames_needed
     for boundary in source.boundaries:
@@ -343,7 +285,6 @@ def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabe
 
 
 def on_gpu() -> bool:
-    """Returns whether a model is trained on a GPU, where the longest batch is tried itself."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
@@ -358,25 +299,14 @@ def check_memory(
 ) -> MemoryNeed:
     """Makes sure that the longest batch fits, and leaves the model as it was.
 
-    On a GPU the step is taken. On a CPU, where too large a step would be killed without a word, it
-    is estimated; if that is more than half of the memory, or the model gives no estimate, another
-    process takes steps of 2 and 4 utterances, and a straight line through what they held tells
-    what the batch will hold.
-
-    Args:
-        experiment: what is trained.
-        model: compiled, in the scope of the current strategy.
-        source: training batches.
-        alphabet: of the transcripts.
-        element_spec: returns that of the dataset that the model will be trained on.
-        available: bytes that this process may take more; by default what the system says.
-
-    First of all the batches that are held ready must fit into the host's memory, on whatever
-    device they are trained.
+    On a GPU the step is taken. On a CPU, where too large a step would be killed silently, it is
+    estimated; above half of the memory, or without an estimate, another process takes steps of 2
+    and 4 utterances, and a straight line through their peaks predicts the batch's. Before that, the
+    batches held ready must fit into the host's memory. ``available`` are the bytes that this
+    process may take more, by default as the system reports.
 
     Raises:
-        RunError: if the batch does not fit, and names the batch that does; or the buffer of
-            batches does not, and names the one that does.
+        RunError: if the batch or the buffer does not fit; it names the one that does.
     """
     if not on_gpu():
         parameters = model.count_params()
@@ -398,17 +328,9 @@ def check_host_memory(
     parameters: int | None = None,
     available: int | None = None,
 ) -> MemoryNeed:
-    """Makes sure that the longest batch fits where no GPU is; it needs no model in this process.
+    """`check_memory` without a GPU; it needs no model in this process.
 
-    Args:
-        experiment: what is trained.
-        source: training batches.
-        alphabet: of the transcripts.
-        parameters: of the model; by default the close lower bound that its config tells.
-        available: bytes that this process may take more; by default what the system says.
-
-    Raises:
-        RunError: as `check_memory` does.
+    The default of ``parameters`` is the close lower bound that the model's config gives.
     """
     batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
@@ -427,16 +349,8 @@ def try_on_device(
     batch: LongestBatch,
     step: Callable[[Experiment, LongestBatch], None],
 ) -> None:
-    """Takes a step on the longest batch and, if it does not fit, on smaller ones.
-
-    Args:
-        experiment: what is trained.
-        model: gets all its variables back.
-        batch: the longest.
-        step: trains on a batch of noise of this size.
-
-    Raises:
-        RunError: if the batch does not fit.
+    """Takes a ``step`` on the longest batch and, if it does not fit, finds one that does for the
+    RunError.
     """
 
     def fits(utterances: int) -> bool:
@@ -459,7 +373,7 @@ def try_on_device(
 
 @contextlib.contextmanager
 def preserved(model: CtcModel) -> Iterator[None]:
-    """Gives a model and its optimizer all their variables back, random states included."""
+    """Restores all variables of a model and its optimizer, random states too, after a block."""
     with values_kept(state_variables(model).values()):
         yield
 
@@ -525,7 +439,6 @@ def _remedy(
     limit: str,
     needed: int | None = None,
 ) -> str:
-    """Says what does not fit, and the batch that does."""
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
     replicas = experiment.training.num_replicas
     message = (

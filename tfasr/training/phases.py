@@ -27,14 +27,9 @@ KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")
 class Checkpoints:
     """Saves a run's checkpoints.
 
-    Args:
-        run: built.
-        newest: the checkpoint that the run resumes from, which holds the run's state; or None.
-        for_use: returns what is saved for inference in place of the model's own weights, of
-            `tfasr.training.averaging`; None where that is nothing.
-
-    Attributes:
-        newest: the last one saved.
+    ``newest`` is the last one saved, at first the one that the run resumes from. ``for_use``
+    computes what is saved for inference in place of the model's weights
+    (`tfasr.training.averaging`).
     """
 
     def __init__(
@@ -48,10 +43,8 @@ class Checkpoints:
         self._for_use = for_use
 
     def save(self, run: TrainingRun) -> None:
-        """Saves the current state, unless the newest checkpoint holds it already.
-
-        Raises:
-            RunError: if the disk does not take it.
+        """Saves the current state, unless the newest checkpoint holds it; RunError if the disk is
+        full.
         """
         state, ledger = run.state, run.ledger
         if state == self._saved:
@@ -80,10 +73,9 @@ class Checkpoints:
 class Evaluations:
     """Evaluates every epoch on the validation split and keeps the best checkpoint.
 
-    Where evaluations go on in parallel with training, an accuracy is booked once it is known:
-    between two steps, in the epochs' order. Where they are under way in this process, it is before
-    the next checkpoint at last; where another process has them, when too many are under way or
-    training ends.
+    Evaluations in parallel with training are recorded once their scores are known: between two
+    steps, in the epochs' order. Those in this process are recorded before the next checkpoint at
+    the latest; those in another process, when too many are under way or training ends.
     """
 
     def __init__(self, placement: Placement):
@@ -96,14 +88,7 @@ class Evaluations:
         self._pending.extend(self._placement.begin(unscored))
 
     def evaluate(self, run: TrainingRun, epoch: int, checkpoint: Path, *, wait: bool) -> None:
-        """Evaluates an epoch, or has it begun.
-
-        Args:
-            run: whose history gets the scores.
-            epoch: just trained.
-            checkpoint: of its weights.
-            wait: whether the scores must be known in the end.
-        """
+        """Evaluates an epoch, or starts to; ``wait`` waits for the scores."""
         most_pending = self._placement.most_pending
         run.ledger.start("eval", epoch_num=epoch)
         self._pending.append(self._placement.start(epoch, checkpoint))
@@ -114,17 +99,15 @@ class Evaluations:
             self._book_first(run)
 
     def collect(self, run: TrainingRun) -> None:
-        """Books the evaluations that are done."""
         while self._pending and self._pending[0].done():
             self._book_first(run)
 
     def finish(self, run: TrainingRun) -> None:
-        """Waits for the evaluations under way and books them."""
         while self._pending:
             self._book_first(run)
 
     def settle(self, run: TrainingRun) -> None:
-        """Books what a checkpoint must hold that is about to be saved."""
+        """Records what a checkpoint must hold that is about to be saved."""
         # Unless evaluations can be taken up again, its history must hold every epoch.
         if self._placement.outlives_checkpoints:
             self.collect(run)
@@ -132,7 +115,6 @@ class Evaluations:
             self.finish(run)
 
     def close(self) -> None:
-        """Gives up what is still under way."""
         self._placement.close()
 
     def _book_first(self, run: TrainingRun) -> None:
@@ -177,18 +159,15 @@ class Evaluations:
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
-    """Returns what evaluates a model on a run's validation split, together with all workers."""
+    """Makes the evaluator of a run's validation split, together with all workers."""
     workers = run.team.workers if run.team.share else None
     source = run.sources["validation"]
     return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)
 
 
 def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
-    """Returns where a run's epochs are evaluated.
-
-    Args:
-        run: built.
-        averaged: whether checkpoints hold averaged weights, see `tfasr.training.averaging`.
+    """Chooses where a run's epochs are evaluated; ``averaged`` if checkpoints hold averaged
+    weights.
     """
     training, model, ledger = run.training, run.model, run.ledger
     overlap = training.overlap_evaluation

@@ -21,18 +21,13 @@ from tfasr.training.evaluation import Evaluator, PendingEvaluation
 
 @dataclass(frozen=True)
 class Devices:
-    """What ``TrainingConfig.evaluation_devices`` names.
-
-    Attributes:
-        processors: logical processors, as the operating system numbers them; none for all.
-        gpus: as this process numbers them; none to evaluate on processors.
-    """
+    """``TrainingConfig.evaluation_devices``; no processors mean all, no GPUs none."""
 
     processors: tuple[int, ...]
     gpus: tuple[int, ...]
 
     def environment(self) -> dict[str, str]:
-        """Returns what makes a process see these GPUs alone."""
+        """Makes a child process see these GPUs alone."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         own = visible.split(",") if visible else None
         names = [own[gpu] if own else str(gpu) for gpu in self.gpus]
@@ -40,7 +35,6 @@ class Devices:
 
 
 def named_devices(names: Sequence[str]) -> Devices:
-    """Returns devices by their names, see `tfasr.training.experiment.TrainingConfig`."""
     found: dict[str, list[int]] = {"cpu": [], "gpu": []}
     for name in names:
         kind, _, number = name.partition(":")
@@ -49,12 +43,12 @@ def named_devices(names: Sequence[str]) -> Devices:
 
 
 def leave_to_evaluation(names: Sequence[str]) -> None:
-    """Checks that devices are there, and hides GPUs among them from this process.
+    """Checks that devices exist, and hides GPUs among them from this process.
 
-    TensorFlow takes the memory of every GPU that it sees. Call it before it has looked at them.
+    TensorFlow takes the memory of every GPU that it sees, so call it before it looks at them.
 
     Raises:
-        UsageError: if a device is not there, or this process holds the GPUs already.
+        UsageError: if a device is missing, or this process holds the GPUs already.
     """
     devices = named_devices(names)
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -85,13 +79,7 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Scores:
-    """What is booked of an evaluation.
-
-    Attributes:
-        values: of the ledger's ``tracked_stats``: "wer", "cer", "cer_reference", "loss" and the
-            counts of errors.
-        work: further events, such as ``{"decode_work": 0.5}``.
-    """
+    """An epoch's ``tracked_stats`` and further events, such as ``{"decode_work": 0.5}``."""
 
     values: dict[str, float]
     work: Mapping[str, object]
@@ -101,9 +89,8 @@ class PendingScores:
     """An evaluation under way, or at its end.
 
     Attributes:
-        epoch: the one that is evaluated.
-        checkpoint: which it is of; None where another session had it.
-        waiting: the ledger's interval for what training waits for it.
+        checkpoint: of the epoch; None if another session had it.
+        waiting: the ledger's interval in which training waits for the scores.
     """
 
     epoch: int
@@ -111,22 +98,17 @@ class PendingScores:
     waiting: str
 
     def done(self) -> bool:
-        """Whether `scores` would return at once."""
         raise NotImplementedError
 
     def scores(self) -> Scores:
-        """Waits for the scores.
-
-        Raises:
-            RunError: if there will be none.
-        """
+        """Waits for the scores; raises RunError if they will not come."""
         raise NotImplementedError
 
     def write_hypotheses(self, path: Path) -> None:
         """Writes the hypotheses behind the scores, unless they are there already."""
 
     def booked(self) -> None:
-        """Is called once the scores are on the disk: nothing of it has to be kept any longer."""
+        """Is called once the scores are on the disk: nothing has to be kept any longer."""
 
 
 class Placement:
@@ -136,7 +118,7 @@ class Placement:
         most_pending: how many evaluations may be under way while training goes on; at 0 the scores
             are waited for at the end of the epoch.
         outlives_checkpoints: whether a checkpoint may be saved while evaluations are under way.
-        traces: how often the forward pass was traced; None where that is not known.
+        traces: how often the forward pass was traced; None if unknown.
     """
 
     most_pending: int = 0
@@ -144,27 +126,20 @@ class Placement:
     traces: int | None = None
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
-        """Begins to evaluate the weights that training has reached, and a checkpoint holds.
-
-        What training waits for it is booked here; the event ``eval_start`` is written already.
-        """
+        """Begins to evaluate the weights that training has reached, which a checkpoint holds."""
         raise NotImplementedError
 
     def begin(self, unscored: range) -> list[PendingScores]:
-        """Is called before the first step; returns evaluations that earlier sessions left.
-
-        Args:
-            unscored: the epochs before the run's current one that have no scores.
+        """Called before the first step; returns evaluations of unscored epochs from earlier
+        sessions.
         """
         return []
 
     def close(self) -> None:
-        """Ends whatever it holds; evaluations under way are given up."""
+        """Releases everything; evaluations under way are given up."""
 
 
 class DecodingScores(PendingScores):
-    """An evaluation whose forward passes are done."""
-
     waiting = "decode"
 
     def __init__(self, epoch: int, checkpoint: Path, pending: PendingEvaluation):
@@ -189,16 +164,8 @@ class DecodingScores(PendingScores):
 class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
-    Where averaged weights are evaluated they are read from the epoch's checkpoint for as long as
-    the forward passes take, and training goes on from its own, bit for bit. Each way is booked as
-    ``swap``.
-
-    Args:
-        model: trained.
-        evaluator: of the validation split, on the training model.
-        ledger: books the forward passes.
-        overlap: whether training goes on while the decoder works.
-        averaged: whether checkpoints hold averaged weights.
+    Averaged weights are read from the epoch's checkpoint for the forward passes; training then goes
+    on from its own, bit for bit. Both ways are recorded as ``swap``.
     """
 
     def __init__(
@@ -243,21 +210,11 @@ class SharedModel(Placement):
 class SwappedModel(Placement):
     """Swaps the training model for an evaluation model and back, at every evaluation.
 
-    The values of the training model and its optimizer are copied to the host and their memory on
-    the devices is given back; the evaluation model is loaded from the epoch's checkpoint and runs
-    the forward passes; its memory is given back and the training values are copied to where they
-    were, bit for bit. Both models' functions stay traced, so a swap is copying alone; only the
-    first one also builds the evaluation model. Each way is booked as ``swap``.
-
-    On a processor without accelerator device and host are the same memory: the swap is done all
-    the same, and gains nothing there.
-
-    Args:
-        model: trained, with its optimizer.
-        build: returns the evaluation model.
-        evaluator: makes an evaluator of it.
-        ledger: books the swaps and the forward passes.
-        overlap: whether training goes on while the decoder works.
+    The values of the training model and its optimizer are copied to the host and their device
+    memory is freed; the evaluation model is loaded from the epoch's checkpoint and runs the forward
+    passes; its memory is freed and the training values are copied back, bit for bit. Both models'
+    functions stay traced: a swap only copies, but the first one also builds the evaluation model.
+    Each way is recorded as ``swap``. Without an accelerator it gains nothing.
 
     Source: the paper, section 4.4.2 and Figure 6.
     """
@@ -310,10 +267,7 @@ class SwappedModel(Placement):
 
 @contextlib.contextmanager
 def off_device(model: keras.Model) -> Iterator[None]:
-    """Keeps all variables of a model and its optimizer on the host while the block runs.
-
-    A replica's own values, such as the moving statistics of its batches, come back to it.
-    """
+    """Moves all variables of a model and its optimizer to the host during a block, per replica."""
     components = _components(model)
     values = [component.numpy() for component in components]
     release(model)
@@ -325,13 +279,13 @@ def off_device(model: keras.Model) -> Iterator[None]:
 
 
 def release(model: keras.Model) -> None:
-    """Gives the memory of a model's variables back; until they are assigned they hold nothing."""
+    """Frees the memory of a model's variables; until they are assigned they hold nothing."""
     for component in _components(model):
         _assign(component, np.zeros(0, component.dtype.as_numpy_dtype))
 
 
 def held_bytes(model: keras.Model) -> int:
-    """Returns what the variables of a model and its optimizer take on their devices."""
+    """What the variables of a model and its optimizer take on their devices."""
     return sum(
         component.dtype.size
         * int(np.prod(tf.raw_ops.VariableShape(input=component.handle, out_type=tf.int64).numpy()))

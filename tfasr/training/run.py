@@ -44,14 +44,7 @@ from tfasr.training.workers.team import Team
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
-    An epoch's first batch is there only when the shuffle buffer is full (0.24 s with AN4). Started
-    before an evaluation, the buffer fills meanwhile.
-
-    Args:
-        source: of the training split.
-        training: tells the seed, the replicas and the last epoch.
-        strategy: what the batches are distributed by where there are replicas.
-        share: this worker's, where several train together.
+    The first batch has to wait for a full shuffle buffer (0.24 s with AN4), which fills meanwhile.
     """
 
     def __init__(
@@ -74,14 +67,14 @@ class EpochBatches:
             self._prefetched = _position(following), iter(self.dataset(following))
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
-        """Returns the batches that remain of a state's epoch, and starts to read them."""
+        """The batches that remain of a state's epoch, which start to be read."""
         prefetched, self._prefetched = self._prefetched, None
         if prefetched and prefetched[0] == _position(state):
             return prefetched[1]
         return iter(self.dataset(state))
 
     def dataset(self, state: TrainingState) -> Any:
-        """Returns what remains of a state's epoch, over all replicas; nothing is read yet."""
+        """The remaining batches of a state's epoch, over all replicas; nothing is read yet."""
         replicas, seed = self._training.num_replicas, self._training.seed
         if self._share is not None:
             return self._source.training(seed, *_position(state), share=self._share)
@@ -96,17 +89,12 @@ def _position(state: TrainingState) -> tuple[int, int]:
 
 
 class RunClock:
-    """Seconds since the creation of the model: everything counted but time between sessions.
-
-    Args:
-        events: of the run's ledger, to the beginning of this session.
-    """
+    """Seconds since the creation of the model: everything counted but time between sessions."""
 
     def __init__(self, events: Sequence[Event]):
         self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
 
     def elapsed_s(self) -> float:
-        """Returns the seconds until now; lost work is counted."""
         return time.monotonic() - self._zero_s
 
 
@@ -114,27 +102,8 @@ class RunClock:
 class TrainingRun:
     """What the loop works on, and what hooks are called with.
 
-    `open_run` makes it with what can be known before the run's folder is claimed, and `build` adds
-    what trains. The loop alone changes where the run stands; a hook reads it, and may ask for the
-    end with `request_stop`.
-
-    Attributes:
-        splits: "train" and "validation".
-        sources: the batches of each.
-        alphabet: of the transcripts.
-        team: the workers that train together.
-        ledger: this worker's.
-        interruption: signals, of any worker.
-        model: compiled.
-        batches: of each epoch.
-        take_step: trains on an iterator's next batch, on this worker's part of it where there are
-            several; returns None at the end.
-        own_momentum: how many batch normalisations keep a momentum of their own.
-        link: what was measured between the workers; None for one process.
-        state: where the run stands.
-        clock: the run's own; the chief alone has it.
-        stop_requested: no further step is taken, the epoch is still evaluated, and no further
-            epoch begins.
+    `open_run` makes it with what is known before the run's folder is claimed, and `build` adds what
+    trains. Only the loop changes where the run stands; hooks may call `request_stop`.
     """
 
     experiment: Experiment
@@ -156,7 +125,6 @@ class TrainingRun:
 
     @property
     def training(self) -> TrainingConfig:
-        """How the model is trained."""
         return self.experiment.training
 
     @functools.cached_property
@@ -165,7 +133,7 @@ class TrainingRun:
         return lexicon_from_transcripts(self.splits["train"].transcripts())
 
     def request_stop(self) -> None:
-        """Asks for the end of training after the current step."""
+        """Ends training after the current step: its epoch is still evaluated, and none follows."""
         self.stop_requested = True
 
     def goes_on(self) -> bool:
@@ -182,11 +150,7 @@ class TrainingRun:
 def open_run(
     experiment: Experiment, shard_dir: str | Path, run_dir: Path, team: Team
 ) -> TrainingRun:
-    """Opens what an experiment is trained and evaluated on; writes nothing.
-
-    Raises:
-        UsageError: if shards and configuration do not fit together.
-    """
+    """Opens what an experiment is trained and evaluated on; writes nothing."""
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
@@ -215,11 +179,8 @@ def build(
 ) -> None:
     """Builds what a run trains with; all workers call it.
 
-    Args:
-        run: opened.
-        ledger: gets ``model_creation`` and, of several workers, the interval ``link``.
-        interruption: this process's signals.
-        checkpoint: from which the run is resumed; None for a new run, and for all but the chief.
+    A run without a ``checkpoint``, and every worker but the chief, starts from initial weights. The
+    ledger gets ``model_creation`` and, of several workers, the interval ``link``.
     """
     experiment, training, team = run.experiment, run.training, run.team
     strategy = team.strategy or make_strategy(training.num_replicas)

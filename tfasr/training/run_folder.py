@@ -57,10 +57,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunInterruptedError(RunError):
-    """The process was asked by a signal to end; a checkpoint was saved, the run can be resumed.
+    """A signal ended the process; a checkpoint was saved, the run can be resumed.
 
-    Attributes:
-        exit_code: 128 and the signal's number, as shells count: 143 for SIGTERM, 130 for SIGINT.
+    Its ``exit_code`` is 128 and the signal's number, as in shells: 143 for SIGTERM, 130 for SIGINT.
     """
 
     def __init__(self, message: str, received: signal.Signals):
@@ -72,9 +71,6 @@ class Interruption:
     """Notes a first SIGTERM or SIGINT while its block runs; a second one works as it did before.
 
     Outside the main thread, where Python takes no handlers, it notes nothing.
-
-    Attributes:
-        received: the signal, or None.
     """
 
     def __init__(self) -> None:
@@ -92,7 +88,7 @@ class Interruption:
         self._restore()
 
     def agree_between(self, workers: Workers) -> None:
-        """Does nothing: one process agrees with itself."""
+        pass
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
@@ -127,12 +123,7 @@ _PARTIAL = (
 
 @dataclass(frozen=True)
 class Claim:
-    """A run folder that this process alone may write.
-
-    Attributes:
-        session: this session's number; 0 where the run begins.
-        history: each epoch's metrics where the run is finished: nothing may be written then.
-    """
+    """A run folder that this process alone may write."""
 
     session: int
     history: list[dict[str, float]] | None = None
@@ -142,19 +133,14 @@ class Claim:
 def own_run_folder(
     run_dir: Path, experiment: Experiment, shards: dict[str, str], *, resume: bool
 ) -> Iterator[Claim]:
-    """Makes a folder this process's own while the block runs, before anything is written into it.
+    """Claims a folder for this process while the block runs, before anything is written into it.
 
-    If the block fails before training began, the folder is left as it was.
-
-    Args:
-        run_dir: the run's folder; made where it is missing.
-        experiment: what is trained.
-        shards: each split's content hash.
-        resume: whether an interrupted run may be continued.
+    If the block fails before training began, the folder is left as it was. ``shards`` holds each
+    split's content hash.
 
     Raises:
-        UsageError: if another process holds the folder, or it holds another run or parts of one,
-            or the run to resume had another configuration or other shards.
+        UsageError: if another process holds the folder, or it holds another run or parts of one, or
+            the run to resume had another configuration or other shards.
     """
     missing = not run_dir.exists()
     try:
@@ -190,7 +176,7 @@ def _remove_partial(run_dir: Path) -> None:
 
 
 def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int:
-    """Returns the session's number; refuses a folder that holds another run."""
+    """Returns the session's number; rejects a folder that holds another run."""
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
         _refuse_parts(run_dir)
@@ -229,7 +215,6 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_parts(run_dir: Path) -> None:
-    """Refuses to overwrite a user's files, or the rest of a run whose ledger is gone."""
     names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
     there = [name for name in names if (run_dir / name).exists()]
     if there:
@@ -258,7 +243,7 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
 
 
 def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
-    """Returns the metrics of each epoch of a finished run; None of any other."""
+    """The metrics of each epoch of a finished run, else None."""
     if not is_finished(events):
         return None
     by_epoch = {
@@ -292,13 +277,7 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
 def record_sources(
     run_dir: Path, shard_dir: Path, statistics: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
-
-    Args:
-        run_dir: the run's folder.
-        shard_dir: its shards, for later evaluations.
-        statistics: mean and deviation of each feature ``(num_features,)``.
-    """
+    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics."""
     mean, deviation = statistics
     content = {
         "shard_dir": str(shard_dir.resolve()),
@@ -310,21 +289,12 @@ def record_sources(
 
 
 def recorded_shard_dir(run_dir: Path) -> Path:
-    """Returns where a run's shards were.
-
-    Raises:
-        UsageError: if ``run.json`` does not say.
-    """
     content = read_object(run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",))
     return Path(str(content["shard_dir"]))
 
 
 def load_feature_statistics(run_dir: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and deviation of the training split's features, float32 ``(num_features,)``.
-
-    Raises:
-        UsageError: if ``run.json`` does not hold them.
-    """
+    """Reads mean and deviation of the training split's features, float32 ``(num_features,)``."""
     remedy = "The run's features cannot be normalised without it: copy it from where the run was."
     path = run_dir / RUN_FILE
     statistics = read_object(path, remedy, ("feature_statistics",))["feature_statistics"]

@@ -29,11 +29,8 @@ class _Shape:
 class StepTraces:
     """Counts a training function's traces, and steps and compilations by the shape of the batch.
 
-    A warning comes once, at the first trace too many: a function whose signature leaves batch and
-    time open is traced once.
-
-    Attributes:
-        traced: traces of the function.
+    A function whose signature leaves batch and time open is traced once: a second trace logs a
+    warning.
     """
 
     def __init__(self):
@@ -41,14 +38,7 @@ class StepTraces:
         self._shapes: dict[tuple[int, int], _Shape] = {}
 
     def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
-        """Notes a step.
-
-        Args:
-            utterances: of the batch.
-            frames: to which they were padded.
-            traced: traces of the function so far.
-            compile_s: the step's seconds if anything was traced or compiled in it, else 0.
-        """
+        """Notes a step on a padded batch; ``traced`` is the function's count of traces so far."""
         shape = self._shapes.setdefault((utterances, frames), _Shape())
         shape.steps += 1
         shape.compilations += compile_s > 0
@@ -66,7 +56,6 @@ class StepTraces:
         self.traced = traced
 
     def to_json(self) -> dict[str, Any]:
-        """Returns traces, compilations and their seconds, and the shapes by their frames."""
         by_frames: dict[int, _Shape] = {}
         for (_, frames), shape in self._shapes.items():
             total = by_frames.setdefault(frames, _Shape())
@@ -90,13 +79,7 @@ class StepTraces:
 
 
 def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:
-    """Writes the counts into the ledger and the log.
-
-    Args:
-        ledger: gets the event ``traces``, see `tfasr.ledger.events`.
-        training: counts of the training function.
-        evaluation_traces: traces of the evaluation's forward pass; None where they are not known.
-    """
+    """Writes the counts into the ledger's event ``traces`` and the log."""
     counts = training.to_json()
     ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
     log.info(
@@ -117,20 +100,7 @@ def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | N
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one optimizer update did and how long it took.
-
-    Attributes:
-        loss: mean over the global batch.
-        utterance_loss: float32 ``(utterances,)``.
-        positions: the utterances' places in the split, int64 ``(utterances,)``.
-        utterances: of the global batch.
-        audio_s: seconds of audio in it.
-        frames: feature frames in it, padding aside.
-        padded_frames: with padding.
-        input_wait_s: seconds until the batch was there.
-        compile_s: seconds of the step if anything was traced or compiled in it, else 0.
-        train_s: seconds of the step if nothing was, else 0.
-    """
+    """What one optimizer update did and how long it took."""
 
     loss: float
     utterance_loss: np.ndarray
@@ -145,22 +115,15 @@ class StepResult:
 
 
 class TimedStep:
-    """Fetches a batch, updates a model's weights on it and times both.
-
-    Attributes:
-        traces: counts what was traced and compiled.
-    """
+    """Fetches a batch, updates a model's weights on it and times both."""
 
     def __init__(self, model: CtcModel):
         self.traces = StepTraces()
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on an iterator's next batch; returns None where there is none.
-
-        Args:
-            iterator: of a dataset, distributed where there are replicas; all that are given to one
-                `TimedStep` have the same ``element_spec``.
+        """Trains on an iterator's next batch, None at its end; all iterators have one
+        ``element_spec``.
         """
         step = self._model.global_step(iterator.element_spec)
         began = time.perf_counter()

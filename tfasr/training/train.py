@@ -55,12 +55,7 @@ from tfasr.tta.metrics import LOWER
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
-    """Returns what describes a run and decides with which others it may be compared, by event key.
-
-    Args:
-        run: built.
-        hardware: what the machine costs, {} if that is not known.
-    """
+    """The events that describe a run and decide with which others it may be compared."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
     facts = {
@@ -112,16 +107,7 @@ def comparability(
     *,
     in_cluster: bool = False,
 ) -> dict[str, Any]:
-    """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
-
-    Args:
-        experiment: names decoder, window of batch statistics, averaged weights, target rule, and a
-            recipe, which keeps runs of the paper's apart from all others.
-        validation: the split that is evaluated.
-        alphabet: of the transcripts.
-        lexicon: the words of the training transcripts.
-        own_momentum: batch normalisations that keep a momentum of their own.
-        in_cluster: whether several workers train; rounded gradients are then no others' equals.
+    """The facts that make two times-to-accuracy comparable, and a hash of them.
 
     Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
     """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class TrainedRun:
     """A run's configuration; weights, words and data are read when they are asked for.
 
-    Every method raises UsageError for what is missing in the run's folder, damaged, or does not
+    Every method raises UsageError if something in the run's folder is missing, damaged, or does not
     fit the run.
     """
 
@@ -48,37 +48,31 @@ class TrainedRun:
 
     @cached_property
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and deviation of the training split's features, float32 ``(num_features,)``."""
         return load_feature_statistics(self.path)
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
-        """Returns the training transcripts' words if a decoder needs them, otherwise []."""
+        """The training transcripts' words if a decoder needs them, otherwise []."""
         return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
-        """Returns the file of a checkpoint: "best" (by validation CER), "last", or a file."""
+        """The file of a checkpoint: "best" (by validation CER), "last", or a file."""
         return find_checkpoint(self.path, which)
 
     def decoder(self, **changes: Any) -> DecoderConfig:
-        """Returns the run's decoder with other values; None keeps the run's own."""
+        """The run's decoder with other values; None keeps the run's."""
         changes = {name: value for name, value in changes.items() if value is not None}
         with wrong_values_are_wrong_use():
             return dataclasses.replace(self.experiment.decoder, **changes)
 
     def model(self, checkpoint: str = "best", *, precision: str | None = None) -> CtcModel:
-        """Returns the model with a checkpoint's weights, averaged ones where it holds them.
-
-        Args:
-            checkpoint: "best" (by validation CER), "last", or a file.
-            precision: Keras's dtype policy of the layers; the run's own by default.
-        """
+        """The model with a checkpoint's weights, averaged ones where it holds them."""
         path = self.checkpoint(checkpoint)  # before the model is built, which takes a while
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
         return model
 
     def untrained_model(self, *, precision: str | None = None) -> CtcModel:
-        """Returns a model like the one that the run trains, with random weights."""
+        """A model like the one that the run trains, with random weights."""
         experiment = self.experiment
         if precision is not None:
             training = dataclasses.replace(experiment.training, precision=precision)
@@ -88,12 +82,10 @@ class TrainedRun:
     def source(
         self, split: str, shard_dir: str | Path | None = None, *, checked: bool = True
     ) -> BatchSource:
-        """Returns batches of a prepared split, normalised as in the run's training.
+        """Batches of a prepared split, normalised as in the run's training.
 
-        Args:
-            split: its name.
-            shard_dir: where it is; the run's own by default.
-            checked: whether its content and fit are checked, which reads all of it.
+        By default ``shard_dir`` is the run's. If ``checked``, content and fit are checked, which
+        reads all of it.
         """
         prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
         if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
@@ -105,7 +97,7 @@ class TrainedRun:
         return BatchSource(prepared, features, pipeline, statistics=self.statistics)
 
     def validation_evaluator(self) -> "tuple[CtcModel, Evaluator]":
-        """Returns an untrained model and its evaluator, as in the run's own evaluations."""
+        """An untrained model and its evaluator, as in the run's own evaluations."""
         from tfasr.training.evaluation import make_evaluator
 
         source = self.source("validation", checked=False)  # the training has checked it
@@ -121,7 +113,6 @@ class TrainedRun:
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
     ) -> "EvaluationResult":
-        """Scores the model on a split, see `evaluate`."""
         from tfasr.training.evaluation import Evaluator
 
         if language_model is not None and decoder.name != "word_beam":
@@ -149,11 +140,8 @@ class TrainedRun:
 def open_trained(run_dir: str | Path) -> TrainedRun:
     """Opens a run that `tfasr train` wrote, however far it has come.
 
-    What only reads a run's ledger, as reports do, begins with `tfasr.load_run`, which needs
-    neither Keras nor the run's plug-ins.
-
-    Raises:
-        UsageError: if the folder holds no run, or a plug-in of its model or decoder is missing.
+    What only reads a run's ledger, as reports do, begins with `tfasr.load_run`, which needs neither
+    Keras nor the run's plug-ins.
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))

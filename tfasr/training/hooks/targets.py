@@ -15,14 +15,7 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class MetTarget:
-    """A target that the run has met.
-
-    Attributes:
-        metric: "cer", "cer_reference" or "wer".
-        value: to come down to, a fraction.
-        epoch: at whose evaluation it was met.
-        elapsed_s: from the model's creation until that was known.
-    """
+    """A target that the run has met: its metric and fraction, and when that was known."""
 
     metric: str
     value: float
@@ -33,18 +26,11 @@ class MetTarget:
 class WatchTargets(Hook):
     """Announces targets, forecasts them, and asks for the end where the run's settings do.
 
-    Each target is logged when its rule is first met. A report reads the time at the end of the
-    epoch, which comes right after the announcement. With ``stop_at_targets`` the run ends with the
-    last one.
-
-    Each target is forecast after each evaluation. A run is given up at the end of an epoch if its
-    budget is spent, or if two evaluations in a row say that some target will come after it with
-    95 %. The ledger then gets ``given_up``; the target was not met, and its time is censored: it
-    is longer than what was seen.
-
-    Attributes:
-        met: the targets met so far, in the order of the announcements.
-        forecasts: one for each target, as of the last evaluation.
+    Each target is logged when its rule is first met, and forecast after each evaluation. A report
+    reads the time at the end of the epoch, right after the announcement. A run is given up at the
+    end of an epoch if its budget is spent, or if two evaluations in a row forecast with 95 % that
+    some target will come after it. The ledger then gets ``given_up``, and the time to the target is
+    censored: it is longer than what was seen.
     """
 
     def __init__(self):

@@ -19,24 +19,19 @@ from tfasr.errors import RunError
 
 
 class Workers(Protocol):
-    """The processes that train a run together.
-
-    Attributes:
-        rank: of this one; 0 is the chief, which writes the run.
-        count: of all.
-    """
+    """The processes that train a run together; rank 0 is the chief, which writes the run."""
 
     rank: int
     count: int
 
     def gather(self, value: Any) -> list[Any]:
-        """Returns what all workers gave, JSON values in the order of their ranks."""
+        """Returns all workers' values, JSON in the order of their ranks."""
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Returns the sums of arrays over all workers, in their own types."""
 
     def name(self, rank: int) -> str:
-        """Returns how messages call a worker."""
+        pass
 
 
 class Alone:
@@ -55,12 +50,7 @@ class Alone:
 
 
 class Together:
-    """Workers that exchange through TensorFlow's collectives; see `Workers`.
-
-    Args:
-        cluster: who they are.
-        strategy: over all of them, one replica each.
-    """
+    """Workers that exchange through TensorFlow's collectives, one replica each."""
 
     def __init__(self, cluster: Cluster, strategy: tf.distribute.Strategy):
         self.rank, self.count = cluster.rank, cluster.size
@@ -131,11 +121,7 @@ class Gate:
         self._passed = False
 
     def passed(self, offer: dict[str, Any]) -> list[dict[str, Any]]:
-        """Waits until all workers are here; returns what each offered, by rank.
-
-        Raises:
-            RunError: if one of them failed before.
-        """
+        """Waits for all workers and returns their offers by rank; raises RunError if one failed."""
         self._passed = True
         offers = self._workers.gather(offer)
         for rank, other in enumerate(offers):
@@ -145,7 +131,7 @@ class Gate:
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """Tells the others of what goes wrong in a block before `passed`."""
+        """Sends the others an error that comes before `passed`."""
         try:
             yield
         except BaseException as error:
@@ -162,15 +148,11 @@ class Gate:
 def summed_over_workers(
     gradients: Sequence[tf.Tensor | None], exchange: str = "float32"
 ) -> list[tf.Tensor | None]:
-    """Returns the sums of all workers' gradients, the same on all of them.
+    """The sums of all workers' gradients; call it in a replica's context.
 
-    They travel as one buffer, round the ring of the workers. Must be called in a replica's context.
-
-    Args:
-        gradients: this worker's; None for a variable that the loss does not depend on.
-        exchange: "float32", or "bfloat16": then each worker rounds its own gradients to 8 bits of
-            mantissa, and so is each partial sum on its way round the ring. The sums come back in
-            the gradients' own type, in which they are clipped and applied.
+    They travel as one buffer, round the ring of the workers. With "bfloat16" each worker rounds its
+    own gradients to 8 bits of mantissa, and so is each partial sum on its way; the sums come back
+    in the gradients' own type. None stays None.
     """
     own = [gradient for gradient in gradients if gradient is not None]
     sent = [tf.cast(gradient, exchange) for gradient in own]
@@ -183,7 +165,7 @@ def summed_over_workers(
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
-    """Returns how many bytes of gradients each worker has and all sum up in a step."""
+    """How many bytes of gradients each worker has and all sum up in a step."""
     return sum(math.prod(variable.shape) for variable in variables) * tf.as_dtype(exchange).size
 
 
@@ -196,17 +178,7 @@ _LARGE_TIMES = 5
 
 @dataclass(frozen=True)
 class Link:
-    """How long workers take to sum a buffer up by the collective that sums their gradients.
-
-    Attributes:
-        small_bytes: of a buffer whose time is all latency.
-        small_s: the median of some sums of it.
-        large_bytes: of a buffer like all gradients.
-        large_s: likewise.
-        bytes_per_s: what each worker sends, and receives, of the large one in a second: in a ring
-            of n workers 2 (n - 1) / n of its bytes.
-        took_s: seconds of the whole measurement.
-    """
+    """How long workers take to sum a buffer up by the collective that sums their gradients."""
 
     small_bytes: int
     small_s: float
@@ -216,7 +188,6 @@ class Link:
     took_s: float
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON values, rounded."""
         values = dataclasses.asdict(self)
         return {n: float(f"{v:.6g}") if isinstance(v, float) else v for n, v in values.items()}
 
@@ -224,14 +195,7 @@ class Link:
 def measure_link(
     workers: Workers, strategy: tf.distribute.Strategy, large_bytes: int, exchange: str
 ) -> Link:
-    """Measures; all workers call it at the same place.
-
-    Args:
-        workers: all of them.
-        strategy: over all of them.
-        large_bytes: of all gradients, as they are exchanged.
-        exchange: their type.
-    """
+    """Measures the link; all workers call it at the same place."""
     began = time.perf_counter()
     width = tf.as_dtype(exchange).size
 

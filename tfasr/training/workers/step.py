@@ -24,11 +24,7 @@ from tfasr.training.workers.exchange import Workers, summed_over_workers
 
 
 class AgreedInterruption:
-    """A signal that any worker got, once all know of it.
-
-    Attributes:
-        received: the signal, or None.
-    """
+    """A signal that any worker got, once all know of it."""
 
     def __init__(self, own: Interruption):
         self.received: signal.Signals | None = None
@@ -40,7 +36,6 @@ class AgreedInterruption:
         return int(self._own.received or 0)
 
     def agree(self, asked: int) -> None:
-        """Notes what workers were asked: the largest of their numbers."""
         if asked:
             self.received = signal.Signals(asked)
 
@@ -53,13 +48,7 @@ class AgreedInterruption:
 
 
 def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> TrainingState:
-    """Gives all workers the chief's variables, and returns the chief's state.
-
-    Args:
-        workers: all call it.
-        model: built and compiled; those of the other workers get new values.
-        state: of this worker; only the chief's counts.
-    """
+    """Gives all workers the chief's variables, and returns the chief's state."""
     if workers.count == 1:
         return state
     variables = list(state_variables(model).values())
@@ -97,17 +86,7 @@ _OWN = ("features", "feature_lengths", "labels", "label_lengths")
 
 @dataclass(frozen=True, slots=True)
 class WorkerTimes:
-    """What a worker notes of its own part of a step.
-
-    Attributes:
-        utterances: of its share.
-        input_wait_s: seconds until its share was there.
-        step_s: seconds from then until all workers' gradients were applied.
-        ready_s: seconds of them until its own gradients were there; with synchronised batch
-            normalisation it has then waited for the others' statistics already. On a GPU, until
-            they were asked for.
-        compiled: whether anything was traced or compiled in the step.
-    """
+    """A worker's part of a step."""
 
     utterances: int
     input_wait_s: float
@@ -117,18 +96,7 @@ class WorkerTimes:
 
 
 class SharedStep:
-    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch.
-
-    Args:
-        model: compiled, in the scope of a strategy over all workers.
-        interruption: signals travel to all workers with the step.
-        exchange: the type in which gradients are summed, see
-            `tfasr.training.experiment.TrainingConfig`.
-
-    Attributes:
-        traces: counts what was traced and compiled.
-        times: of the last step.
-    """
+    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch."""
 
     def __init__(
         self, model: CtcModel, interruption: AgreedInterruption, exchange: str = "float32"
@@ -141,11 +109,7 @@ class SharedStep:
         self._step: Callable | None = None
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on the next batch; returns what one process would of all of it, None at the end.
-
-        Args:
-            iterator: of `tfasr.data.batches.BatchSource.training` with this worker's share.
-        """
+        """Trains on the next batch; returns what one process would of all of it, or None."""
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)

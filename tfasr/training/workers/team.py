@@ -38,13 +38,7 @@ _SAME = ("tfasr", "shards", "configuration")
 
 
 def offered(experiment: Experiment, shards: dict[str, str], claim: Claim | None) -> dict[str, Any]:
-    """Returns what a worker offers at the gate.
-
-    Args:
-        experiment: its configuration.
-        shards: each split's content hash.
-        claim: the chief's, of the run's folder.
-    """
+    """What a worker offers at the gate; the chief adds its claim of the run's folder."""
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has created.
     content["training"]["optimizer"].pop("name", None)
@@ -100,14 +94,7 @@ _LINGER_S = 4.0
 
 @dataclass(frozen=True)
 class Team:
-    """The workers of a run and what places its model; by default this process alone.
-
-    Attributes:
-        workers: through which they exchange.
-        strategy: over all of them; None for this process's own.
-        gate: what all pass together before the run begins.
-        unwatched: called before workers may leave.
-    """
+    """The workers of a run and what places its model; by default this process alone."""
 
     workers: Workers = field(default_factory=Alone)
     strategy: tf.distribute.Strategy | None = None
@@ -116,7 +103,7 @@ class Team:
 
     @property
     def share(self) -> Share | None:
-        """Which part of each batch is this worker's; None where there is one process."""
+        """Which part of each batch is this worker's; None for a single process."""
         several = self.workers.count > 1
         return Share(self.workers.rank, self.workers.count) if several else None
 
@@ -133,13 +120,7 @@ class Team:
     def facts(
         self, model: keras.Model, exchange: str = "float32", link: Link | None = None
     ) -> dict[str, Any]:
-        """Returns what the ledger says of a cluster that trains a model; nothing of one process.
-
-        Args:
-            model: with all its variables.
-            exchange: the type in which gradients are summed.
-            link: what was measured.
-        """
+        """The ledger's description of a cluster that trains a model; empty for a single process."""
         if self.share is None:
             return {}
         count = self.workers.count
@@ -180,10 +161,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
 def joined(cluster: Cluster | None) -> Iterator[Team]:
     """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
 
-    Do it first of all: even an optimizer that is made before begins TensorFlow's work.
-
-    Args:
-        cluster: the workers; None, or one alone, for this process.
+    Do it first of all: even making an optimizer begins TensorFlow's work.
 
     Raises:
         UsageError: if TensorFlow has begun to work in this process already.
@@ -225,12 +203,7 @@ def joined(cluster: Cluster | None) -> Iterator[Team]:
 
 
 def accused(message: str, cluster: Cluster) -> list[int]:
-    """Returns the ranks that a message of TensorFlow's heartbeats names: of hosts that are silent.
-
-    Args:
-        message: of an error that ended a collective.
-        cluster: all workers; this one is never named.
-    """
+    """The ranks of silent hosts that an error message of TensorFlow's heartbeats names."""
     named = {int(rank) for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)}
     return sorted(rank for rank in named - {cluster.rank} if rank < cluster.size)
 
