@@ -66,8 +66,6 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-# A cluster as SLURM's variables describe it to each task of a job step.
-
 FIRST_PORT, PORTS = 20000, 12000
 """Without ports of its own (``srun --resv-ports``) a job takes some of these, by its number."""
 
@@ -213,8 +211,6 @@ def _ports(environment: Mapping[str, str], count: int) -> list[int]:
     job = _number(environment, "SLURM_JOB_ID")
     return [FIRST_PORT + (job * 16 + place) % PORTS for place in range(count)]
 
-
-# What ``--cluster`` and ``--rank`` name: a list of addresses, TF_CONFIG, or SLURM's variables.
 
 TF_CONFIG = "TF_CONFIG"
 

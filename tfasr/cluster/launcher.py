@@ -152,8 +152,6 @@ def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
         target.flush()
 
 
-# Whether the other workers can be reached: before a run begins, and when one of them is gone.
-
 START_S = 600.0
 """How long workers wait for each other at the start."""
 _TELL_S = 10.0
@@ -210,8 +208,6 @@ def _answers(address: str) -> bool:
         return True
     return False
 
-
-# Watches whether the other workers are still there, and remembers who was lost first.
 
 EVERY_S = 2.0
 _AGAIN_S = 0.5

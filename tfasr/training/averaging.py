@@ -87,9 +87,6 @@ def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
     return cls is not None and isinstance(optimizer, cls)
 
 
-# Batch normalisation's moving statistics for weights that training never had.
-
-
 class StatisticsEstimate:
     """Estimates batch normalisation's moving statistics from a few batches, all of equal weight.
 
@@ -167,8 +164,6 @@ def _in_training(call: Any) -> Any:
 
     return called
 
-
-# What a model in training would be used with: averaged weights and the statistics they need.
 
 # Of batches that stay in memory. Larger ones are read again at each checkpoint, so that averages
 # need little more memory than training.

@@ -18,8 +18,6 @@ from tfasr.ledger.events import Ledger, read_events
 from tfasr.training.checkpoint import give_second_name
 from tfasr.training.placement import PendingScores, Placement, Scores, named_devices
 
-# What runs in the process that evaluates checkpoints beside the training.
-
 
 def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Evaluates a run's checkpoints one after the other, as its parent process names them.

@@ -30,8 +30,6 @@ from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import make_optimizer
 
-# How far back batch normalisation's moving statistics reach, in utterances instead of steps.
-
 _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["momentum"]
 
 

@@ -9,8 +9,6 @@ import tensorflow as tf
 from tfasr.data.batches import Batch
 from tfasr.training.optimizer import summed_gradients
 
-# The CTC loss, on TensorFlow's native kernel and with true lengths.
-
 
 def ctc_loss(
     logits: tf.Tensor, logit_lengths: tf.Tensor, labels: tf.Tensor, label_lengths: tf.Tensor
@@ -44,8 +42,6 @@ def ctc_loss(
         blank_index=-1,
     )
 
-
-# Gradients of a batch computed in parts, one after the other, so that only one needs memory.
 
 Compute = Callable[[Batch, tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]]
 

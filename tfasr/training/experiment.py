@@ -269,8 +269,6 @@ class Experiment:
         return cls(model=model, **configs)
 
 
-# Whether a run follows the paper's recipe, or one of its own.
-
 CLOSED = "closed: the paper's model and optimizer"
 
 

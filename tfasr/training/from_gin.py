@@ -18,8 +18,6 @@ from tfasr.telemetry.compiled import layers_instruction_set
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.costs import HardwareConfig
 
-# The precision in which this machine trains fastest, for presets: ``@fastest_precision()``.
-
 
 @gin.register
 def fastest_precision() -> str:
@@ -38,8 +36,6 @@ def fastest_precision() -> str:
 
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
 
-
-# The registry of a user's own optimizers and schedules, which makes them known to gin.
 
 _known_to_gin: set[str] = set()
 

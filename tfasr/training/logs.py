@@ -79,8 +79,6 @@ def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> li
     return [LOGS[name](run_dir, events) for name in dict.fromkeys(names)]
 
 
-# Scalars in MLflow; ``MLFLOW_TRACKING_URI`` names its server.
-
 ID_FILE = "mlflow_run_id"
 
 
@@ -108,8 +106,6 @@ class MlflowLog(Log):
     def close(self) -> None:
         self._mlflow.end_run()
 
-
-# TensorBoard's event files: the same scalars over steps and over useful seconds.
 
 FOLDER = "tensorboard"
 _PATTERN = "events.out.tfevents.*"
@@ -213,9 +209,6 @@ def _records(path: Path) -> Iterator[bytes]:
         yield from tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
     except tf.errors.DataLossError:
         return
-
-
-# Scalars in Weights & Biases; its own settings and variables choose account and project.
 
 
 class WandbLog(Log):

@@ -23,8 +23,6 @@ from tfasr.training.checkpoint import state_variables, values_kept
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, zeiler_adadelta
 
-# The host memory of the batches that are held ready, on whatever device they are trained.
-
 # Batches of features that exist beside those held ready: in training, and being filled.
 BATCHES_BESIDE = 2
 _BYTES_PER_NUMBER = 4
@@ -107,8 +105,6 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
     return buffer_need(experiment, max(pipeline.batch_sizes), frames)
 
 
-# Takes training steps of growing batches in a process of its own, to see what they hold.
-
 log = logging.getLogger("tfasr")
 
 
@@ -170,8 +166,6 @@ def held_bytes(
         step(synthetic_batch(experiment, *size, alphabet=alphabet))
         yield peak_bytes()
 
-
-# Batches of noise in the shape of speech, where only sizes matter.
 
 # LibriSpeech's readers say some 14 characters a second, and a feature frame is 10 ms.
 FRAMES_PER_LABEL = 7

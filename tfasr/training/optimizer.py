@@ -13,8 +13,6 @@ from tfasr.errors import UsageError
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.private_keras import DecayInUpdateStep, states_of, weight_decays
 
-# Keras's optimizers with fewer operations, and its Schedule-Free AdamW as it was published.
-
 log = logging.getLogger("tfasr")
 
 

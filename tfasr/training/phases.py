@@ -155,9 +155,6 @@ class Evaluations:
         )
 
 
-# Which placement an experiment asks for.
-
-
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
     """Makes the evaluator of a run's validation split, together with all workers."""
     workers = run.team.workers if run.team.share else None

@@ -16,8 +16,6 @@ from tfasr.training.checkpoint import model_variables, restore_for_use, state_va
 from tfasr.training.ctc import CtcModel
 from tfasr.training.evaluation import Evaluator, PendingEvaluation
 
-# The devices that an evaluation beside the training works on, and training leaves alone.
-
 
 @dataclass(frozen=True)
 class Devices:
@@ -72,9 +70,6 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
             f"which has begun to use them: {error}. Train in a process of its own, as tfasr train "
             "does."
         ) from error
-
-
-# Where an epoch is evaluated: what the loop needs to know of it.
 
 
 @dataclass(frozen=True)
@@ -202,9 +197,6 @@ class SharedModel(Placement):
 
     def close(self) -> None:
         self._evaluator.close()
-
-
-# Evaluation by a model of its own, in whose favour the training model leaves the device.
 
 
 class SwappedModel(Placement):

@@ -38,8 +38,6 @@ from tfasr.training.workers.exchange import Link
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
 
-# Each epoch's batches; the next epoch's are prefetched during an evaluation.
-
 
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.

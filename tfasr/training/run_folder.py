@@ -49,8 +49,6 @@ from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
 
-# SIGTERM and SIGINT: a checkpoint at the next step, then the end of the run.
-
 log = logging.getLogger("tfasr")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -12,8 +12,6 @@ from tfasr.data.batches import Batch
 from tfasr.ledger.events import Ledger
 from tfasr.training.ctc import CtcModel
 
-# How often training and evaluation were traced and compiled, and for which shapes.
-
 log = logging.getLogger("tfasr")
 
 EXPECTED_TRACES = 1

@@ -51,8 +51,6 @@ from tfasr.training.workers.team import Team, check_clustered, check_offers, off
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
-# The facts that describe a run, and those that two results must share to be compared.
-
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     """The events that describe a run and decide with which others it may be compared."""

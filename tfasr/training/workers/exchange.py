@@ -142,9 +142,6 @@ class Gate:
             raise
 
 
-# The exchange of gradients between workers: what is sent, and where it is summed.
-
-
 def summed_over_workers(
     gradients: Sequence[tf.Tensor | None], exchange: str = "float32"
 ) -> list[tf.Tensor | None]:
@@ -168,8 +165,6 @@ def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
     """How many bytes of gradients each worker has and all sum up in a step."""
     return sum(math.prod(variable.shape) for variable in variables) * tf.as_dtype(exchange).size
 
-
-# How fast the workers' link sums up a buffer, measured before a session's first step.
 
 SMALL_BYTES = 4096
 _SMALL_TIMES = 9

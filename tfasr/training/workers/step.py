@@ -20,8 +20,6 @@ from tfasr.training.run_folder import Interruption
 from tfasr.training.step import StepResult, StepTraces
 from tfasr.training.workers.exchange import Workers, summed_over_workers
 
-# A signal to some worker, which all workers obey at the same step.
-
 
 class AgreedInterruption:
     """A signal that any worker got, once all know of it."""
@@ -42,9 +40,6 @@ class AgreedInterruption:
     def agree_between(self, workers: Workers) -> None:
         """Tells all workers of a signal that came between two steps; all call it."""
         self.agree(max(workers.gather(self.asked)))
-
-
-# The state that workers share: all start from the chief's, and average what differs.
 
 
 def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> TrainingState:

@@ -32,8 +32,6 @@ from tfasr.training.workers.exchange import (
     measure_link,
 )
 
-# What workers tell each other before a run begins, and what must be the same for all.
-
 _SAME = ("tfasr", "shards", "configuration")
 
 
