@@ -4,41 +4,40 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tfasr.errors import UsageError
 
-_ADDRESS = re.compile(r"(?P<host>[^\s:\[\]/]+):(?P<port>\d{1,5})")
-_LARGEST_PORT = 65535
+_ADDRESS = re.compile(r"[^\s:\[\]/]+:(?P<port>\d{1,5})")
 
 
 @dataclass(frozen=True)
 class Cluster:
     """The workers of a run: processes that each train on a part of every batch."""
 
-    addresses: tuple[str, ...]
-    rank: int
+    addresses: tuple[str, ...]  # host:port of each worker's TensorFlow server, by rank
+    rank: int  # of this process; 0 is the chief, which writes the run
 
     def __post_init__(self):
+        listed = ",".join(self.addresses)
         if not self.addresses:
             raise UsageError("A cluster must have at least one worker. Received: no address.")
         for address in self.addresses:
             match = _ADDRESS.fullmatch(address)
-            if match is None or not 0 < int(match["port"]) <= _LARGEST_PORT:
+            if match is None or not 0 < int(match["port"]) <= 65535:
                 raise UsageError(
                     "A worker's address must be HOST:PORT with a port of 1 to 65535. Received: "
-                    f"{address!r} among {','.join(self.addresses)}."
+                    f"{address!r} among {listed}."
                 )
-        twice = sorted({a for a in self.addresses if self.addresses.count(a) > 1})
-        if twice:
+        repeated = sorted({a for a in self.addresses if self.addresses.count(a) > 1})
+        if repeated:
             raise UsageError(
                 "Each worker must have an address of its own. Received more than once: "
-                f"{', '.join(twice)}. Give workers on one host different ports."
+                f"{', '.join(repeated)}. Give workers on one host different ports."
             )
-        if not 0 <= self.rank < len(self.addresses):
+        if not 0 <= self.rank < self.size:
             raise UsageError(
-                f"A worker's rank must be 0 to {len(self.addresses) - 1}, one below the number of "
-                f"addresses. Received: {self.rank} with {','.join(self.addresses)}."
+                f"A worker's rank must be 0 to {self.size - 1}, one below the number of addresses. "
+                f"Received: {self.rank} with {listed}."
             )
 
     @property
@@ -47,9 +46,7 @@ class Cluster:
 
     @property
     def local_rank(self) -> int:
-        """How many workers of a lower rank are on this worker's host: it takes the GPU of that
-        number.
-        """
+        """How many workers of a lower rank are on this worker's host: the number of its GPU."""
         host = host_of(self.addresses[self.rank])
         return sum(host_of(address) == host for address in self.addresses[: self.rank])
 
@@ -66,9 +63,8 @@ def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
+# Without reserved ports (``srun --resv-ports``) a job takes some of these, by its number.
 FIRST_PORT, PORTS = 20000, 12000
-"""Without ports of its own (``srun --resv-ports``) a job takes some of these, by its number."""
-
 _COUNT = re.compile(r"(?P<tasks>\d+)(\(x(?P<nodes>\d+)\))?")
 _RANGE = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
 _MOST_NODES = 100_000
@@ -101,18 +97,18 @@ def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
 def expand_nodes(text: str) -> list[str]:
     """The names in a list of nodes such as ``node[001-003,7],gpu1``, in its order."""
     names: list[str] = []
-    for part in _split_outside_brackets(text):
+    for part in re.split(r",(?![^\[\]]*\])", text):  # at commas outside of brackets
         pieces = re.split(r"\[([^\[\]]*)\]", part)
         # Odd places hold what stood in brackets.
         if any(sign in piece for piece in pieces for sign in "[]") or not part.strip():
             raise _no_nodes(text)
-        found = [""]
+        expanded = [""]
         for place, piece in enumerate(pieces):
             choices = _numbers(piece, text) if place % 2 else [piece]
-            if len(found) * len(choices) > _MOST_NODES:
+            if len(expanded) * len(choices) > _MOST_NODES:
                 raise _no_nodes(text)
-            found = [before + choice for before in found for choice in choices]
-        names += found
+            expanded = [prefix + choice for prefix in expanded for choice in choices]
+        names += expanded
     return names
 
 
@@ -131,10 +127,6 @@ def tasks_per_node(text: str) -> list[int]:
     return counts
 
 
-def _split_outside_brackets(text: str) -> list[str]:
-    return re.split(r",(?![^\[\]]*\])", text)
-
-
 def _numbers(piece: str, text: str) -> list[str]:
     """Expands the ranges of a bracket; numbers keep the leading zeros of the range's first one."""
     numbers: list[str] = []
@@ -145,8 +137,7 @@ def _numbers(piece: str, text: str) -> list[str]:
         first, last = int(match["first"]), int(match["last"] or match["first"])
         if not first <= last < first + _MOST_NODES:
             raise _no_nodes(text)
-        width = len(match["first"])
-        numbers += [str(number).zfill(width) for number in range(first, last + 1)]
+        numbers += [str(n).zfill(len(match["first"])) for n in range(first, last + 1)]
     return numbers
 
 
@@ -162,8 +153,8 @@ def _variable(environment: Mapping[str, str], *names: str) -> str:
         if environment.get(name):
             return environment[name]
     raise UsageError(
-        f"{names[0]} must be set where --cluster is slurm. Received: no such variable. Start the "
-        "workers with srun, within sbatch or salloc."
+        f"{names[0]} must be set where --cluster is slurm. Received: no such variable. Start "
+        "workers with srun, in sbatch or salloc."
     )
 
 
@@ -271,19 +262,15 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
         raise _wrong('an object with "cluster" and "task"', text)
     if not jobs or jobs.keys() - {"chief", "worker"}:
         raise _wrong('a cluster of "worker"s, and "chief" if there is one, alone', text)
-    if not all(_addresses(listed) for listed in jobs.values()):
-        raise _wrong('a list of "host:port" for each job', text)
+    for addresses in jobs.values():
+        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
+            raise _wrong('a list of "host:port" for each job', text)
     chiefs = jobs.get("chief", [])
     kind, index = task.get("type"), task.get("index")
-    whole = isinstance(index, int) and not isinstance(index, bool)
-    if kind not in jobs or not whole or not 0 <= index < len(jobs[kind]):
+    if kind not in jobs or type(index) is not int or not 0 <= index < len(jobs[kind]):
         raise _wrong('a task whose "type" and "index" are one of the cluster\'s', text)
     rank = index if kind == "chief" else len(chiefs) + index
     return Cluster((*chiefs, *jobs.get("worker", [])), rank)
-
-
-def _addresses(listed: Any) -> bool:
-    return isinstance(listed, list) and all(isinstance(address, str) for address in listed)
 
 
 def _wrong(wanted: str, text: str) -> UsageError:

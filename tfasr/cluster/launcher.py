@@ -29,20 +29,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def free_ports(count: int) -> list[int]:
     """Finds ports of the loopback address that nothing listened on a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    with contextlib.ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
-    addresses = [f"127.0.0.1:{port}" for port in ports]
-    task = {"type": "worker", "index": rank}
-    config = {"cluster": {"worker": addresses}, "task": task}
+    workers = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    config = {"cluster": workers, "task": {"type": "worker", "index": rank}}
     return {TF_CONFIG: json.dumps(config), "PYTHONUNBUFFERED": "1"}
 
 
@@ -103,15 +99,15 @@ class _Workers:
                 now_s = time.monotonic()
                 due_s = [(now_s + NOTICE_S + END_S, signal.SIGKILL)]
                 if not self._passed_on:  # a second signal would end them before they have saved
-                    self._say(failed)
+                    code = codes[failed]
+                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                    log.warning("worker %d ended with %s: ending the others", failed, how)
                     due_s.insert(0, (now_s + NOTICE_S, signal.SIGTERM))
             while due_s and time.monotonic() >= due_s[0][0]:
                 self._send(due_s.pop(0)[1])
             time.sleep(_LOOK_S)
-        bad = [rank for rank, code in enumerate(codes) if code]
-        if failed is None and not bad:
-            return 0
-        return _exit_code(self.processes[bad[0] if failed is None else failed].returncode)
+        code = next(filter(None, codes), 0) if failed is None else codes[failed]
+        return 128 - code if code < 0 else code
 
     def kill(self) -> None:
         self._send(signal.SIGKILL)
@@ -122,11 +118,6 @@ class _Workers:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)
-
-    def _say(self, rank: int) -> None:
-        code = self.processes[rank].returncode
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        log.warning("worker %d ended with %s: ending the others", rank, how)
 
 
 def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
@@ -141,10 +132,6 @@ def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess
     )
 
 
-def _exit_code(code: int) -> int:
-    return 128 - code if code < 0 else code
-
-
 def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
     for line in source:
         text = line.decode(errors="replace").rstrip("\r\n")
@@ -152,8 +139,7 @@ def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
         target.flush()
 
 
-START_S = 600.0
-"""How long workers wait for each other at the start."""
+START_S = 600.0  # how long workers wait for each other at the start
 _TELL_S = 10.0
 _CONNECT_S = 3.0
 _PAUSE_S = 0.25
@@ -166,17 +152,17 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
         UsageError: if this worker's port is taken.
         RunError: if workers are missing after the timeout.
     """
-    own = cluster.addresses[cluster.rank]
+    address = cluster.addresses[cluster.rank]
     deadline_s = time.monotonic() + timeout_s
     tell_s = time.monotonic() + _TELL_S
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("", port_of(own)))
+            listener.bind(("", port_of(address)))
             listener.listen(cluster.size + 8)
         except OSError as error:
             raise UsageError(
-                f"A worker's port must be free on its host. Received: {own} of worker "
+                f"A worker's port must be free on its host. Received: {address} of worker "
                 f"{cluster.rank}: {error.strerror}. Choose another in --cluster, or end what "
                 "listens there."
             ) from None
@@ -258,6 +244,5 @@ class PeerWatch:
             if not gone:
                 break
             time.sleep(_AGAIN_S)
-            still = unreachable(self._cluster)
-            gone = [rank for rank in gone if rank in still]
+            gone = sorted(set(gone) & set(unreachable(self._cluster)))
         return gone
