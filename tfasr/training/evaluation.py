@@ -22,7 +22,7 @@ from tfasr.kit.files import make_folder, whole_file
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment
-from tfasr.training.workers.exchange import Alone, Workers
+from tfasr.training.workers.exchange import Workers
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Evaluator:
         second: tuple[str, Decoder] | None = None,
         workers: Workers | None = None,
     ):
-        self._workers = workers or Alone()
+        self._workers = workers or Workers()
         share = Share(self._workers.rank, self._workers.count) if workers else None
         self._source = source
         self._decoder = decoder

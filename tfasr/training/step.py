@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,13 @@ EXPECTED_TRACES = 1
 @dataclass
 class _Shape:
     steps: int = 0
-    compilations: int = 0
+    compiling_steps: int = 0
     compile_s: float = 0.0
+
+    def add(self, other: "_Shape") -> None:
+        self.steps += other.steps
+        self.compiling_steps += other.compiling_steps
+        self.compile_s += other.compile_s
 
 
 class StepTraces:
@@ -38,9 +43,7 @@ class StepTraces:
     def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
         """Notes a step on a padded batch; ``traced`` is the function's count of traces so far."""
         shape = self._shapes.setdefault((utterances, frames), _Shape())
-        shape.steps += 1
-        shape.compilations += compile_s > 0
-        shape.compile_s += compile_s
+        shape.add(_Shape(1, int(compile_s > 0), compile_s))
         if traced > EXPECTED_TRACES >= self.traced:
             log.warning(
                 "The training step must be traced once. It was traced %d times, the last time for "
@@ -54,23 +57,17 @@ class StepTraces:
         self.traced = traced
 
     def to_json(self) -> dict[str, Any]:
-        by_frames: dict[int, _Shape] = {}
+        total, by_frames = _Shape(), dict[int, _Shape]()
         for (_, frames), shape in self._shapes.items():
-            total = by_frames.setdefault(frames, _Shape())
-            total.steps += shape.steps
-            total.compilations += shape.compilations
-            total.compile_s += shape.compile_s
+            total.add(shape)
+            by_frames.setdefault(frames, _Shape()).add(shape)
         return {
             "traces": self.traced,
-            "compiling_steps": sum(shape.compilations for shape in self._shapes.values()),
-            "compile_s": round(sum(shape.compile_s for shape in self._shapes.values()), 6),
+            "compiling_steps": total.compiling_steps,
+            "compile_s": round(total.compile_s, 6),
             "shapes": len(self._shapes),
             "by_frames": {
-                str(frames): {
-                    "steps": shape.steps,
-                    "compiling_steps": shape.compilations,
-                    "compile_s": round(shape.compile_s, 6),
-                }
+                str(frames): {**asdict(shape), "compile_s": round(shape.compile_s, 6)}
                 for frames, shape in sorted(by_frames.items())
             },
         }
@@ -100,16 +97,16 @@ def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | N
 class StepResult:
     """What one optimizer update did and how long it took."""
 
-    loss: float
-    utterance_loss: np.ndarray
-    positions: np.ndarray
-    utterances: int
+    loss: float  # mean over the global batch
+    utterance_loss: np.ndarray  # float32 (utterances,)
+    positions: np.ndarray  # the utterances' places in the split, int64 (utterances,)
+    utterances: int  # of the global batch
     audio_s: float
-    frames: int
-    padded_frames: int
-    input_wait_s: float
-    compile_s: float
-    train_s: float
+    frames: int  # feature frames, without padding
+    padded_frames: int  # with padding
+    input_wait_s: float  # until the batch was there
+    compile_s: float  # of the step if anything was traced or compiled in it, else 0
+    train_s: float  # of the step if nothing was, else 0
 
 
 class TimedStep:
@@ -120,9 +117,7 @@ class TimedStep:
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on an iterator's next batch, None at its end; all iterators have one
-        ``element_spec``.
-        """
+        """Trains on an iterator's next batch, or returns None; iterators share an element_spec."""
         step = self._model.global_step(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
