@@ -27,10 +27,8 @@ def averaging_rule(training: TrainingConfig) -> str | None:
     if kind is None:
         return None
     utterances = training.averaged_statistics_utterances
-    of = "of the training weights"
-    if utterances:
-        of = f"estimated anew, at every checkpoint from the same {utterances} utterances"
-    return f"{kind}; batch statistics {of}"
+    estimated = f"estimated anew, at every checkpoint from the same {utterances} utterances"
+    return f"{kind}; batch statistics {estimated if utterances else 'of the training weights'}"
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
@@ -102,15 +100,9 @@ class StatisticsEstimate:
 
     def __init__(self, model: CtcModel, num_features: int):
         self._model = model
-        self._layers = [
-            layer
-            for layer in batch_normalisations(model.recogniser)
-            if layer.trainable and layer.momentum < 1
-        ]
-        self.variables = [
-            variable for layer in self._layers for variable in layer.non_trainable_variables
-        ]
-
+        layers = batch_normalisations(model.recogniser)
+        self._layers = [layer for layer in layers if layer.trainable and layer.momentum < 1]
+        self.variables = [v for layer in self._layers for v in layer.non_trainable_variables]
         # One signature with open dimensions: no shape of a batch is ever traced again.
         frames = tf.TensorSpec([None, None, num_features], tf.float32)
         lengths = tf.TensorSpec([None], tf.int32)
@@ -123,14 +115,11 @@ class StatisticsEstimate:
         sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
-            sums = [
-                keras.ops.add(one, variable)
-                for one, variable in zip(sums, self.variables, strict=True)
-            ]
+            sums = list(map(keras.ops.add, sums, self.variables))
             count += 1
-        for variable, one in zip(self.variables, sums, strict=True):
-            if count:
-                variable.assign(one / count)
+        if count:
+            for variable, total in zip(self.variables, sums, strict=True):
+                variable.assign(total / count)
 
     def _learn(self, features: tf.Tensor, feature_lengths: tf.Tensor) -> None:
         with _learning(self._layers):
@@ -182,7 +171,7 @@ class WeightsForUse:
         self._source = source
         self._experiment = experiment
         self._statistics = StatisticsEstimate(model, experiment.features.num_features)
-        self._kept: dict[int, list[Batch]] = {}
+        self._in_memory: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
         """The values of all variables that differ from training's, by their names."""
@@ -197,11 +186,7 @@ class WeightsForUse:
             if self._statistics.variables:
                 # As the next epoch's are made: the first epoch's may go from short to long.
                 self._statistics.estimate(self._batches(state.epoch + 1))
-            return {
-                name: plain_array(variable)
-                for name, variable in variables.items()
-                if id(variable) in differing
-            }
+            return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
         """An epoch's batches, shared by all epochs that make them alike: reading the first one
@@ -211,9 +196,9 @@ class WeightsForUse:
         schedule = config.pipeline.batch_size_schedule
         changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
         alike = max(begin for begin in changes if 2 <= begin <= epoch)
-        if alike in self._kept:
-            return self._kept[alike]
-        self._kept = {}  # before others take their place in memory
+        if alike in self._in_memory:
+            return self._in_memory[alike]
+        self._in_memory = {}  # before others take their place
         batch_size = config.pipeline.batch_size(alike)
         count = -(-config.training.averaged_statistics_utterances // batch_size)
         batches = self._source.training(config.training.seed, alike).take(count)
@@ -221,14 +206,13 @@ class WeightsForUse:
         frames = utterances * self._source.boundaries[-1]  # at most
         if frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
             return batches
-        self._kept = {alike: list(batches)}
-        return self._kept[alike]
+        self._in_memory = {alike: list(batches)}
+        return self._in_memory[alike]
 
 
 def weights_for_use(
     experiment: Experiment, model: CtcModel, source: BatchSource
 ) -> WeightsForUse | None:
     """Makes what computes a run's weights for use; None if it uses those in training."""
-    if averaging_rule(experiment.training) is None:
-        return None
-    return WeightsForUse(experiment, model, source)
+    averages = averaging_rule(experiment.training) is not None
+    return WeightsForUse(experiment, model, source) if averages else None

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,6 @@ def _listen(jobs: queue.SimpleQueue) -> None:
 
 log = logging.getLogger("tfasr")
 
-MOST_PENDING = 8
 _MOST_DEATHS = 3
 _HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
 
@@ -84,7 +84,7 @@ class OtherProcess(Placement):
     Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
     """
 
-    most_pending = MOST_PENDING
+    most_pending = 8
     outlives_checkpoints = True
 
     def __init__(self, run_dir: Path, devices: Sequence[str], ledger: Ledger):
@@ -100,19 +100,19 @@ class OtherProcess(Placement):
     def begin(self, unscored: range) -> list[PendingScores]:
         """Starts the process, and has it evaluate what earlier sessions left."""
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
-            found = _HELD.fullmatch(path.name)
-            if found and int(found[1]) not in unscored:
+            match = _HELD.fullmatch(path.name)
+            if match and int(match[1]) not in unscored:
                 path.unlink()  # its scores are in the checkpoint, or its epoch is trained again
         left = [self._left(epoch) for epoch in unscored]
         self._start()
         return left
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
-        held = checkpoint.with_name(f"evaluating-epoch-{epoch:04d}.npz")
+        held = self._held(epoch)
         give_second_name(checkpoint, held)
         self._asked[epoch] = held
         self._send(epoch)
-        return RemoteScores(self, epoch, held)
+        return RemoteScores(epoch, held, self)
 
     def answered(self, epoch: int) -> bool:
         while epoch not in self._answers and self._take(0):
@@ -129,11 +129,14 @@ class OtherProcess(Placement):
         if self._process is not None:
             self._process.close()
 
+    def _held(self, epoch: int) -> Path:
+        return self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch:04d}.npz"
+
     def _left(self, epoch: int) -> PendingScores:
-        held = self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch:04d}.npz"
+        held = self._held(epoch)
         if held.is_file():
             self._asked[epoch] = held
-            return RemoteScores(self, epoch, held)
+            return RemoteScores(epoch, held, self)
         # Its scores were booked after the checkpoint from which the run goes on; the weights they
         # are of came before it, and are the same.
         for event in reversed(read_events(self._run_dir)):
@@ -141,7 +144,7 @@ class OtherProcess(Placement):
             if event["key"] == "tracked_stats" and about.get("epoch_num") == epoch:
                 return KnownScores(epoch, event["value"])
         raise UsageError(
-            f"A run that is evaluated beside its training must keep {held} until epoch {epoch} is "
+            f"A run whose evaluations run in parallel must keep {held} until epoch {epoch} is "
             "scored. It is gone, and the ledger has no scores of that epoch: bring it back, or "
             "begin a new run."
         )
@@ -157,7 +160,7 @@ class OtherProcess(Placement):
             self._run_dir.resolve(),
             self._devices.processors,
             environment=self._devices.environment(),
-            task="The process that evaluates beside the training",
+            task="The process that evaluates in parallel with training",
         )
         for epoch in sorted(self._asked):
             self._send(epoch)
@@ -183,9 +186,9 @@ class OtherProcess(Placement):
         self._ledger.event("evaluator_died", value, epoch_num=epoch)
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
-                f"The process that evaluates beside the training must live. It died "
-                f"{self._deaths} times over epoch {epoch}, whose checkpoint is kept. {error} "
-                "Continue with --resume once the cause is gone; it is evaluated then."
+                f"The process that evaluates in parallel with training died {self._deaths} times "
+                f"over epoch {epoch}, whose checkpoint is kept. {error} Continue with --resume "
+                "once the cause is gone; it is evaluated then."
             ) from error
         log.warning("%s It is started again.", error)
         self._process.close()
@@ -193,38 +196,37 @@ class OtherProcess(Placement):
         self._start()
 
 
+@dataclass
 class RemoteScores(PendingScores):
     """An evaluation in the other process, which writes the hypotheses too."""
 
+    epoch: int
+    checkpoint: Path
+    process: OtherProcess
     waiting = "eval_wait"
 
-    def __init__(self, process: OtherProcess, epoch: int, checkpoint: Path):
-        self.epoch = epoch
-        self.checkpoint = checkpoint
-        self._process = process
-
     def done(self) -> bool:
-        return self._process.answered(self.epoch)
+        return self.process.answered(self.epoch)
 
     def scores(self) -> Scores:
-        answer = self._process.answer(self.epoch)
+        answer = self.process.answer(self.epoch)
         return Scores(answer["values"], {"evaluation_work": answer["work"]})
 
     def booked(self) -> None:
         self.checkpoint.unlink(missing_ok=True)
 
 
+@dataclass
 class KnownScores(PendingScores):
     """Scores that an earlier session recorded and this one records again."""
 
+    epoch: int
+    values: dict[str, float]
+    checkpoint = None
     waiting = "eval_wait"
-
-    def __init__(self, epoch: int, values: dict[str, float]):
-        self.epoch = epoch
-        self._values = values
 
     def done(self) -> bool:
         return True
 
     def scores(self) -> Scores:
-        return Scores(self._values, {})
+        return Scores(self.values, {})

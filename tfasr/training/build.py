@@ -61,13 +61,13 @@ def set_moving_momentum(
     if momentum is None:
         return 0
     keeps = None if config is None else keeps_momentum(config)
-    kept = 0
+    others = 0
     for layer in batch_normalisations(model):
         if chosen_by_its_maker(layer) if keeps is None else keeps:
-            kept += 1
+            others += 1
         else:
             layer.momentum = momentum
-    return kept
+    return others
 
 
 def synchronise(model: keras.Model) -> None:
@@ -88,7 +88,7 @@ def synchronise(model: keras.Model) -> None:
 
 def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
     """A model's batch normalisations, including those inside layers and lists of layers."""
-    found, seen = [], set()
+    normalisations, seen = [], set()
     waiting: list[Any] = [model]
     while waiting:
         layer = waiting.pop()
@@ -96,11 +96,11 @@ def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormaliza
             continue
         seen.add(id(layer))
         if isinstance(layer, keras.layers.BatchNormalization):
-            found.append(layer)
-        # A model lists its layers; a layer alone has its own as attributes, and no public list.
+            normalisations.append(layer)
+        # A model lists its layers; other layers hold theirs as attributes, without a public list.
         waiting += getattr(layer, "layers", []) if isinstance(layer, keras.Model) else []
         waiting += [inner for value in vars(layer).values() for inner in _layers_in(value)]
-    return found
+    return normalisations
 
 
 def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
@@ -150,9 +150,8 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
     """Raises UsageError if the weights won't fit into memory: building them could be killed
     silently.
     """
-    parameters = least_parameters(
-        experiment.model, experiment.features.num_features, alphabet.num_classes
-    )
+    features = experiment.features.num_features
+    parameters = least_parameters(experiment.model, features, alphabet.num_classes)
     if parameters is None:
         return
     # Weights, gradients and a slot of the optimizer, of four bytes each.
@@ -160,8 +159,8 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
     if needed > available:
         raise UsageError(
             f"The model's weights must fit into {available / 2**30:.1f} GiB of memory. "
-            f"{type(experiment.model).__name__} asks for at least {parameters:.3g} parameters, "
-            f"which need {needed / 2**30:.3g} GiB in training: make the model smaller."
+            f"{type(experiment.model).__name__} has at least {parameters:.3g} parameters, which "
+            f"need {needed / 2**30:.3g} GiB in training: make the model smaller."
         )
 
 
@@ -206,13 +205,9 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
     """
     training = experiment.training
     check_weights(experiment, alphabet)
-    recogniser = build_recogniser(
-        experiment.model,
-        experiment.features.num_features,
-        alphabet.num_classes,
-        seed=training.seed,
-        dtype=training.precision,
-    )
+    sizes = experiment.features.num_features, alphabet.num_classes
+    options = {"seed": training.seed, "dtype": training.precision}
+    recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
     if training.zero_output_layer:
         zero_classifier(recogniser)

@@ -39,11 +39,11 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 class TrainingState:
     """Where a run stands."""
 
-    step: int = 0
-    epoch: int = 1
-    step_in_epoch: int = 0
-    epoch_trained: bool = False
-    history: list[dict[str, float]] = field(default_factory=list)
+    step: int = 0  # optimizer updates so far
+    epoch: int = 1  # being trained
+    step_in_epoch: int = 0  # batches of it that are done
+    epoch_trained: bool = False  # whether it lacks only its evaluation
+    history: list[dict[str, float]] = field(default_factory=list)  # metrics by evaluated epoch
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
@@ -62,21 +62,18 @@ def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def _named(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
-    unique = list({id(variable): variable for variable in variables}.values())
-    return {
-        f"{number:04d} {variable.path.rsplit('/', 1)[-1]}": variable
-        for number, variable in enumerate(unique)
-    }
+    unique = {id(variable): variable for variable in variables}.values()
+    return {f"{n:04d} {v.path.rsplit('/', 1)[-1]}": v for n, v in enumerate(unique)}
 
 
 @contextlib.contextmanager
 def values_kept(variables: Iterable[keras.Variable]) -> Iterator[None]:
     """Restores variables, bit for bit, after a block."""
-    kept = [(variable, plain_array(variable)) for variable in variables]
+    saved = [(variable, plain_array(variable)) for variable in variables]
     try:
         yield
     finally:
-        for variable, value in kept:
+        for variable, value in saved:
             variable.assign(value)
 
 
@@ -126,12 +123,9 @@ def save_checkpoint(
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
     """Which of the first ``count`` arrays, a model's by `state_variables`, are not all finite."""
-    weights = sorted(name for name in arrays if name != _STATE)[:count]
-    return [
-        name
-        for name in weights
-        if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all()
-    ]
+    names = sorted(name for name in arrays if name != _STATE)[:count]
+    floats = [name for name in names if arrays[name].dtype.kind == "f"]
+    return [name for name in floats if not np.isfinite(arrays[name]).all()]
 
 
 def keep_as_best(path: Path) -> None:
@@ -189,16 +183,15 @@ def damage(path: Path) -> str | None:
 
 
 def find_checkpoint(run_dir: Path, which: str) -> Path:
-    """The path of a run's checkpoint: "best", "last", or a file. Raises UsageError if it is
-    missing.
-    """
-    named = run_dir / CHECKPOINTS_FOLDER / BEST_CHECKPOINT if which == "best" else Path(which)
+    """The path of a run's "best" or "last" checkpoint, or of a file; UsageError if missing."""
+    folder = run_dir / CHECKPOINTS_FOLDER
+    named = folder / BEST_CHECKPOINT if which == "best" else Path(which)
     path = newest_checkpoint(run_dir) if which == "last" else named
     if path is None or not path.is_file():
-        there = sorted(file.name for file in (run_dir / CHECKPOINTS_FOLDER).glob("*.npz"))
+        existing = sorted(file.name for file in folder.glob("*.npz"))
         raise UsageError(
             f'--checkpoint must be "best", "last" or a file. Received: {which!r}; {run_dir} has '
-            f"{there or 'no checkpoint yet: the run must come to the end of an epoch first'}."
+            f"{existing or 'no checkpoint yet: the run must finish an epoch first'}."
         )
     return path
 
@@ -211,26 +204,24 @@ def read_state(path: Path) -> TrainingState:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the block."""
-    remedy = 'Name another one with --checkpoint, such as "last" or "best".'
     try:
         # NumPy would leave the file of a damaged archive open.
         with path.open("rb") as file, np.load(file) as arrays:
             yield arrays
     except UsageError:
         raise
-    # A TypeError is what a single array, a .npy file, answers to "with".
+    # "with" raises a TypeError for a single array, a .npy file.
     except (*_UNREADABLE, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"A checkpoint must be a .npz file that tfasr train wrote. {path} is none, or is "
-            f"damaged: {error}. {remedy}"
+            f'damaged: {error}. Name another one with --checkpoint, such as "last" or "best".'
         ) from None
 
 
 def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
     if _STATE not in arrays:
         raise UsageError(
-            f"A checkpoint must be a .npz file that tfasr train wrote. {path} holds no training "
-            "state."
+            f"A checkpoint must be written by tfasr train. {path} has no training state."
         )
     try:
         state = TrainingState(**json.loads(str(arrays[_STATE])))
@@ -242,20 +233,17 @@ def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
     return state
 
 
-def restore(path: Path, model: keras.Model) -> TrainingState:
-    """Restores all variables of a model, and its optimizer if compiled; returns the saved state."""
-    return _restored(path, model, for_use=False)
-
-
 def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
     """Restores the weights for evaluation and use, averaged ones if the checkpoint holds them."""
-    return _restored(path, model, for_use=True)
+    return restore(path, model, for_use=True)
 
 
-def _restored(path: Path, model: keras.Model, *, for_use: bool) -> TrainingState:
+def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> TrainingState:
+    """Restores all variables of a model, and its optimizer if compiled; returns the saved state."""
     with _opened(path) as saved:
         arrays = {name: saved[name] for name in saved.files}
-    averaged = {name.removeprefix(_AVERAGED): arrays.pop(name) for name in _averaged_names(arrays)}
+    names = [name for name in arrays if name.startswith(_AVERAGED)]
+    averaged = {name.removeprefix(_AVERAGED): arrays.pop(name) for name in names}
     variables = model_variables(model) if for_use else state_variables(model)
     arrays |= averaged if for_use else {}
     unknown = [
@@ -274,7 +262,3 @@ def _restored(path: Path, model: keras.Model, *, for_use: bool) -> TrainingState
     for name, variable in variables.items():
         variable.assign(arrays[name])
     return _state_in(arrays, path)
-
-
-def _averaged_names(arrays: Iterable[str]) -> list[str]:
-    return [name for name in arrays if name.startswith(_AVERAGED)]

@@ -1,6 +1,6 @@
 """A Keras model that trains a recogniser with CTC."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -29,9 +29,7 @@ def ctc_loss(
     """
     valid = tf.sequence_mask(label_lengths, tf.shape(labels)[1])
     sparse = tf.SparseTensor(
-        tf.where(valid),
-        tf.boolean_mask(labels, valid),
-        tf.shape(labels, out_type=tf.int64),
+        tf.where(valid), tf.boolean_mask(labels, valid), tf.shape(labels, out_type=tf.int64)
     )
     return tf.nn.ctc_loss(
         labels=sparse,
@@ -89,7 +87,8 @@ def _unrolled(
     batch: Batch, utterances: tf.Tensor, parts: int, weight: tf.Tensor, compute: Compute
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     losses, sums = [], []
-    for start, stop in _bounds(utterances, parts):
+    for number in range(parts):
+        start, stop = number * utterances // parts, (number + 1) * utterances // parts
         # A part must not begin before the one before has left its memory.
         with tf.control_dependencies(sums):
             # Where there are fewer utterances than parts, one that counts for nothing fills in.
@@ -100,11 +99,6 @@ def _unrolled(
         losses.append(part_losses[: stop - start])
         sums = [a + b for a, b in zip(sums, gradients, strict=True)] if sums else gradients
     return tf.concat(losses, axis=0), sums
-
-
-def _bounds(utterances: tf.Tensor, parts: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    for number in range(parts):
-        yield number * utterances // parts, (number + 1) * utterances // parts
 
 
 def _rows(batch: Batch, start: tf.Tensor, stop: tf.Tensor) -> Batch:
@@ -178,13 +172,7 @@ class CtcModel(keras.Model):
             weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
             return weighted(batch, weight)
         shapes = [variable.shape for variable in self.trainable_variables]
-        return accumulate(
-            batch,
-            self.accumulation_steps,
-            weighted,
-            shapes,
-            unroll=replicas > 1,
-        )
+        return accumulate(batch, self.accumulation_steps, weighted, shapes, unroll=replicas > 1)
 
     def _weighted_gradients(
         self, batch: Batch, share: tf.Tensor

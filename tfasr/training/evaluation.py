@@ -63,9 +63,8 @@ class EvaluationResult:
         others = second.hypotheses if second else [None] * len(self.hypotheses)
         make_folder(path.parent)
         with whole_file(path) as file:
-            for utterance, hypothesis, other in zip(
-                self.utterances, self.hypotheses, others, strict=True
-            ):
+            rows = zip(self.utterances, self.hypotheses, others, strict=True)
+            for utterance, hypothesis, other in rows:
                 line = {
                     "id": utterance.id,
                     "reference": utterance.text,
@@ -95,29 +94,24 @@ class _Decoded:
     second_worked_s: float
 
 
+@dataclass
 class PendingEvaluation:
     """An evaluation whose forward passes are done; the decoder may still be at work."""
 
-    def __init__(
-        self,
-        batches: list[tuple[list[int], Future]],
-        losses: np.ndarray,
-        score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult],
-    ):
-        self._batches = batches
-        self._losses = losses
-        self._score = score
-        self._result: tuple[EvaluationResult, float] | None = None
+    batches: list[tuple[list[int], Future]]  # positions of the utterances, and their decoding
+    losses: np.ndarray  # (utterances,)
+    score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult]
+    _result: tuple[EvaluationResult, float] | None = None
 
     def done(self) -> bool:
-        return all(future.done() for _, future in self._batches)
+        return all(future.done() for _, future in self.batches)
 
     def result(self) -> tuple[EvaluationResult, float]:
         """Waits for the decoders; returns the result and the first decoder's seconds of work."""
         if self._result is None:
-            batches = [(positions, future.result()) for positions, future in self._batches]
+            batches = [(positions, future.result()) for positions, future in self.batches]
             worked_s = sum(decoded.worked_s for _, decoded in batches)
-            self._result = self._score(batches, self._losses), worked_s
+            self._result = self.score(batches, self.losses), worked_s
         return self._result
 
 
@@ -224,20 +218,16 @@ class Evaluator:
 def _brought_together(
     workers: Workers, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
 ) -> tuple[list[tuple[list[int], _Decoded]], np.ndarray]:
-    own = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
-    answers = workers.gather({"batches": own, "losses": losses.tolist()})
+    shared = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
+    answers = workers.gather({"batches": shared, "losses": losses.tolist()})
 
     def decoded(values: dict) -> _Decoded:
-        heard = {name: [Hypothesis(**h) for h in values[name]] for name in ("hypotheses", "second")}
-        return _Decoded(**{**values, **heard})
+        texts = {name: [Hypothesis(**h) for h in values[name]] for name in ("hypotheses", "second")}
+        return _Decoded(**{**values, **texts})
 
-    together = [
-        (positions, decoded(values))
-        for answer in answers
-        for positions, values in answer["batches"]
-    ]
-    of_all = [loss for answer in answers for loss in answer["losses"]]
-    return together, np.asarray(of_all, np.float32)
+    of_all = [(where, decoded(values)) for a in answers for where, values in a["batches"]]
+    all_losses = [loss for answer in answers for loss in answer["losses"]]
+    return of_all, np.asarray(all_losses, np.float32)
 
 
 def make_evaluator(

@@ -1,6 +1,5 @@
 """Checks before a run that its longest batch fits into memory, and says what does if not."""
 
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +24,7 @@ from tfasr.training.experiment import Experiment, zeiler_adadelta
 
 # Batches of features that exist beside those held ready: in training, and being filled.
 BATCHES_BESIDE = 2
-_BYTES_PER_NUMBER = 4
+
 # What a remedy may fill of the memory: there are a model, its optimizer and a runtime, too.
 _USABLE_SHARE = 0.8
 
@@ -38,14 +37,14 @@ class BufferNeed:
     batch").
     """
 
-    prefetch: int
-    utterances: int
-    frames: int
-    features: int
+    prefetch: int  # global batches held ready
+    utterances: int  # of the longest global batch
+    frames: int  # to which it is padded
+    features: int  # float32 values of a frame
 
     @property
     def batch_bytes(self) -> int:
-        return _BYTES_PER_NUMBER * self.utterances * self.frames * self.features
+        return 4 * self.utterances * self.frames * self.features
 
     @property
     def needed_bytes(self) -> int:
@@ -62,24 +61,24 @@ class BufferNeed:
         """Why the buffer doesn't fit into ``available`` bytes and what does, or None if it fits."""
         if self.needed_bytes <= available:
             return None
-        said = (
+        problem = (
             f"The batches held ready must fit into {available / 2**30:.2f} GiB of the host's "
-            f"memory. {self}. "
+            f"memory. {self}."
         )
         fitting = int(_USABLE_SHARE * available / self.batch_bytes) - BATCHES_BESIDE
         if fitting >= 1:
-            return f"{said}Bind PipelineConfig.prefetch = {fitting}, which fits."
+            return f"{problem} Bind PipelineConfig.prefetch = {fitting}, which fits."
         size = int(_USABLE_SHARE * available * self.utterances / self.batch_bytes)
         size //= BATCHES_BESIDE + 1
         if size < 1:
-            return f"{said}Not even one utterance a batch fits: train on a larger machine."
+            return f"{problem} Not even one utterance a batch fits: train on a larger machine."
         return (
-            f"{said}Bind PipelineConfig.prefetch = 1 and PipelineConfig.global_batch_size = {size} "
-            "or less, which fit."
+            f"{problem} Bind PipelineConfig.prefetch = 1 and PipelineConfig.global_batch_size = "
+            f"{size} or less, which fit."
         )
 
 
-def buffer_need(experiment: "Experiment", utterances: int, frames: int) -> BufferNeed:
+def buffer_need(experiment: Experiment, utterances: int, frames: int) -> BufferNeed:
     features = experiment.features.num_features
     return BufferNeed(experiment.pipeline.prefetch, utterances, frames, features)
 
@@ -111,12 +110,11 @@ log = logging.getLogger("tfasr")
 def measured_step_bytes(
     experiment: Experiment, alphabet: Alphabet, batches: Sequence[int], frames: int, labels: int
 ) -> list[int] | None:
-    """The peak memory of another process after a step on each batch, of ascending numbers of
-    utterances.
+    """The peak memory of another process after a step on each batch, ever larger ones.
 
-    The list is shorter than ``batches`` if the process ran out of memory. None if it can't be
-    measured, as with an optimizer that Keras cannot rebuild from its config, or a model that was
-    defined in a script.
+    The list is shorter than ``batches``, which are utterances, if the process ran out of memory.
+    None if it can't be measured, as with a model defined in a script or an optimizer that Keras
+    cannot rebuild from its config.
     """
     optimizer = keras.optimizers.serialize(experiment.training.optimizer())
     # What makes the optimizer need not be importable; what it made can be written down.
@@ -203,14 +201,14 @@ def synthetic_batch(
         )
     characters = (alphabet or Alphabet()).blank_id
     # Steps of at least 1 around the alphabet: equal neighbours would need a blank between them.
-    said = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
+    spoken = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
     noise = rng.standard_normal((utterances, frames, features.num_features), np.float32)
     noise *= np.arange(frames)[None, :, None] < lengths[:, None, None]
     step_s = features.step_samples / features.sample_rate_hz
     return {
         "features": tf.constant(noise),
         "feature_lengths": tf.constant(lengths),
-        "labels": tf.constant(said, tf.int32),
+        "labels": tf.constant(spoken, tf.int32),
         "label_lengths": tf.constant(label_lengths),
         "positions": tf.range(utterances, dtype=tf.int64),
         "duration_s": tf.constant(lengths * step_s, tf.float32),
@@ -219,14 +217,14 @@ def synthetic_batch(
 
 def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
     """The signature of batches with open dimensions."""
-    open_batch = tf.TensorSpec([None], tf.int32)
+    spec = tf.TensorSpec
     return {
-        "features": tf.TensorSpec([None, None, experiment.features.num_features], tf.float32),
-        "feature_lengths": open_batch,
-        "labels": tf.TensorSpec([None, None], tf.int32),
-        "label_lengths": open_batch,
-        "positions": tf.TensorSpec([None], tf.int64),
-        "duration_s": tf.TensorSpec([None], tf.float32),
+        "features": spec([None, None, experiment.features.num_features], tf.float32),
+        "feature_lengths": spec([None], tf.int32),
+        "labels": spec([None, None], tf.int32),
+        "label_lengths": spec([None], tf.int32),
+        "positions": spec([None], tf.int64),
+        "duration_s": spec([None], tf.float32),
     }
 
 
@@ -240,8 +238,8 @@ class LongestBatch:
     """The global batch that takes the most memory."""
 
     utterances: int
-    frames: int
-    labels: int
+    frames: int  # to which they are padded
+    labels: int  # of the transcript among them that needs the most output frames
 
 
 @dataclass(frozen=True)
@@ -249,19 +247,18 @@ class MemoryNeed:
     """The host memory that the longest batch needs."""
 
     batch: LongestBatch
-    needed_bytes: int | None
-    limit_bytes: int | None
-    measured: bool
+    needed_bytes: int | None  # of the whole process; None if tried on a GPU instead, or unknown
+    limit_bytes: int | None  # what the process may hold
+    measured: bool  # by steps; otherwise it is an estimate
 
     def __str__(self) -> str:
         size = f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
         if self.needed_bytes is None:
             fits = "was tried on the GPU and fits"
-            return f"{size} {fits if self.measured else 'needs memory that could not be told'}"
-        return (
-            f"{size} needs about {self.needed_bytes / 2**30:.1f} of "
-            f"{self.limit_bytes / 2**30:.1f} GiB ({'measured' if self.measured else 'estimated'})"
-        )
+            return f"{size} {fits if self.measured else 'needs an unknown amount of memory'}"
+        needed, limit = self.needed_bytes / 2**30, self.limit_bytes / 2**30
+        how = "measured" if self.measured else "estimated"
+        return f"{size} needs about {needed:.1f} of {limit:.1f} GiB ({how})"
 
 
 def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
@@ -303,10 +300,8 @@ def check_memory(
         RunError: if the batch or the buffer does not fit; it names the one that does.
     """
     if not on_gpu():
-        parameters = model.count_params()
-        return check_host_memory(
-            experiment, source, alphabet, parameters=parameters, available=available
-        )
+        sizes = {"parameters": model.count_params(), "available": available}
+        return check_host_memory(experiment, source, alphabet, **sizes)
     batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available_bytes() if available is None else available)
@@ -328,13 +323,45 @@ def check_host_memory(
     """
     batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
+    free = available_bytes() if available is None else available
+    limit = free + psutil.Process().memory_info().rss
+    check_buffer(buffer, limit)
+    features = experiment.features.num_features
     if parameters is None:
-        features, classes = experiment.features.num_features, alphabet.num_classes
-        # Whose config does not tell them mostly gives no estimate either, and is tried.
-        parameters = least_parameters(experiment.model, features, classes) or 0
-    need = _need_on_host(experiment, parameters, batch, alphabet, available, buffer)
+        # A model whose config doesn't give them mostly gives no estimate either, and is tried.
+        parameters = least_parameters(experiment.model, features, alphabet.num_classes) or 0
+    parts = experiment.training.gradient_accumulation_steps
+    utterances = -(-batch.utterances // parts)
+    step_bytes = estimated_step_bytes(
+        experiment.model, features, parameters, utterances, batch.frames
+    )
+    needed = None if step_bytes is None else step_bytes + buffer.needed_bytes
+    need = MemoryNeed(batch, needed, limit, measured=False)
+    if needed is None or needed > _CERTAIN_SHARE * limit:
+        need = _measured_need(experiment, alphabet, buffer, need) or need
     log.info("memory: %s", need)
     return need
+
+
+def _measured_need(
+    experiment: Experiment, alphabet: Alphabet, buffer: BufferNeed, estimated: MemoryNeed
+) -> MemoryNeed | None:
+    batch, limit = estimated.batch, estimated.limit_bytes
+    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
+    if held is None:
+        return None
+    parts = experiment.training.gradient_accumulation_steps
+    memory = f"{limit / 2**30:.1f} GiB"
+    few, more = _PROBED_BATCHES
+    if len(held) < len(_PROBED_BATCHES):
+        raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
+    each = max((held[1] - held[0]) / (more - few), 1)
+    needed = int(held[0] + each * (-(-batch.utterances // parts) - few)) + buffer.needed_bytes
+    if needed > limit:
+        fitting = max(int((limit - buffer.needed_bytes - held[0]) / each) + few, 0)
+        refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
+        raise RunError(f"{refusal} That includes {buffer}.")
+    return MemoryNeed(batch, needed, limit, measured=True)
 
 
 def try_on_device(
@@ -343,9 +370,7 @@ def try_on_device(
     batch: LongestBatch,
     step: Callable[[Experiment, LongestBatch], None],
 ) -> None:
-    """Takes a ``step`` on the longest batch and, if it does not fit, finds one that does for the
-    RunError.
-    """
+    """Tries a ``step`` on the longest batch; the RunError names the batch that would fit."""
 
     def fits(utterances: int) -> bool:
         try:
@@ -354,7 +379,7 @@ def try_on_device(
             return False
         return True
 
-    with preserved(model):
+    with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
         replicas = experiment.training.num_replicas
@@ -363,13 +388,6 @@ def try_on_device(
             middle = (least + most) // 2
             least, most = (middle, most) if fits(middle * replicas) else (least, middle)
     raise RunError(_remedy(experiment, batch, least * replicas, "the device's memory"))
-
-
-@contextlib.contextmanager
-def preserved(model: CtcModel) -> Iterator[None]:
-    """Restores all variables of a model and its optimizer, random states too, after a block."""
-    with values_kept(state_variables(model).values()):
-        yield
 
 
 def _step_on_device(
@@ -389,66 +407,24 @@ def _step_on_device(
     return step
 
 
-def _need_on_host(
-    experiment: Experiment,
-    parameters: int,
-    batch: LongestBatch,
-    alphabet: Alphabet,
-    available: int | None,
-    buffer: BufferNeed,
-) -> MemoryNeed:
-    free = available_bytes() if available is None else available
-    limit = free + psutil.Process().memory_info().rss
-    check_buffer(buffer, limit)
-    parts = experiment.training.gradient_accumulation_steps
-    together = -(-batch.utterances // parts)
-    queue = buffer.needed_bytes
-    features = experiment.features.num_features
-    sizes = (features, parameters, together, batch.frames)
-    of_step = estimated_step_bytes(experiment.model, *sizes)
-    needed = None if of_step is None else of_step + queue
-    estimated = MemoryNeed(batch, needed, limit, measured=False)
-    if needed is not None and needed <= _CERTAIN_SHARE * limit:
-        return estimated
-    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
-    if held is None:
-        return estimated
-    memory = f"{limit / 2**30:.1f} GiB"
-    few, more = _PROBED_BATCHES
-    if len(held) < len(_PROBED_BATCHES):
-        raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
-    each = max((held[1] - held[0]) / (more - few), 1)
-    needed = int(held[0] + each * (together - few)) + queue
-    if needed > limit:
-        fitting = max(int((limit - queue - held[0]) / each) + few, 0)
-        refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
-        raise RunError(f"{refusal} Of it are {buffer}.")
-    return MemoryNeed(batch, needed, limit, measured=True)
-
-
 def _remedy(
-    experiment: Experiment,
-    batch: LongestBatch,
-    fitting: int,
-    limit: str,
-    needed: int | None = None,
+    experiment: Experiment, batch: LongestBatch, fitting: int, limit: str, needed: int = 0
 ) -> str:
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
     replicas = experiment.training.num_replicas
-    message = (
-        f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
-        f"{batch.frames} frames{needs}. "
-    )
     size = fitting // replicas * replicas
     if size < 1:
-        return message + (
+        remedy = (
             "Not even one utterance a device fits: prepare with a shorter "
-            "ShardConfig.max_duration_s, or make the model smaller. "
-            "--no_memory_probe skips this check."
+            "ShardConfig.max_duration_s, or make the model smaller."
         )
-    parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
-    return message + (
-        f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
-        f"TrainingConfig.gradient_accumulation_steps = {parts}. "
-        "--no_memory_probe skips this check."
+    else:
+        parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
+        remedy = (
+            f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
+            f"TrainingConfig.gradient_accumulation_steps = {parts}."
+        )
+    return (
+        f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
+        f"{batch.frames} frames{needs}. {remedy} --no_memory_probe skips this check."
     )

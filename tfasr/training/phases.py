@@ -1,9 +1,10 @@
-"""The phases of the loop beside its steps: saving a checkpoint, and evaluating an epoch."""
+"""The phases of the loop between its steps: saving a checkpoint, and evaluating an epoch."""
 
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,7 @@ from tfasr.training.run import TrainingRun
 
 log = logging.getLogger("tfasr")
 
-KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")
-"""What a run's history keeps of an epoch's scores."""
+KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")  # in a run's history, per epoch
 
 
 class Checkpoints:
@@ -140,19 +140,14 @@ class Evaluations:
         ledger.sync()
         pending.booked()
         run.advance(history=[*history, {metric: values[metric] for metric in KEPT_SCORES}])
-        others = [
+        loss, cer, wer = values["loss"], 100 * values["cer"], 100 * values["wer"]
+        second = [
             f"; {name.removesuffix('_wer')}: WER {100 * value:.2f} %"
             for name, value in values.items()
             if name.endswith("_wer")
         ]
-        log.info(
-            "epoch %d: validation loss %.3f, CER %.2f %%, WER %.2f %%%s",
-            epoch,
-            values["loss"],
-            100 * values["cer"],
-            100 * values["wer"],
-            "".join(others),
-        )
+        scored = f"validation loss {loss:.3f}, CER {cer:.2f} %, WER {wer:.2f} %"
+        log.info("epoch %d: %s%s", epoch, scored, "".join(second))
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
@@ -171,12 +166,6 @@ def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
     if training.evaluation_placement == "beside":
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
     if training.evaluation_placement == "swapped":
-        return SwappedModel(
-            model,
-            lambda: build_model(run.experiment, run.alphabet, compiled=False),
-            lambda other: evaluator_of(run, other),
-            ledger,
-            overlap=overlap,
-        )
-    evaluator = evaluator_of(run, model)
-    return SharedModel(model, evaluator, ledger, overlap=overlap, averaged=averaged)
+        build = partial(build_model, run.experiment, run.alphabet, compiled=False)
+        return SwappedModel(model, build, partial(evaluator_of, run), ledger, overlap)
+    return SharedModel(model, evaluator_of(run, model), ledger, overlap, averaged)

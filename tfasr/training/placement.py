@@ -27,17 +27,16 @@ class Devices:
     def environment(self) -> dict[str, str]:
         """Makes a child process see these GPUs alone."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        own = visible.split(",") if visible else None
-        names = [own[gpu] if own else str(gpu) for gpu in self.gpus]
+        names = [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
         return {"CUDA_VISIBLE_DEVICES": ",".join(names) or "-1"}
 
 
 def named_devices(names: Sequence[str]) -> Devices:
-    found: dict[str, list[int]] = {"cpu": [], "gpu": []}
+    numbers: dict[str, tuple[int, ...]] = {"cpu": (), "gpu": ()}
     for name in names:
         kind, _, number = name.partition(":")
-        found[kind].append(int(number))
-    return Devices(tuple(found["cpu"]), tuple(found["gpu"]))
+        numbers[kind] += (int(number),)
+    return Devices(numbers["cpu"], numbers["gpu"])
 
 
 def leave_to_evaluation(names: Sequence[str]) -> None:
@@ -61,14 +60,13 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
         )
     if not devices.gpus:
         return
-    own = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
+    trained_on = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
     try:
-        tf.config.set_visible_devices(own, "GPU")
+        tf.config.set_visible_devices(trained_on, "GPU")
     except RuntimeError as error:
         raise UsageError(
-            "GPUs of TrainingConfig.evaluation_devices must be left alone by the training process, "
-            f"which has begun to use them: {error}. Train in a process of its own, as tfasr train "
-            "does."
+            "The training process must not use the GPUs of TrainingConfig.evaluation_devices, but "
+            f"has begun to: {error}. Train in a new process, as tfasr train does."
         ) from error
 
 
@@ -81,16 +79,11 @@ class Scores:
 
 
 class PendingScores:
-    """An evaluation under way, or at its end.
-
-    Attributes:
-        checkpoint: of the epoch; None if another session had it.
-        waiting: the ledger's interval in which training waits for the scores.
-    """
+    """An evaluation under way, or at its end."""
 
     epoch: int
-    checkpoint: Path | None = None
-    waiting: str
+    checkpoint: Path | None  # None if another session had it
+    waiting: str  # the ledger's interval in which training waits for the scores
 
     def done(self) -> bool:
         raise NotImplementedError
@@ -107,55 +100,46 @@ class PendingScores:
 
 
 class Placement:
-    """Where epochs are evaluated.
+    """Where epochs are evaluated."""
 
-    Attributes:
-        most_pending: how many evaluations may be under way while training goes on; at 0 the scores
-            are waited for at the end of the epoch.
-        outlives_checkpoints: whether a checkpoint may be saved while evaluations are under way.
-        traces: how often the forward pass was traced; None if unknown.
-    """
-
-    most_pending: int = 0
-    outlives_checkpoints: bool = False
-    traces: int | None = None
+    most_pending: int = 0  # evaluations under way while training goes on
+    outlives_checkpoints: bool = False  # whether a checkpoint may be saved in the meantime
+    traces: int | None = None  # of the forward pass; None if unknown
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
         """Begins to evaluate the weights that training has reached, which a checkpoint holds."""
         raise NotImplementedError
 
     def begin(self, unscored: range) -> list[PendingScores]:
-        """Called before the first step; returns evaluations of unscored epochs from earlier
-        sessions.
-        """
+        """Resumes earlier sessions' evaluations of unscored epochs, before the first step."""
         return []
 
     def close(self) -> None:
         """Releases everything; evaluations under way are given up."""
 
 
+@dataclass
 class DecodingScores(PendingScores):
+    epoch: int
+    checkpoint: Path
+    pending: PendingEvaluation
     waiting = "decode"
 
-    def __init__(self, epoch: int, checkpoint: Path, pending: PendingEvaluation):
-        self.epoch = epoch
-        self.checkpoint = checkpoint
-        self._pending = pending
-
     def done(self) -> bool:
-        return self._pending.done()
+        return self.pending.done()
 
     def scores(self) -> Scores:
-        result, worked_s = self._pending.result()
+        result, worked_s = self.pending.result()
         work = {"decode_work": round(worked_s, 6)}
         if result.second is not None:
             work["second_decode_work"] = round(result.second.worked_s, 6)
         return Scores(result.scores(), work)
 
     def write_hypotheses(self, path: Path) -> None:
-        self._pending.result()[0].write_hypotheses(path)
+        self.pending.result()[0].write_hypotheses(path)
 
 
+@dataclass
 class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
@@ -163,42 +147,38 @@ class SharedModel(Placement):
     on from its own, bit for bit. Both ways are recorded as ``swap``.
     """
 
-    def __init__(
-        self,
-        model: CtcModel,
-        evaluator: Evaluator,
-        ledger: Ledger,
-        *,
-        overlap: bool,
-        averaged: bool = False,
-    ):
-        self.most_pending = 1 if overlap else 0
-        self._model = model
-        self._evaluator = evaluator
-        self._ledger = ledger
-        self._averaged = averaged
+    model: CtcModel
+    evaluator: Evaluator
+    ledger: Ledger
+    overlap: bool
+    averaged: bool = False  # whether checkpoints hold averaged weights
+
+    def __post_init__(self):
+        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
-        return self._evaluator.traces
+        return self.evaluator.traces
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
-        with contextlib.ExitStack() as kept:
-            if self._averaged:
-                with self._ledger.interval("swap", epoch_num=epoch):
-                    kept.enter_context(values_kept(model_variables(self._model).values()))
-                    restore_for_use(checkpoint, self._model)
-            with self._ledger.interval("eval_forward", epoch_num=epoch):
-                pending = self._evaluator.start()
-            if self._averaged:
-                with self._ledger.interval("swap", epoch_num=epoch):
-                    kept.close()
+        with contextlib.ExitStack() as training_weights:
+            if self.averaged:
+                with self.ledger.interval("swap", epoch_num=epoch):
+                    saved = values_kept(model_variables(self.model).values())
+                    training_weights.enter_context(saved)
+                    restore_for_use(checkpoint, self.model)
+            with self.ledger.interval("eval_forward", epoch_num=epoch):
+                pending = self.evaluator.start()
+            if self.averaged:
+                with self.ledger.interval("swap", epoch_num=epoch):
+                    training_weights.close()
         return DecodingScores(epoch, checkpoint, pending)
 
     def close(self) -> None:
-        self._evaluator.close()
+        self.evaluator.close()
 
 
+@dataclass
 class SwappedModel(Placement):
     """Swaps the training model for an evaluation model and back, at every evaluation.
 
@@ -211,50 +191,45 @@ class SwappedModel(Placement):
     Source: the paper, section 4.4.2 and Figure 6.
     """
 
-    def __init__(
-        self,
-        model: CtcModel,
-        build: Callable[[], CtcModel],
-        evaluator: Callable[[CtcModel], Evaluator],
-        ledger: Ledger,
-        *,
-        overlap: bool,
-    ):
-        self.most_pending = 1 if overlap else 0
-        self._model = model
-        self._build = build
-        self._make_evaluator = evaluator
-        self._ledger = ledger
-        self._evaluating: tuple[CtcModel, Evaluator] | None = None
+    model: CtcModel
+    build: Callable[[], CtcModel]
+    make_evaluator: Callable[[CtcModel], Evaluator]
+    ledger: Ledger
+    overlap: bool
+    evaluating: tuple[CtcModel, Evaluator] | None = None
+
+    def __post_init__(self):
+        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
-        return self._evaluating[1].traces if self._evaluating else 0
+        return self.evaluating[1].traces if self.evaluating else 0
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
         with contextlib.ExitStack() as away:
-            with self._ledger.interval("swap", epoch_num=epoch):
-                away.enter_context(off_device(self._model))
+            with self.ledger.interval("swap", epoch_num=epoch):
+                away.enter_context(off_device(self.model))
                 model, evaluator = self._loaded(checkpoint)
-            with self._ledger.interval("eval_forward", epoch_num=epoch):
+            with self.ledger.interval("eval_forward", epoch_num=epoch):
                 pending = evaluator.start()
-            with self._ledger.interval("swap", epoch_num=epoch):
+            with self.ledger.interval("swap", epoch_num=epoch):
                 release(model)
                 away.close()
         return DecodingScores(epoch, checkpoint, pending)
 
     def close(self) -> None:
-        if self._evaluating:
-            self._evaluating[1].close()
+        if self.evaluating:
+            self.evaluating[1].close()
 
     def _loaded(self, checkpoint: Path) -> tuple[CtcModel, Evaluator]:
-        if self._evaluating is None:
-            model = self._build()
-            self._evaluating = model, self._make_evaluator(model)
-        model = self._evaluating[0]
-        _fill(model)
+        if self.evaluating is None:
+            model = self.build()
+            self.evaluating = model, self.make_evaluator(model)
+        model = self.evaluating[0]
+        for component in _components(model):
+            _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
         restore_for_use(checkpoint, model)
-        return self._evaluating
+        return self.evaluating
 
 
 @contextlib.contextmanager
@@ -278,30 +253,19 @@ def release(model: keras.Model) -> None:
 
 def held_bytes(model: keras.Model) -> int:
     """What the variables of a model and its optimizer take on their devices."""
-    return sum(
-        component.dtype.size
-        * int(np.prod(tf.raw_ops.VariableShape(input=component.handle, out_type=tf.int64).numpy()))
-        for component in _components(model)
-    )
-
-
-def _fill(model: keras.Model) -> None:
-    for component in _components(model):
-        _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
+    components = _components(model)
+    shapes = [tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components]
+    sizes = [int(np.prod(shape.numpy())) for shape in shapes]
+    return sum(c.dtype.size * size for c, size in zip(components, sizes, strict=True))
 
 
 def _components(model: keras.Model) -> list[tf.Variable]:
-    strategy = model.distribute_strategy
-    return [
-        component
-        for variable in state_variables(model).values()
-        for component in strategy.experimental_local_results(variable.value)
-    ]
+    local = model.distribute_strategy.experimental_local_results
+    return [part for v in state_variables(model).values() for part in local(v.value)]
 
 
 def _assign(component: tf.Variable, value: np.ndarray) -> None:
-    # `assign` would refuse another shape, even where nothing is left of the variable's own.
+    # `assign` would reject another shape, even for a variable that holds nothing any more.
     with tf.device(component.device):
-        tf.raw_ops.AssignVariableOp(
-            resource=component.handle, value=tf.constant(value, component.dtype)
-        )
+        content = tf.constant(value, component.dtype)
+        tf.raw_ops.AssignVariableOp(resource=component.handle, value=content)

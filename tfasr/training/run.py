@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,57 +33,47 @@ from tfasr.training.checkpoint import TrainingState, restore
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run_folder import Interruption
-from tfasr.training.step import StepResult, TimedStep
+from tfasr.training.step import TimedStep
 from tfasr.training.workers.exchange import Link
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
 
 
+@dataclass
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
     The first batch has to wait for a full shuffle buffer (0.24 s with AN4), which fills meanwhile.
     """
 
-    def __init__(
-        self,
-        source: BatchSource,
-        training: TrainingConfig,
-        strategy: tf.distribute.Strategy,
-        share: Share | None = None,
-    ):
-        self._source = source
-        self._training = training
-        self._strategy = strategy
-        self._share = share
-        self._prefetched: tuple[tuple[int, int], Iterator[Batch]] | None = None
+    source: BatchSource
+    training: TrainingConfig
+    strategy: tf.distribute.Strategy
+    share: Share | None = None  # this worker's, if several train together
+    _prefetched: tuple[int, Iterator[Batch]] | None = None
 
     def prefetch(self, epoch: int) -> None:
         """Starts to read an epoch's batches, unless the run ends before it."""
-        if epoch <= self._training.epochs:
-            following = TrainingState(epoch=epoch)
-            self._prefetched = _position(following), iter(self.dataset(following))
+        if epoch <= self.training.epochs:
+            self._prefetched = epoch, iter(self.dataset(TrainingState(epoch=epoch)))
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
         """The batches that remain of a state's epoch, which start to be read."""
         prefetched, self._prefetched = self._prefetched, None
-        if prefetched and prefetched[0] == _position(state):
+        if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
             return prefetched[1]
         return iter(self.dataset(state))
 
     def dataset(self, state: TrainingState) -> Any:
         """The remaining batches of a state's epoch, over all replicas; nothing is read yet."""
-        replicas, seed = self._training.num_replicas, self._training.seed
-        if self._share is not None:
-            return self._source.training(seed, *_position(state), share=self._share)
-        batches = self._source.training(seed, *_position(state), replicas)
+        replicas = self.training.num_replicas
+        position = self.training.seed, state.epoch, state.step_in_epoch
+        if self.share is not None:
+            return self.source.training(*position, share=self.share)
+        batches = self.source.training(*position, replicas)
         if replicas == 1:
             return batches
-        return self._strategy.distribute_datasets_from_function(lambda _: batches)
-
-
-def _position(state: TrainingState) -> tuple[int, int]:
-    return state.epoch, state.step_in_epoch
+        return self.strategy.distribute_datasets_from_function(lambda _: batches)
 
 
 class RunClock:
@@ -106,19 +96,19 @@ class TrainingRun:
 
     experiment: Experiment
     run_dir: Path
-    splits: dict[str, ShardedSplit]
-    sources: dict[str, BatchSource]
+    splits: dict[str, ShardedSplit]  # "train" and "validation"
+    sources: dict[str, BatchSource]  # the batches of each
     alphabet: Alphabet
     team: Team
-    ledger: Ledger = field(init=False)
-    interruption: Interruption | AgreedInterruption = field(init=False)
+    ledger: Ledger = field(init=False)  # this worker's
+    interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)
-    take_step: Callable[[Iterator[Batch]], StepResult | None] = field(init=False)
-    own_momentum: int = field(init=False)
-    link: Link | None = field(init=False, default=None)
+    take_step: TimedStep | SharedStep = field(init=False)
+    own_momentum: int = field(init=False)  # batch normalisations that keep a momentum of their own
+    link: Link | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
-    clock: RunClock = field(init=False)
+    clock: RunClock = field(init=False)  # the chief's alone
     stop_requested: bool = field(init=False, default=False)
 
     @property
@@ -155,25 +145,14 @@ def open_run(
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     statistics = splits["train"].feature_statistics()
-    sources = {
-        name: BatchSource(
-            split,
-            experiment.features,
-            experiment.pipeline,
-            experiment.augmentation,
-            statistics,
-            experiment.model.output_lengths,
-        )
-        for name, split in splits.items()
-    }
+    configs = experiment.features, experiment.pipeline, experiment.augmentation
+    lengths = experiment.model.output_lengths
+    sources = {n: BatchSource(s, *configs, statistics, lengths) for n, s in splits.items()}
     return TrainingRun(experiment, run_dir, splits, sources, alphabet, team)
 
 
 def build(
-    run: TrainingRun,
-    ledger: Ledger,
-    interruption: Interruption,
-    checkpoint: Path | None = None,
+    run: TrainingRun, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
 ) -> None:
     """Builds what a run trains with; all workers call it.
 

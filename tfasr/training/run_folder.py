@@ -102,29 +102,26 @@ class Interruption:
         self._before = {}
 
 
-# What tfasr train writes before the first step, beside what every run has; the ledger goes last.
+# What tfasr train writes before the first step, besides every run's files; the ledger goes last.
 _START = (
     *(EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
     *(GIN_OPERATIVE_FILE, ENERGY_FILE),
 )
 _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
-# Files that a killed process had not finished writing, by folder.
-_PARTIAL = (
-    (".", tuple(name + PARTIAL_SUFFIX for name in _WRITTEN_AT_START)),
-    (
-        CHECKPOINTS_FOLDER,
-        tuple(name + PARTIAL_SUFFIX for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)),
-    ),
-    (HYPOTHESES_FOLDER, ("validation-epoch-*" + PARTIAL_SUFFIX,)),
-)
+# Files that a killed process may not have finished writing, by folder.
+_UNFINISHED = {
+    ".": _WRITTEN_AT_START,
+    CHECKPOINTS_FOLDER: ("step-*", "evaluating-*", BEST_CHECKPOINT),
+    HYPOTHESES_FOLDER: ("validation-epoch-*",),
+}
 
 
 @dataclass(frozen=True)
 class Claim:
     """A run folder that this process alone may write."""
 
-    session: int
-    history: list[dict[str, float]] | None = None
+    session: int  # 0 where the run begins
+    history: list[dict[str, float]] | None = None  # of a finished run, which nothing may change
 
 
 @contextlib.contextmanager
@@ -167,9 +164,9 @@ def own_run_folder(
 
 
 def _remove_partial(run_dir: Path) -> None:
-    for folder, patterns in _PARTIAL:
-        for pattern in patterns:
-            for partial in (run_dir / folder).glob(pattern):
+    for folder, names in _UNFINISHED.items():
+        for name in names:
+            for partial in (run_dir / folder).glob(name + PARTIAL_SUFFIX):
                 partial.unlink()
 
 
@@ -184,11 +181,10 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
             f"--run_dir must not hold a run yet. Received: {run_dir}, which holds one. Continue it "
             "with --resume, or choose another folder."
         )
-    saved = read_object(
-        run_dir / EXPERIMENT_FILE, "Without it a run cannot be resumed: begin a new one."
-    )
+    path = run_dir / EXPERIMENT_FILE
+    saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
     if not all(isinstance(group, dict) for group in saved.values()):
-        raise UsageError(f"{run_dir / EXPERIMENT_FILE} must hold an object for each group.")
+        raise UsageError(f"{path} must hold an object for each group.")
     then = Experiment.completed(saved)
     now = json.loads(json.dumps(experiment.to_json()))
     for content in (then, now):
@@ -197,9 +193,9 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
     # A setting that this tfasr no longer has is not compared.
-    known = {f"{group}.{name}" for group in now for name in now[group]}
+    known = _flat(now)
     before = {name: value for name, value in _flat(then).items() if name in known}
-    differing = differences(before, _flat(now))
+    differing = differences(before, known)
     if differing:
         raise UsageError(
             f"A resumed run must keep its configuration. {run_dir} differs in: {differing}. Use "
@@ -214,11 +210,11 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def _refuse_parts(run_dir: Path) -> None:
     names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
-    there = [name for name in names if (run_dir / name).exists()]
-    if there:
+    existing = [name for name in names if (run_dir / name).exists()]
+    if existing:
         raise UsageError(
             "--run_dir must be a new folder, or one without files that a run writes. Received: "
-            f"{run_dir}, which has {', '.join(there)} but no ledger {EVENTS_FILE}. Bring the "
+            f"{run_dir}, which has {', '.join(existing)} but no ledger {EVENTS_FILE}. Bring the "
             "ledger back, move those files away, or choose another folder."
         )
 
@@ -258,17 +254,14 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
     if step is not None:
         log.info("resuming from step %d", step)
         return
-    steps = [
-        metadata(event).get("step")
-        for event in read_events(run_dir)
-        if event["key"] == "train_step"
-    ]
-    most = max((number for number in steps if isinstance(number, int)), default=0)
+    events = (event for event in read_events(run_dir) if event["key"] == "train_step")
+    steps = (metadata(event).get("step") for event in events)
+    lost = max((number for number in steps if isinstance(number, int)), default=0)
     log.warning(
         "%s has no checkpoint that can be read: resuming from step 0. Counted as lost work: %d "
         "steps.",
         run_dir,
-        most,
+        lost,
     )
 
 

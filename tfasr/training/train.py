@@ -51,6 +51,8 @@ from tfasr.training.workers.team import Team, check_clustered, check_offers, off
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
+log = logging.getLogger("tfasr")
+
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     """The events that describe a run and decide with which others it may be compared."""
@@ -88,10 +90,9 @@ def _second_decoder_facts(name: str) -> dict[str, Any]:
     if not name:
         return {}
     label = name.replace("_", " ")
-    rates = {"wer": "WER", "cer": "CER"}
     declared = {
-        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {short}"}
-        for rate, short in rates.items()
+        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {rate.upper()}"}
+        for rate in ("wer", "cer")
     }
     return {"second_decoder": name, "metrics": declared}
 
@@ -129,11 +130,8 @@ def comparability(
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
-    whole = json.dumps(facts, sort_keys=True).encode()
-    return {**facts, "hash": hashlib.sha256(whole).hexdigest()[:16]}
-
-
-log = logging.getLogger("tfasr")
+    content = json.dumps(facts, sort_keys=True).encode()
+    return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
 
 
 def train(
@@ -231,11 +229,11 @@ def train(
             loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
             held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
-                _check_memory(run)
+                source, spec = run.sources["train"], run.batches.dataset(run.state).element_spec
+                check_memory(experiment, run.model, source, run.alphabet, lambda: spec)
         # MLPerf's rules: no data may be read before run_start. So far only the indices were.
-        session.begin_training(
-            run_facts(run, {} if hardware is None else {"hardware": to_json(hardware)})
-        )
+        machine = {} if hardware is None else {"hardware": to_json(hardware)}
+        session.begin_training(run_facts(run, machine))
         validation = run.splits["validation"]
         check_shards(validation.folder, validation.index, content=True)
         loop.train()
@@ -272,16 +270,6 @@ def _begin(
     if resumes:
         log_resumption(run.run_dir, step)
     return checkpoint
-
-
-def _check_memory(run: TrainingRun) -> None:
-    check_memory(
-        run.experiment,
-        run.model,
-        run.sources["train"],
-        run.alphabet,
-        lambda: run.batches.dataset(run.state).element_spec,
-    )
 
 
 def _hooks(
