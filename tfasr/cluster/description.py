@@ -166,9 +166,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) -> None:
-    """Rejects tasks that are dealt to the nodes in turn: each worker must know where the others
-    are.
-    """
+    """Rejects tasks that are dealt to the nodes in turn: each must know where the others are."""
     total = sum(tasks)
     if rank >= total:
         raise UsageError(

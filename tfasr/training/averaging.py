@@ -109,9 +109,7 @@ class StatisticsEstimate:
         self._forward = tf.function(self._learn, input_signature=[frames, lengths])
 
     def estimate(self, batches: Iterable[Batch]) -> None:
-        """Replaces the statistics by those of the model's present weights; no batches change
-        nothing.
-        """
+        """Replaces the statistics by those of the present weights; without batches, nothing."""
         sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
@@ -189,9 +187,7 @@ class WeightsForUse:
             return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """An epoch's batches, shared by all epochs that make them alike: reading the first one
-        costs as much as the statistics of all.
-        """
+        """An epoch's batches; reading the first one costs as much as the statistics of all."""
         config = self._experiment
         schedule = config.pipeline.batch_size_schedule
         changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))

@@ -147,9 +147,7 @@ def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabe
 
 
 def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
-    """Raises UsageError if the weights won't fit into memory: building them could be killed
-    silently.
-    """
+    """Raises UsageError if the weights won't fit: building them could be killed silently."""
     features = experiment.features.num_features
     parameters = least_parameters(experiment.model, features, alphabet.num_classes)
     if parameters is None:

@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import gin
@@ -29,8 +29,8 @@ def fastest_precision() -> str:
 
     Source: docs/recipes.md, "bfloat16's error rate": what it costs, and what it does not.
     """
-    found = layers_instruction_set()
-    if found is None or found["name"] != "amx":
+    instructions = layers_instruction_set()
+    if instructions is None or instructions["name"] != "amx":
         return "float32"
     import tensorflow as tf  # compiled layers are TensorFlow's; physical devices start nothing
 
@@ -65,8 +65,6 @@ def _check(make: object) -> None:
 
 
 def _make_known(name: str, make: Callable[..., Any]) -> None:
-    import keras
-
     if inspect.isclass(make):
         # Without it, Keras could not find the class when it reads a saved config.
         keras.saving.register_keras_serializable("own", name)(make)
@@ -78,7 +76,7 @@ def _make_known(name: str, make: Callable[..., Any]) -> None:
 
 
 OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_make_known)
-"""Optimizers and schedules beside Keras's own, by their gin names.
+"""Optimizers and schedules in addition to Keras's, by their gin names.
 
 ``@OPTIMIZERS.register("Sgd2")`` above a class, and ``TrainingConfig.optimizer = @Sgd2`` trains with
 it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
@@ -105,10 +103,10 @@ class LoadedConfig:
 
 
 def _register_optimizers() -> None:
-    schedule = keras.optimizers.schedules.LearningRateSchedule
-    for module in (keras.optimizers, keras.optimizers.schedules):
+    optimizers, schedules = keras.optimizers, keras.optimizers.schedules
+    bases = ((optimizers, optimizers.Optimizer), (schedules, schedules.LearningRateSchedule))
+    for module, base in bases:
         for name, cls in sorted(vars(module).items()):
-            base = schedule if module is keras.optimizers.schedules else keras.optimizers.Optimizer
             if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
                 register_in_gin(name, cls, "keras.optimizers")
 
@@ -161,6 +159,4 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
             f"Received: {message}"
         ) from error
     config = keras.optimizers.serialize(optimizer)
-    own = functools.partial(keras.optimizers.deserialize, config)
-    values = {f.name: getattr(training, f.name) for f in fields(training)}
-    return TrainingConfig(**{**values, "optimizer": own})
+    return replace(training, optimizer=functools.partial(keras.optimizers.deserialize, config))

@@ -41,15 +41,9 @@ def _check(cls: type) -> None:
         raise TypeError(f"it must be a class with the methods {', '.join(lacking)}.")
 
 
-_HOME = "tfasr.training.logs"
+_CLASSES = {"tensorboard": "TensorBoardLog", "mlflow": "MlflowLog", "wandb": "WandbLog"}
 LOGS: Registry[type] = Registry(
-    "log",
-    {
-        "tensorboard": f"{_HOME}:TensorBoardLog",
-        "mlflow": f"{_HOME}:MlflowLog",
-        "wandb": f"{_HOME}:WandbLog",
-    },
-    check=_check,
+    "log", {name: f"{__name__}:{cls}" for name, cls in _CLASSES.items()}, check=_check
 )
 """Classes of logs by name, as ``tfasr train --log_to`` takes them; see `Log`."""
 
@@ -186,13 +180,10 @@ class _EventFile:
             path.unlink()
 
     def write(self, scalars: dict[str, float], step: int) -> None:
-        values = [
-            self._protos.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in scalars.items()
-        ]
-        event = self._protos.Event(
-            wall_time=time.time(), step=step, summary=self._protos.Summary(value=values)
-        )
+        value = self._protos.Summary.Value
+        values = [value(tag=tag, simple_value=scalar) for tag, scalar in scalars.items()]
+        summary = self._protos.Summary(value=values)
+        event = self._protos.Event(wall_time=time.time(), step=step, summary=summary)
         self._writer.write(event.SerializeToString())
 
     def flush(self) -> None:

@@ -31,11 +31,7 @@ _USABLE_SHARE = 0.8
 
 @dataclass(frozen=True)
 class BufferNeed:
-    """The host memory that the buffer of whole batches takes.
-
-    Source: the paper, Table 2 (buffer) and section 4.4.1 ("each element in the buffer is an entire
-    batch").
-    """
+    """The host memory of the batches held ready. Source: the paper, Table 2 and section 4.4.1."""
 
     prefetch: int  # global batches held ready
     utterances: int  # of the longest global batch
@@ -139,11 +135,7 @@ def held_bytes(
     alphabet: Alphabet,
     sizes: Sequence[tuple[int, int, int]],
 ) -> Iterator[int]:
-    """Takes a step on each batch and yields the peak memory of this process.
-
-    ``sizes`` are utterances, frames and labels of each batch, ``optimizer`` is Keras's serialised
-    one.
-    """
+    """Takes a step on each batch (utterances, frames, labels); yields the process's peak memory."""
     # Should memory run out, this is the process to end, not the run that waits for it.
     adjustment = Path("/proc/self/oom_score_adj")
     if adjustment.is_file():

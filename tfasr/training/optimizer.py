@@ -17,9 +17,8 @@ log = logging.getLogger("tfasr")
 
 
 class FusedAdadelta(keras.optimizers.Adadelta):
-    """Keras's Adadelta; config, saved states and, to rounding, results are the same.
-
-    Source: Zeiler 2012, Algorithm 1.
+    """Keras's Adadelta: same config, states and, to rounding, results. Source: Zeiler 2012,
+    Algorithm 1.
     """
 
     def update_step(self, gradient, variable, learning_rate) -> None:
@@ -105,8 +104,7 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
         def _orthogonal(self, matrix: tf.Tensor) -> tf.Tensor:
             """About the nearest matrix with orthonormal rows, or columns if they are fewer.
 
-            A Newton-Schulz iteration is X <- (a + b G + c G G) X with G = X X', or the same from
-            the right with G = X' X.
+            Newton-Schulz: X <- (a + b G + c G G) X with G = X X', or from the right with G = X' X.
             """
             rows, columns = matrix.shape
             is_wide = rows <= columns
@@ -199,12 +197,8 @@ def _adam_terms(dtype, iterations, beta_1: float, beta_2: float, epsilon: float)
 
 
 def _update(gradient, variable, learning_rate) -> dict[str, Any]:
-    dtype = variable.dtype
-    return {
-        "var": _handle(variable),
-        "grad": tf.cast(gradient, dtype),
-        "lr": tf.cast(learning_rate, dtype),
-    }
+    gradient, rate = (tf.cast(value, variable.dtype) for value in (gradient, learning_rate))
+    return {"var": _handle(variable), "grad": gradient, "lr": rate}
 
 
 def _handle(variable):
@@ -234,10 +228,10 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
         )
     rate = optimizer.get_config().get("learning_rate")
     if isinstance(rate, int | float) and not 0 < rate < math.inf:  # a schedule is a dict
+        name = type(optimizer).__name__
         raise UsageError(
-            f"A learning rate must be a finite number above 0. Received: {rate} of "
-            f"{type(optimizer).__name__}. Bind another, such as "
-            f"{type(optimizer).__name__}.learning_rate = 0.001."
+            f"A learning rate must be a finite number above 0. Received: {rate} of {name}. Bind "
+            f"another, such as {name}.learning_rate = 0.001."
         )
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -261,7 +255,9 @@ def summed_gradients(
     part clipped at as small a part of the threshold is the same part of the sum clipped.
     """
     context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1 or not _needs_sum(optimizer):
+    inner = inner_optimizer(optimizer)
+    needs_sum = inner is not optimizer or any(getattr(inner, name) for name in _THRESHOLDS)
+    if context.num_replicas_in_sync == 1 or not needs_sum:
         return gradients
     return list(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
 
@@ -280,13 +276,7 @@ def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
     name = "_all_reduce_sum_gradients"
     if not hasattr(optimizer, name):
         raise RuntimeError(
-            f"Keras's optimizers must have {name}, which a cluster replaces. Received: "
-            f"{type(optimizer)} of Keras {keras.__version__}. Install a version that tfasr was "
-            "tested with."
+            f"Keras's optimizers must have {name}, which a cluster replaces. {type(optimizer)} of "
+            f"Keras {keras.__version__} does not: install a version that tfasr was tested with."
         )
     setattr(optimizer, name, list)
-
-
-def _needs_sum(optimizer: keras.optimizers.Optimizer) -> bool:
-    inner = inner_optimizer(optimizer)
-    return inner is not optimizer or any(getattr(inner, name) for name in _THRESHOLDS)

@@ -43,9 +43,7 @@ class Checkpoints:
         self._for_use = for_use
 
     def save(self, run: TrainingRun) -> None:
-        """Saves the current state, unless the newest checkpoint holds it; RunError if the disk is
-        full.
-        """
+        """Saves the state, unless the newest checkpoint holds it; RunError on a full disk."""
         state, ledger = run.state, run.ledger
         if state == self._saved:
             return
@@ -63,8 +61,7 @@ class Checkpoints:
         except OSError as error:
             raise RunError(
                 f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not be "
-                f"written: {error}. The ones before are kept: free some space, then continue with "
-                "--resume."
+                f"written: {error}. Earlier ones are kept: free some space, then --resume."
             ) from error
         ledger.stop("checkpoint", **where)
         self._saved = state
@@ -158,9 +155,7 @@ def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
 
 
 def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
-    """Chooses where a run's epochs are evaluated; ``averaged`` if checkpoints hold averaged
-    weights.
-    """
+    """Chooses where epochs are evaluated; ``averaged`` if checkpoints hold averaged weights."""
     training, model, ledger = run.training, run.model, run.ledger
     overlap = training.overlap_evaluation
     if training.evaluation_placement == "beside":

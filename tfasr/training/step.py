@@ -32,8 +32,7 @@ class _Shape:
 class StepTraces:
     """Counts a training function's traces, and steps and compilations by the shape of the batch.
 
-    A function whose signature leaves batch and time open is traced once: a second trace logs a
-    warning.
+    One trace is enough if the signature leaves batch and time open: a second one logs a warning.
     """
 
     def __init__(self):

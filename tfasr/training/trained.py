@@ -26,20 +26,19 @@ from tfasr.telemetry.machine import available_bytes
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore_for_use
 from tfasr.training.ctc import CtcModel
+from tfasr.training.evaluation import EvaluationResult, Evaluator, make_evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
-    from tfasr.training.evaluation import EvaluationResult, Evaluator
 
 
 @dataclass(frozen=True)
 class TrainedRun:
     """A run's configuration; weights, words and data are read when they are asked for.
 
-    Every method raises UsageError if something in the run's folder is missing, damaged, or does not
-    fit the run.
+    Every method raises UsageError if something in the folder is missing, damaged, or doesn't fit.
     """
 
     path: Path
@@ -82,11 +81,7 @@ class TrainedRun:
     def source(
         self, split: str, shard_dir: str | Path | None = None, *, checked: bool = True
     ) -> BatchSource:
-        """Batches of a prepared split, normalised as in the run's training.
-
-        By default ``shard_dir`` is the run's. If ``checked``, content and fit are checked, which
-        reads all of it.
-        """
+        """Batches of a prepared split, normalised as in training; ``checked`` reads all of it."""
         prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
         if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
             raise UsageError(
@@ -96,10 +91,8 @@ class TrainedRun:
         features, pipeline = self.experiment.features, self.experiment.pipeline
         return BatchSource(prepared, features, pipeline, statistics=self.statistics)
 
-    def validation_evaluator(self) -> "tuple[CtcModel, Evaluator]":
+    def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
         """An untrained model and its evaluator, as in the run's own evaluations."""
-        from tfasr.training.evaluation import make_evaluator
-
         source = self.source("validation", checked=False)  # the training has checked it
         model, words = self.untrained_model(), load_lexicon(self.path)
         return model, make_evaluator(self.experiment, model, source, self.alphabet, words)
@@ -112,9 +105,7 @@ class TrainedRun:
         shard_dir: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
-    ) -> "EvaluationResult":
-        from tfasr.training.evaluation import Evaluator
-
+    ) -> EvaluationResult:
         if language_model is not None and decoder.name != "word_beam":
             raise UsageError(
                 "A language model needs the decoder word_beam, which writes the words that it "
@@ -123,12 +114,12 @@ class TrainedRun:
         source, model = self.source(split, shard_dir), self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
-        lexicon = self.lexicon(decoder)
+        chosen = decoder, self.alphabet, self.lexicon(decoder)
         try:
             if language_model is None:
-                written_by = make_decoder(decoder, self.alphabet, lexicon)
+                written_by = make_decoder(*chosen)
             else:
-                written_by = with_language_model(decoder, self.alphabet, lexicon, language_model)
+                written_by = with_language_model(*chosen, language_model)
         except ValueError as error:
             raise UsageError(
                 f"{self.path / LEXICON_FILE} must fit the run's alphabet and the language model: "
@@ -158,7 +149,7 @@ def evaluate(
     recombine: bool | None = None,
     language_model: "KenlmModel | None" = None,
     checkpoint: str = "best",
-) -> "EvaluationResult":
+) -> EvaluationResult:
     """Scores a run's model on a split.
 
     Args:
@@ -168,16 +159,13 @@ def evaluate(
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
         recombine: of word beam search; the run's own by default.
-        language_model: scores the words of word beam search beside the model; it must know all
-            words of the training transcripts.
+        language_model: scores the words of word beam search in addition to the model; it must know
+            all words of the training transcripts.
         checkpoint: "best" (by validation CER), "last", or a file.
-
-    Returns:
-        An `tfasr.training.evaluation.EvaluationResult`.
 
     Raises:
         UsageError: if the run, its checkpoint or the split is missing or does not fit, or a
-            language model is given to another decoder or does not know a word.
+            language model is combined with another decoder or does not know a word.
         RunError: if not every utterance was scored.
     """
     trained = open_trained(run_dir)

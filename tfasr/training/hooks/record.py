@@ -4,7 +4,6 @@ import functools
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -22,14 +21,8 @@ from tfasr.training.step import StepResult
 log = logging.getLogger("tfasr")
 
 _FACTS = (
-    "loss",
-    "utterances",
-    "audio_s",
-    "frames",
-    "padded_frames",
-    "input_wait_s",
-    "compile_s",
-    "train_s",
+    *("loss", "utterances", "audio_s", "frames", "padded_frames"),
+    *("input_wait_s", "compile_s", "train_s"),
 )
 # The paper, Figure 6: sentences are generated with a beam width of one.
 _SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
@@ -40,19 +33,16 @@ class RecordSteps(Hook):
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
         where = {"epoch_num": run.state.epoch, "step": run.state.step}
+        facts = {name: round(getattr(step, name), 6) for name in _FACTS}
         if not math.isfinite(step.loss):
-            run.ledger.event("train_step", {**_facts(step), "loss": None}, **where)
+            run.ledger.event("train_step", {**facts, "loss": None}, **where)
             raise RunError(_describe(run, step))
-        run.ledger.event("train_step", _facts(step), **where)
+        run.ledger.event("train_step", facts, **where)
         if run.state.step == 1:
             used = sorted(kernels(run.model.recogniser))
             run.ledger.event("lstm_kernel", used)
             if used:
                 log.info("recurrent layers computed by: %s", ", ".join(used))
-
-
-def _facts(step: StepResult) -> dict[str, Any]:
-    return {name: round(getattr(step, name), 6) for name in _FACTS}
 
 
 def _describe(run: TrainingRun, step: StepResult) -> str:

@@ -8,7 +8,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -91,16 +90,15 @@ class ShowProgress(Hook):
             handler.setStream(stream)
 
     def _open(self) -> None:
-        # Without a thread of its own: it is drawn where training calls.
         console = Console(stderr=True)
-        self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
+        options = {"transient": True, "redirect_stdout": False}
+        # No thread: it is drawn where training calls.
+        self._live = Live(console=console, auto_refresh=False, **options)
         before = sys.stderr
         self._live.start()
         console.show_cursor()  # a killed process could not bring it back
-        for handler in _stream_handlers():
-            if handler.stream is before:
+        for handler in (*logging.getLogger().handlers, *log.handlers):
+            if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
 
     def _show(self, text: str) -> None:
@@ -138,13 +136,6 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-
-
-def _stream_handlers() -> Iterator[logging.StreamHandler]:
-    for logger in (logging.getLogger(), log):
-        for handler in logger.handlers:
-            if isinstance(handler, logging.StreamHandler):
-                yield handler
 
 
 class WriteProgress(Hook):

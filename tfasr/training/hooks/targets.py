@@ -18,9 +18,9 @@ class MetTarget:
     """A target that the run has met: its metric and fraction, and when that was known."""
 
     metric: str
-    value: float
-    epoch: int
-    elapsed_s: float
+    value: float  # to come down to, a fraction
+    epoch: int  # at whose evaluation it was met
+    elapsed_s: float  # from the model's creation until that was known
 
 
 class WatchTargets(Hook):
@@ -91,10 +91,8 @@ class WatchTargets(Hook):
         ]
 
     def _stop_if_wanted(self, run: TrainingRun) -> None:
-        training = run.training
-        if training.stop_at_targets and rule_met(
-            run.state.history, training.targets, training.target_window
-        ):
+        training, window = run.training, run.training.target_window
+        if training.stop_at_targets and rule_met(run.state.history, training.targets, window):
             run.request_stop()
 
     def _give_up_if_late(

@@ -19,10 +19,7 @@ from tfasr.errors import RunError
 
 
 class Workers:
-    """The processes that train a run together; this class is a single process.
-
-    Rank 0 is the chief, which writes the run.
-    """
+    """The processes that train a run, here a single one. Rank 0 is the chief, which writes it."""
 
     rank, count = 0, 1
 
