@@ -14,10 +14,11 @@ from typing import Any
 
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import CHECKPOINTS_FOLDER, hypotheses_file
-from tfasr.kit.process import ChildError, Correspondence, received
+from tfasr.kit.process import ChildError, Correspondence, load_tensorflow, received
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.training.checkpoint import give_second_name
+from tfasr.training.checkpoint import give_second_name, restore_for_use
 from tfasr.training.placement import PendingScores, Placement, Scores, named_devices
+from tfasr.training.trained import open_trained
 
 
 def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -34,12 +35,7 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
         os.sched_setaffinity(0, set(processors))
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
-    from tfasr.kit.process import load_tensorflow
-
     load_tensorflow()
-    from tfasr.training.checkpoint import restore_for_use
-    from tfasr.training.trained import open_trained
-
     model, evaluator = open_trained(run_dir).validation_evaluator()
     while True:
         job = jobs.get()

@@ -116,13 +116,14 @@ def chosen_by_its_maker(layer: keras.layers.BatchNormalization) -> bool:
     return layer.momentum != default
 
 
-def statistics_rule(training: TrainingConfig, kept: int = 0) -> str:
+def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
     """Describes how moving statistics are kept, for what makes results comparable."""
     over = "; synchronised over replicas" if training.batch_norm_synchronised else ""
     if not training.batch_norm_window_utterances:
         return "the layers' own momentum a step" + over
     rule = f"over {training.batch_norm_window_utterances} utterances, half the split at most"
-    return (f"{rule}; {kept} layers by their own momentum" if kept else rule) + over
+    others = f"; {own_momentum} layers by their own momentum" if own_momentum else ""
+    return rule + others + over
 
 
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:

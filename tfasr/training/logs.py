@@ -73,11 +73,8 @@ def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> li
     return [LOGS[name](run_dir, events) for name in dict.fromkeys(names)]
 
 
-ID_FILE = "mlflow_run_id"
-
-
 class MlflowLog(Log):
-    """Logs metrics at optimizer steps, ``useful_seconds`` among them.
+    """Logs metrics at optimizer steps, ``useful_seconds`` too, to ``MLFLOW_TRACKING_URI``.
 
     A resumed run goes on in the MLflow run it began, whose id is kept in its folder; steps that
     were lost stand there twice.
@@ -87,12 +84,12 @@ class MlflowLog(Log):
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
         self._mlflow = required("mlflow")
-        known = run_dir / ID_FILE
-        if known.is_file():
-            self._mlflow.start_run(run_id=known.read_text(encoding="utf-8").strip())
+        id_file = run_dir / "mlflow_run_id"
+        if id_file.is_file():
+            self._mlflow.start_run(run_id=id_file.read_text(encoding="utf-8").strip())
         else:
             run = self._mlflow.start_run(run_name=run_dir.resolve().name)
-            write_whole(known, run.info.run_id + "\n")
+            write_whole(id_file, run.info.run_id + "\n")
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
         self._mlflow.log_metrics({**scalars, "useful_seconds": useful_s}, step=step)
@@ -159,8 +156,8 @@ class _EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         self._protos = tf.compat.v1
         old = sorted(folder.glob(_PATTERN))
-        # A process killed right here leaves its predecessor's file beside its own: once is enough.
-        kept = dict.fromkeys(
+        # A process killed right here leaves both files behind: a record is written once.
+        records = dict.fromkeys(
             record
             for path in old
             for record in _records(path)
@@ -173,7 +170,7 @@ class _EventFile:
         self._writer = tf.io.TFRecordWriter(str(folder / name))
         version = self._protos.Event(wall_time=time.time(), file_version="brain.Event:2")
         self._writer.write(version.SerializeToString())
-        for record in kept:
+        for record in records:
             self._writer.write(record)
         self._writer.flush()
         for path in old:

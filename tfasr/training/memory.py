@@ -22,7 +22,7 @@ from tfasr.training.checkpoint import state_variables, values_kept
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, zeiler_adadelta
 
-# Batches of features that exist beside those held ready: in training, and being filled.
+# Batches of features in addition to those held ready: in training, and being filled.
 BATCHES_BESIDE = 2
 
 # What a remedy may fill of the memory: there are a model, its optimizer and a runtime, too.

@@ -55,8 +55,8 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
     if missing:
         raise UsageError(
             "TrainingConfig.evaluation_devices must name devices that this process may use. "
-            f"Received: {list(names)}, of which {missing} are not among the processors "
-            f"{sorted(usable)} and {len(gpus)} GPUs."
+            f"Received: {list(names)}; {missing} are not among the processors {sorted(usable)} and "
+            f"{len(gpus)} GPUs."
         )
     if not devices.gpus:
         return

@@ -76,13 +76,10 @@ def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | N
     """Writes the counts into the ledger's event ``traces`` and the log."""
     counts = training.to_json()
     ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
+    evaluation = "n/a" if evaluation_traces is None else evaluation_traces
     log.info(
-        "traces: training %d, evaluation %s; %d shapes of batches, %d steps compiled (%.1f s)",
-        counts["traces"],
-        "n/a" if evaluation_traces is None else evaluation_traces,
-        counts["shapes"],
-        counts["compiling_steps"],
-        counts["compile_s"],
+        f"traces: training {counts['traces']}, evaluation {evaluation}; {counts['shapes']} shapes "
+        f"of batches, {counts['compiling_steps']} steps compiled ({counts['compile_s']:.1f} s)"
     )
     if evaluation_traces is not None and evaluation_traces > EXPECTED_TRACES:
         log.warning(

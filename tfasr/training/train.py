@@ -58,6 +58,8 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
     """The events that describe a run and decide with which others it may be compared."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
+    compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
+    in_cluster = run.team.share is not None
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -74,14 +76,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
-        "comparability": comparability(
-            experiment,
-            run.splits["validation"],
-            run.alphabet,
-            run.lexicon,
-            run.own_momentum,
-            in_cluster=run.team.share is not None,
-        ),
+        "comparability": comparability(experiment, *compared, in_cluster=in_cluster),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
 
@@ -174,7 +169,7 @@ def train(
             does. Its age, which includes the imports, is then written into the ledger.
         team: of `tfasr.training.workers.team.joined`, where several workers train together. Each
             calls this function with the same configuration and data; the chief alone writes the
-            run, the others ``events-worker-<rank>.jsonl`` beside it or in a folder of their own.
+            run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".

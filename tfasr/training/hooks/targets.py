@@ -108,32 +108,19 @@ class WatchTargets(Hook):
 
 
 def _announce(target: MetTarget, window: int) -> None:
-    log.info(
-        "target met: %s %g %%, %.1f s after the creation of the model, at epoch %d (%s)",
-        target.metric.upper().replace("_", " "),
-        100 * target.value,
-        target.elapsed_s,
-        target.epoch,
-        f"median of the last {window} epochs" if window > 1 else "first crossing",
-    )
+    name = f"{target.metric.upper().replace('_', ' ')} {100 * target.value:g} %"
+    rule = f"median of the last {window} epochs" if window > 1 else "first crossing"
+    message = "target met: %s, %.1f s after the creation of the model, at epoch %d (%s)"
+    log.info(message, name, target.elapsed_s, target.epoch, rule)
 
 
 def _give_up(
     run: TrainingRun, epoch: int, budget_s: float, target: Forecast, *, spent: bool
 ) -> None:
-    value = {
-        "budget_s": budget_s,
-        "metric": target.metric,
-        "target": target.target,
-        "not_before_s": target.not_before_s,
-    }
-    run.ledger.event("given_up", value, epoch_num=epoch)
-    log.info(
-        "given up at the end of epoch %d: %s %g %% %s the budget of %g h",
-        epoch,
-        target.metric.upper().replace("_", " "),
-        100 * target.target,
-        "was not met within" if spent else "would come, with 95 %, only after",
-        budget_s / 3600,
-    )
+    facts = {name: getattr(target, name) for name in ("metric", "target", "not_before_s")}
+    run.ledger.event("given_up", {"budget_s": budget_s, **facts}, epoch_num=epoch)
+    name = f"{target.metric.upper().replace('_', ' ')} {100 * target.target:g} %"
+    budget = f"the budget of {budget_s / 3600:g} h"
+    cause = f"did not meet {budget}" if spent else f"will miss {budget} (95 % certain)"
+    log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
     run.request_stop()

@@ -89,7 +89,7 @@ class WorkerSteps(Hook):
         if not math.isfinite(step.loss):
             raise RunError(
                 f"The loss must be finite. Step {state.step} got {step.loss}: the chief's message "
-                "says of which utterances."
+                "names the utterances."
             )
         times = dataclasses.asdict(run.take_step.times)
         values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}
