@@ -13,12 +13,12 @@ from tfasr.layers.batch_normalization import BatchNormalization
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.loop import Hook, Loop
 from tfasr.training.run_folder import Interruption, RunInterruptedError
-from tfasr.training.workers.exchange import Alone, Gate
+from tfasr.training.workers.exchange import Gate, Workers
 from tfasr.training.workers.step import AgreedInterruption
 from tfasr.training.workers.team import Team
 
 
-class WithOneMore(Alone):
+class WithOneMore(Workers):
     """Two workers, of which the other has statistics of its own and offers what it is told."""
 
     count = 2
@@ -118,4 +118,4 @@ def test_at_the_gate_all_hear_who_failed():
     gate = Gate(WithOneMore(offer={"failed": "no shards"}))
     with pytest.raises(RunError, match="worker 1 could not begin: no shards"), gate.telling():
         gate.passed({"shards": 1})
-    assert Gate(Alone()).passed({"shards": 1}) == [{"shards": 1}]
+    assert Gate(Workers()).passed({"shards": 1}) == [{"shards": 1}]

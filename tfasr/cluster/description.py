@@ -4,95 +4,74 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tfasr.errors import UsageError
 
-_ADDRESS = re.compile(r"(?P<host>[^\s:\[\]/]+):(?P<port>\d{1,5})")
-_LARGEST_PORT = 65535
+_ADDRESS = re.compile(r"[^\s:\[\]/]+:(?P<port>\d{1,5})")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The workers of a run: processes that each train on a part of every batch.
+    """The workers of a run: processes that each train on a part of every batch."""
 
-    Attributes:
-        addresses: ``host:port`` of each worker's TensorFlow server, in the order of their ranks.
-        rank: which of them this process is; 0 is the chief, which writes the run.
-
-    Raises:
-        UsageError: if they describe no cluster.
-    """
-
-    addresses: tuple[str, ...]
-    rank: int
+    addresses: tuple[str, ...]  # host:port of each worker's TensorFlow server, by rank
+    rank: int  # of this process; 0 is the chief, which writes the run
 
     def __post_init__(self):
+        listed = ",".join(self.addresses)
         if not self.addresses:
             raise UsageError("A cluster must have at least one worker. Received: no address.")
         for address in self.addresses:
             match = _ADDRESS.fullmatch(address)
-            if match is None or not 0 < int(match["port"]) <= _LARGEST_PORT:
+            if match is None or not 0 < int(match["port"]) <= 65535:
                 raise UsageError(
                     "A worker's address must be HOST:PORT with a port of 1 to 65535. Received: "
-                    f"{address!r} among {','.join(self.addresses)}."
+                    f"{address!r} among {listed}."
                 )
-        twice = sorted({a for a in self.addresses if self.addresses.count(a) > 1})
-        if twice:
+        repeated = sorted({a for a in self.addresses if self.addresses.count(a) > 1})
+        if repeated:
             raise UsageError(
                 "Each worker must have an address of its own. Received more than once: "
-                f"{', '.join(twice)}. Give workers on one host different ports."
+                f"{', '.join(repeated)}. Give workers on one host different ports."
             )
-        if not 0 <= self.rank < len(self.addresses):
+        if not 0 <= self.rank < self.size:
             raise UsageError(
-                f"A worker's rank must be 0 to {len(self.addresses) - 1}, one below the number of "
-                f"addresses. Received: {self.rank} with {','.join(self.addresses)}."
+                f"A worker's rank must be 0 to {self.size - 1}, one below the number of addresses. "
+                f"Received: {self.rank} with {listed}."
             )
 
     @property
     def size(self) -> int:
-        """How many workers there are."""
         return len(self.addresses)
 
     @property
     def local_rank(self) -> int:
-        """How many workers of a lower rank are on this worker's host: it takes that GPU."""
+        """How many workers of a lower rank are on this worker's host: the number of its GPU."""
         host = host_of(self.addresses[self.rank])
         return sum(host_of(address) == host for address in self.addresses[: self.rank])
 
     def name(self, rank: int) -> str:
-        """Returns how messages call a worker, such as "worker 1 (node2:12345)"."""
+        """The name of a worker in messages, such as "worker 1 (node2:12345)"."""
         return f"worker {rank}{', the chief' if rank == 0 else ''} ({self.addresses[rank]})"
 
 
 def host_of(address: str) -> str:
-    """Returns the host of a ``host:port``."""
     return address.rpartition(":")[0]
 
 
 def port_of(address: str) -> int:
-    """Returns the port of a ``host:port``."""
     return int(address.rpartition(":")[2])
 
 
-# A cluster as SLURM's variables describe it to each task of a job step.
-
+# Without reserved ports (``srun --resv-ports``) a job takes some of these, by its number.
 FIRST_PORT, PORTS = 20000, 12000
-"""Without ports of its own (``srun --resv-ports``) a job takes some of these, by its number."""
-
 _COUNT = re.compile(r"(?P<tasks>\d+)(\(x(?P<nodes>\d+)\))?")
 _RANGE = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
 _MOST_NODES = 100_000
 
 
 def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
-    """Returns the cluster of this process's job step.
-
-    Args:
-        environment: with the variables that ``srun`` sets.
-
-    Raises:
-        UsageError: if variables are missing, or do not fit together.
+    """Reads the cluster of this process's job step from the variables that ``srun`` sets.
 
     Source: slurm.schedmd.com/srun.html, "OUTPUT ENVIRONMENT VARIABLES".
     """
@@ -116,33 +95,25 @@ def slurm_cluster(environment: Mapping[str, str]) -> Cluster:
 
 
 def expand_nodes(text: str) -> list[str]:
-    """Returns the names in a list of nodes such as ``node[001-003,7],gpu1``, in its order.
-
-    Raises:
-        UsageError: if it is none.
-    """
+    """The names in a list of nodes such as ``node[001-003,7],gpu1``, in its order."""
     names: list[str] = []
-    for part in _split_outside_brackets(text):
+    for part in re.split(r",(?![^\[\]]*\])", text):  # at commas outside of brackets
         pieces = re.split(r"\[([^\[\]]*)\]", part)
         # Odd places hold what stood in brackets.
         if any(sign in piece for piece in pieces for sign in "[]") or not part.strip():
             raise _no_nodes(text)
-        found = [""]
+        expanded = [""]
         for place, piece in enumerate(pieces):
             choices = _numbers(piece, text) if place % 2 else [piece]
-            if len(found) * len(choices) > _MOST_NODES:
+            if len(expanded) * len(choices) > _MOST_NODES:
                 raise _no_nodes(text)
-            found = [before + choice for before in found for choice in choices]
-        names += found
+            expanded = [prefix + choice for prefix in expanded for choice in choices]
+        names += expanded
     return names
 
 
 def tasks_per_node(text: str) -> list[int]:
-    """Returns the counts in a list such as ``2(x3),1``: 2, 2, 2, 1.
-
-    Raises:
-        UsageError: if it is none.
-    """
+    """The counts in a list such as ``2(x3),1``: 2, 2, 2, 1."""
     counts: list[int] = []
     for part in text.split(","):
         match = _COUNT.fullmatch(part.strip())
@@ -156,12 +127,8 @@ def tasks_per_node(text: str) -> list[int]:
     return counts
 
 
-def _split_outside_brackets(text: str) -> list[str]:
-    return re.split(r",(?![^\[\]]*\])", text)
-
-
 def _numbers(piece: str, text: str) -> list[str]:
-    """Returns what a bracket's ranges stand for, with the zeros that fill up their first number."""
+    """Expands the ranges of a bracket; numbers keep the leading zeros of the range's first one."""
     numbers: list[str] = []
     for part in piece.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -170,8 +137,7 @@ def _numbers(piece: str, text: str) -> list[str]:
         first, last = int(match["first"]), int(match["last"] or match["first"])
         if not first <= last < first + _MOST_NODES:
             raise _no_nodes(text)
-        width = len(match["first"])
-        numbers += [str(number).zfill(width) for number in range(first, last + 1)]
+        numbers += [str(n).zfill(len(match["first"])) for n in range(first, last + 1)]
     return numbers
 
 
@@ -187,8 +153,8 @@ def _variable(environment: Mapping[str, str], *names: str) -> str:
         if environment.get(name):
             return environment[name]
     raise UsageError(
-        f"{names[0]} must be set where --cluster is slurm. Received: no such variable. Start the "
-        "workers with srun, within sbatch or salloc."
+        f"{names[0]} must be set where --cluster is slurm. Received: no such variable. Start "
+        "workers with srun, in sbatch or salloc."
     )
 
 
@@ -200,7 +166,7 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 
 
 def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) -> None:
-    """Refuses tasks that are dealt out to the nodes in turn: all must know who is where."""
+    """Rejects tasks that are dealt to the nodes in turn: each must know where the others are."""
     total = sum(tasks)
     if rank >= total:
         raise UsageError(
@@ -218,7 +184,7 @@ def _check_place(environment: Mapping[str, str], tasks: list[int], rank: int) ->
 
 
 def _ports(environment: Mapping[str, str], count: int) -> list[int]:
-    """Returns as many ports as a node needs, which are the same for all workers of a step."""
+    """As many ports as a node needs, the same for all workers of a step."""
     reserved = environment.get("SLURM_STEP_RESV_PORTS")
     if reserved:
         try:
@@ -235,23 +201,16 @@ def _ports(environment: Mapping[str, str], count: int) -> list[int]:
     return [FIRST_PORT + (job * 16 + place) % PORTS for place in range(count)]
 
 
-# What ``--cluster`` and ``--rank`` name: a list of addresses, TF_CONFIG, or SLURM's variables.
-
 TF_CONFIG = "TF_CONFIG"
 
 
 def named_cluster(
     name: str | None, rank: int | None, environment: Mapping[str, str]
 ) -> Cluster | None:
-    """Returns the cluster that flags name; None where there are none.
-
-    Args:
-        name: "tf_config", "slurm", or the workers' addresses with commas between them.
-        rank: of this process; with addresses alone, as the others tell it themselves.
-        environment: of this process.
+    """The cluster of ``--cluster`` and ``--rank``; None without ``--cluster``.
 
     Raises:
-        UsageError: if they describe no cluster.
+        UsageError: if the flags describe no cluster. A rank goes with addresses alone.
     """
     if name is None:
         if rank is not None:
@@ -280,10 +239,7 @@ def named_cluster(
 
 
 def from_tf_config(environment: Mapping[str, str]) -> Cluster:
-    """Returns the cluster that ``TF_CONFIG`` describes; a "chief" comes before the "worker"s.
-
-    Raises:
-        UsageError: if the variable is missing or describes other jobs than these two.
+    """Reads the cluster from ``TF_CONFIG``; a "chief" comes before the "worker"s.
 
     Source: tensorflow.org/guide/distributed_training, "TF_CONFIG" (the format).
     """
@@ -304,19 +260,15 @@ def from_tf_config(environment: Mapping[str, str]) -> Cluster:
         raise _wrong('an object with "cluster" and "task"', text)
     if not jobs or jobs.keys() - {"chief", "worker"}:
         raise _wrong('a cluster of "worker"s, and "chief" if there is one, alone', text)
-    if not all(_addresses(listed) for listed in jobs.values()):
-        raise _wrong('a list of "host:port" for each job', text)
+    for addresses in jobs.values():
+        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
+            raise _wrong('a list of "host:port" for each job', text)
     chiefs = jobs.get("chief", [])
     kind, index = task.get("type"), task.get("index")
-    whole = isinstance(index, int) and not isinstance(index, bool)
-    if kind not in jobs or not whole or not 0 <= index < len(jobs[kind]):
+    if kind not in jobs or type(index) is not int or not 0 <= index < len(jobs[kind]):
         raise _wrong('a task whose "type" and "index" are one of the cluster\'s', text)
     rank = index if kind == "chief" else len(chiefs) + index
     return Cluster((*chiefs, *jobs.get("worker", [])), rank)
-
-
-def _addresses(listed: Any) -> bool:
-    return isinstance(listed, list) and all(isinstance(address, str) for address in listed)
 
 
 def _wrong(wanted: str, text: str) -> UsageError:

@@ -28,51 +28,34 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns ports of the loopback address that nothing listened on a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Finds ports of the loopback address that nothing listened on a moment ago."""
+    with contextlib.ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 def worker_variables(ports: Sequence[int], rank: int) -> dict[str, str]:
-    """Returns what a local worker's environment says of the cluster."""
-    addresses = [f"127.0.0.1:{port}" for port in ports]
-    task = {"type": "worker", "index": rank}
-    config = {"cluster": {"worker": addresses}, "task": task}
+    workers = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    config = {"cluster": workers, "task": {"type": "worker", "index": rank}}
     return {TF_CONFIG: json.dumps(config), "PYTHONUNBUFFERED": "1"}
 
 
 def thread_variables(count: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns what keeps workers to their part of the processors, unless the user says how many.
-
-    Args:
-        count: of workers.
-        environment: of this process.
-    """
+    """Splits this machine's cores between workers; threads that the user has set stay."""
     threads = str(max(usable_cores() // count, 1))
     names = ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS")
     return {name: threads for name in names if name not in environment}
 
 
 def launch(count: int, arguments: Sequence[str]) -> int:
-    """Runs a command of tfasr in several processes, and returns when all have ended.
+    """Runs a command of tfasr in ``count`` processes and returns when all have ended.
 
-    Each process gets `worker_variables` and `thread_variables`. What it says comes out with its
-    rank before each line. When one fails, the others have `NOTICE_S` to notice, then get SIGTERM,
-    and `END_S` later SIGKILL. SIGTERM and SIGINT are passed on to all.
-
-    Args:
-        count: of processes.
-        arguments: of the command, its name first.
-
-    Returns:
-        0 if all ended with 0; else the exit code of the first that failed, for one that a signal
-        ended 128 and the signal's number.
+    The output of each process is prefixed with its rank. When one fails, the others have `NOTICE_S`
+    to notice, then get SIGTERM, and SIGKILL `END_S` later. SIGTERM and SIGINT are passed on to all.
+    Returns 0, or the exit code of the first process that failed (128 and the number of the signal
+    that ended it).
     """
     ports = free_ports(count)
     threads = thread_variables(count, os.environ)
@@ -98,19 +81,15 @@ def launch(count: int, arguments: Sequence[str]) -> int:
 
 
 class _Workers:
-    """The processes of a launch, by their ranks."""
-
     def __init__(self, processes: list[subprocess.Popen]):
         self.processes = processes
         self._passed_on = False
 
     def pass_on(self, number: int, frame: FrameType | None) -> None:
-        """Sends all workers a signal that this process got."""
         self._passed_on = True
         self._send(signal.Signals(number))
 
     def wait(self) -> int:
-        """Waits until all have ended; see `launch`."""
         failed: int | None = None
         due_s: list[tuple[float, signal.Signals]] = []
         while (codes := [process.poll() for process in self.processes]).count(None):
@@ -120,18 +99,17 @@ class _Workers:
                 now_s = time.monotonic()
                 due_s = [(now_s + NOTICE_S + END_S, signal.SIGKILL)]
                 if not self._passed_on:  # a second signal would end them before they have saved
-                    self._say(failed)
+                    code = codes[failed]
+                    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+                    log.warning("worker %d ended with %s: ending the others", failed, how)
                     due_s.insert(0, (now_s + NOTICE_S, signal.SIGTERM))
             while due_s and time.monotonic() >= due_s[0][0]:
                 self._send(due_s.pop(0)[1])
             time.sleep(_LOOK_S)
-        bad = [rank for rank, code in enumerate(codes) if code]
-        if failed is None and not bad:
-            return 0
-        return _exit_code(self.processes[bad[0] if failed is None else failed].returncode)
+        code = next(filter(None, codes), 0) if failed is None else codes[failed]
+        return 128 - code if code < 0 else code
 
     def kill(self) -> None:
-        """Ends what is left."""
         self._send(signal.SIGKILL)
         for process in self.processes:
             process.wait()
@@ -140,11 +118,6 @@ class _Workers:
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(number)
-
-    def _say(self, rank: int) -> None:
-        code = self.processes[rank].returncode
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        log.warning("worker %d ended with %s: ending the others", rank, how)
 
 
 def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
@@ -159,47 +132,37 @@ def _start(arguments: Sequence[str], variables: Mapping[str, str]) -> subprocess
     )
 
 
-def _exit_code(code: int) -> int:
-    return 128 - code if code < 0 else code
-
-
 def _prefixed(source: IO[bytes], target: IO[str], rank: int) -> None:
-    """Copies lines, each with its worker before it; a line that never ends comes at the end."""
     for line in source:
         text = line.decode(errors="replace").rstrip("\r\n")
         target.write(f"[{rank}] {text}\n")
         target.flush()
 
 
-# Whether the other workers can be reached: before a run begins, and when one of them is gone.
-
-START_S = 600.0
-"""How long workers wait for each other at the start."""
+START_S = 600.0  # how long workers wait for each other at the start
 _TELL_S = 10.0
 _CONNECT_S = 3.0
 _PAUSE_S = 0.25
 
 
 def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
-    """Waits until all workers listen on their ports.
-
-    This worker listens on its own meanwhile; afterwards the port is free for TensorFlow's server.
+    """Waits until all workers listen on their ports, as this one does meanwhile.
 
     Raises:
         UsageError: if this worker's port is taken.
         RunError: if workers are missing after the timeout.
     """
-    own = cluster.addresses[cluster.rank]
+    address = cluster.addresses[cluster.rank]
     deadline_s = time.monotonic() + timeout_s
     tell_s = time.monotonic() + _TELL_S
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind(("", port_of(own)))
+            listener.bind(("", port_of(address)))
             listener.listen(cluster.size + 8)
         except OSError as error:
             raise UsageError(
-                f"A worker's port must be free on its host. Received: {own} of worker "
+                f"A worker's port must be free on its host. Received: {address} of worker "
                 f"{cluster.rank}: {error.strerror}. Choose another in --cluster, or end what "
                 "listens there."
             ) from None
@@ -217,7 +180,7 @@ def await_peers(cluster: Cluster, timeout_s: float = START_S) -> None:
 
 
 def unreachable(cluster: Cluster) -> list[int]:
-    """Returns the ranks of the other workers on whose ports nothing answers."""
+    """The ranks of the other workers on whose ports nothing answers."""
     return [
         rank
         for rank, address in enumerate(cluster.addresses)
@@ -232,26 +195,16 @@ def _answers(address: str) -> bool:
     return False
 
 
-# Watches whether the other workers are still there, and remembers who was lost first.
-
 EVERY_S = 2.0
 _AGAIN_S = 0.5
 _TIMES = 3
 
 
 class PeerWatch:
-    """Asks now and then on the ports of all other workers whether somebody answers.
+    """Checks every ``every_s`` seconds that the other workers' ports answer.
 
-    A worker that notices the loss of another ends, and would be taken for lost in turn: only who
-    was gone first is remembered.
-
-    Args:
-        cluster: all workers.
-        on_lost: called once, in the watching thread, with the ranks of the workers that are gone.
-        every_s: seconds between two rounds.
-
-    Attributes:
-        lost: the ranks of those that were gone first; [] while all are there.
+    It calls ``on_lost`` once, in its thread, with the ranks that are gone. A worker that notices
+    the loss of another one ends too, so only those that were gone first are kept, in ``lost``.
     """
 
     def __init__(
@@ -267,14 +220,13 @@ class PeerWatch:
         self._thread.start()
 
     def look(self) -> list[int]:
-        """Asks at once; returns the ranks of those that were gone first."""
+        """Checks at once and returns the ranks that were gone first."""
         with self._round:
             if not self.lost:
                 self.lost = self._gone()
             return self.lost
 
     def stop(self) -> None:
-        """Ends the watch: from now on workers may leave."""
         self._stopped.set()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -287,12 +239,10 @@ class PeerWatch:
                 return
 
     def _gone(self) -> list[int]:
-        """Returns who does not answer several times in a row."""
         gone = unreachable(self._cluster)
         for _ in range(_TIMES - 1):
             if not gone:
                 break
             time.sleep(_AGAIN_S)
-            still = unreachable(self._cluster)
-            gone = [rank for rank in gone if rank in still]
+            gone = sorted(set(gone) & set(unreachable(self._cluster)))
         return gone

@@ -20,28 +20,19 @@ from tfasr.training.private_keras import states_of
 
 
 def averaging_rule(training: TrainingConfig) -> str | None:
-    """Returns in words which averaged weights a run evaluates; None for those of the last step.
-
-    Args:
-        training: names the optimizer and the batches whose statistics go with the averages.
-
-    Raises:
-        UsageError: if the optimizer averages in two ways.
-    """
+    """Describes which averaged weights a run evaluates; None if it evaluates the last step's."""
     if not training.evaluate_averaged:
         return None
     kind = _kind(training.optimizer())
     if kind is None:
         return None
     utterances = training.averaged_statistics_utterances
-    of = "of the training weights"
-    if utterances:
-        of = f"estimated anew, at every checkpoint from the same {utterances} utterances"
-    return f"{kind}; batch statistics {of}"
+    estimated = f"estimated anew, at every checkpoint from the same {utterances} utterances"
+    return f"{kind}; batch statistics {estimated if utterances else 'of the training weights'}"
 
 
 def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
-    """Raises UsageError where averaged weights cannot be evaluated."""
+    """Raises UsageError if averaged weights cannot be evaluated."""
     rule = averaging_rule(training)
     if rule is not None and (workers > 1 or training.num_replicas > 1):
         place = "In a cluster" if workers > 1 else "With several replicas"
@@ -53,11 +44,7 @@ def check_averaging(training: TrainingConfig, workers: int = 1) -> None:
 
 
 def averaged_values(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]) -> list[Any]:
-    """Returns the averages of weights, as tensors; the weights where no step was taken yet.
-
-    Args:
-        optimizer: built; its own averages, or those of the one whose loss it scales.
-        variables: trainable; the optimizer's own are not among them.
+    """The averages of trainable weights, as tensors; the weights themselves before the first step.
 
     Source: A. Defazio et al., The Road Less Scheduled, 2024, equations 3 to 5: gradients are taken
     at y = (1 - beta_1) z + beta_1 x, and x is the average.
@@ -98,25 +85,14 @@ def _is_schedule_free(optimizer: keras.optimizers.Optimizer) -> bool:
     return cls is not None and isinstance(optimizer, cls)
 
 
-# Batch normalisation's moving statistics for weights that training never had.
-
-
 class StatisticsEstimate:
-    """Estimates a model's moving statistics from a few batches alone.
+    """Estimates batch normalisation's moving statistics from a few batches, all of equal weight.
 
-    The batches go through the model as in inference, except that batch normalisation normalises
-    with the statistics of each batch, and learns them. Dropout is off because it is off where the
-    statistics are used: what is dropped would add its own variance to them (X. Li et al.,
-    Understanding the Disharmony between Dropout and Batch Normalization by Variance Shift, CVPR
-    2019). All batches weigh the same, whatever the layers' momentum in training.
-
-    Args:
-        model: whose forward pass is traced once; its weights may be changed between estimates.
-        num_features: of a frame.
-
-    Attributes:
-        variables: the moving statistics that are estimated. Layers that do not learn them, such as
-            frozen ones, keep theirs.
+    The batches go through the model as in inference, except that batch normalisation uses and
+    learns each batch's statistics. Dropout stays off, as it is where the statistics are used: it
+    would add its own variance (X. Li et al., Understanding the Disharmony between Dropout and Batch
+    Normalization by Variance Shift, CVPR 2019). ``variables`` are the statistics; layers that do
+    not learn, such as frozen ones, keep theirs.
 
     Source: P. Izmailov et al., Averaging Weights Leads to Wider Optima and Better Generalization,
     UAI 2018, section 3.2 (a pass over training data for the averaged weights' statistics).
@@ -124,37 +100,24 @@ class StatisticsEstimate:
 
     def __init__(self, model: CtcModel, num_features: int):
         self._model = model
-        self._layers = [
-            layer
-            for layer in batch_normalisations(model.recogniser)
-            if layer.trainable and layer.momentum < 1
-        ]
-        self.variables = [
-            variable for layer in self._layers for variable in layer.non_trainable_variables
-        ]
-
+        layers = batch_normalisations(model.recogniser)
+        self._layers = [layer for layer in layers if layer.trainable and layer.momentum < 1]
+        self.variables = [v for layer in self._layers for v in layer.non_trainable_variables]
         # One signature with open dimensions: no shape of a batch is ever traced again.
         frames = tf.TensorSpec([None, None, num_features], tf.float32)
         lengths = tf.TensorSpec([None], tf.int32)
         self._forward = tf.function(self._learn, input_signature=[frames, lengths])
 
     def estimate(self, batches: Iterable[Batch]) -> None:
-        """Replaces the statistics by those of a model's present weights; without batches, nothing.
-
-        Args:
-            batches: of `tfasr.data.batches.BatchSource`.
-        """
+        """Replaces the statistics by those of the present weights; without batches, nothing."""
         sums, count = [0.0] * len(self.variables), 0
         for batch in batches:
             self._forward(batch["features"], batch["feature_lengths"])
-            sums = [
-                keras.ops.add(one, variable)
-                for one, variable in zip(sums, self.variables, strict=True)
-            ]
+            sums = list(map(keras.ops.add, sums, self.variables))
             count += 1
-        for variable, one in zip(self.variables, sums, strict=True):
-            if count:
-                variable.assign(one / count)
+        if count:
+            for variable, total in zip(self.variables, sums, strict=True):
+                variable.assign(total / count)
 
     def _learn(self, features: tf.Tensor, feature_lengths: tf.Tensor) -> None:
         with _learning(self._layers):
@@ -189,22 +152,16 @@ def _in_training(call: Any) -> Any:
     return called
 
 
-# What a model in training would be used with: averaged weights and the statistics they need.
-
 # Of batches that stay in memory. Larger ones are read again at each checkpoint, so that averages
 # need little more memory than training.
 MOST_KEPT_BYTES = 2**28
 
 
 class WeightsForUse:
-    """Computes the weights for use that belong to a model in training, and changes nothing in it.
+    """Computes the weights that inference should use while a model is being trained.
 
-    They depend on the model, its optimizer and the epoch alone: a resumed run finds the same.
-
-    Args:
-        experiment: names seed, batch size, and the utterances that the statistics are taken of.
-        model: compiled, with an optimizer that averages.
-        source: of the training split.
+    They depend on the model, its optimizer (which averages) and the epoch alone, so that a resumed
+    run computes the same ones. The model does not change.
     """
 
     def __init__(self, experiment: Experiment, model: CtcModel, source: BatchSource):
@@ -212,10 +169,10 @@ class WeightsForUse:
         self._source = source
         self._experiment = experiment
         self._statistics = StatisticsEstimate(model, experiment.features.num_features)
-        self._kept: dict[int, list[Batch]] = {}
+        self._in_memory: dict[int, list[Batch]] = {}
 
     def __call__(self, state: TrainingState) -> dict[str, np.ndarray]:
-        """Returns the values of all variables that differ from training's, by their names."""
+        """The values of all variables that differ from training's, by their names."""
         model = self._model
         variables = model_variables(model)
         trained = model.trainable_variables
@@ -227,24 +184,17 @@ class WeightsForUse:
             if self._statistics.variables:
                 # As the next epoch's are made: the first epoch's may go from short to long.
                 self._statistics.estimate(self._batches(state.epoch + 1))
-            return {
-                name: plain_array(variable)
-                for name, variable in variables.items()
-                if id(variable) in differing
-            }
+            return {n: plain_array(v) for n, v in variables.items() if id(v) in differing}
 
     def _batches(self, epoch: int) -> Iterable[Batch]:
-        """Returns batches as an epoch's are made, the same for all epochs that make them alike.
-
-        Reading the first of them costs as much as the statistics of all, so they are kept.
-        """
+        """An epoch's batches; reading the first one costs as much as the statistics of all."""
         config = self._experiment
         schedule = config.pipeline.batch_size_schedule
         changes = (2, config.augmentation.from_epoch, *(begin for begin, _ in schedule))
         alike = max(begin for begin in changes if 2 <= begin <= epoch)
-        if alike in self._kept:
-            return self._kept[alike]
-        self._kept = {}  # before others take their place in memory
+        if alike in self._in_memory:
+            return self._in_memory[alike]
+        self._in_memory = {}  # before others take their place
         batch_size = config.pipeline.batch_size(alike)
         count = -(-config.training.averaged_statistics_utterances // batch_size)
         batches = self._source.training(config.training.seed, alike).take(count)
@@ -252,14 +202,13 @@ class WeightsForUse:
         frames = utterances * self._source.boundaries[-1]  # at most
         if frames * config.features.num_features * 4 > MOST_KEPT_BYTES:
             return batches
-        self._kept = {alike: list(batches)}
-        return self._kept[alike]
+        self._in_memory = {alike: list(batches)}
+        return self._in_memory[alike]
 
 
 def weights_for_use(
     experiment: Experiment, model: CtcModel, source: BatchSource
 ) -> WeightsForUse | None:
-    """Returns what computes a run's weights for use; None where those in training are used."""
-    if averaging_rule(experiment.training) is None:
-        return None
-    return WeightsForUse(experiment, model, source)
+    """Makes what computes a run's weights for use; None if it uses those in training."""
+    averages = averaging_rule(experiment.training) is not None
+    return WeightsForUse(experiment, model, source) if averages else None

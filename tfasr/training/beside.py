@@ -8,32 +8,26 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import CHECKPOINTS_FOLDER, hypotheses_file
-from tfasr.kit.process import ChildError, Correspondence, received
+from tfasr.kit.process import ChildError, Correspondence, load_tensorflow, received
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.training.checkpoint import give_second_name
+from tfasr.training.checkpoint import give_second_name, restore_for_use
 from tfasr.training.placement import PendingScores, Placement, Scores, named_devices
-
-# What runs in the process that evaluates checkpoints beside the training.
+from tfasr.training.trained import open_trained
 
 
 def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Evaluates a run's checkpoints one after the other, as they are named to it.
+    """Evaluates a run's checkpoints one after the other, as its parent process names them.
 
-    It is sent dicts of ``epoch``, ``checkpoint`` and ``hypotheses``, the file that gets them, and
-    ends with whoever sends them.
-
-    Args:
-        run_dir: the run's folder, with its configs, alphabet, lexicon and statistics.
-        processors: logical processors to work on; none for all.
-
-    Yields:
-        For each dict ``epoch``, ``values`` (what `EvaluationResult.scores` returns), ``work``
-        (seconds by ``load``, ``forward`` and ``decode``) and ``traces`` so far.
+    It receives dicts of ``epoch``, ``checkpoint`` and ``hypotheses`` (the file to write), and
+    yields for each ``epoch``, ``values`` (`EvaluationResult.scores`), ``work`` (seconds by
+    ``load_s``, ``forward_s`` and ``decode_s``) and ``traces`` so far. No ``processors`` means all
+    of them.
     """
     # Ctrl-C reaches all processes of a terminal; the training decides when this one ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -41,12 +35,7 @@ def evaluate_checkpoints(run_dir: Path, processors: Sequence[int]) -> Iterator[d
         os.sched_setaffinity(0, set(processors))
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(jobs,), daemon=True).start()
-    from tfasr.kit.process import load_tensorflow
-
     load_tensorflow()
-    from tfasr.training.checkpoint import restore_for_use
-    from tfasr.training.trained import open_trained
-
     model, evaluator = open_trained(run_dir).validation_evaluator()
     while True:
         job = jobs.get()
@@ -77,7 +66,6 @@ def _listen(jobs: queue.SimpleQueue) -> None:
 
 log = logging.getLogger("tfasr")
 
-MOST_PENDING = 8
 _MOST_DEATHS = 3
 _HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
 
@@ -85,19 +73,14 @@ _HELD = re.compile(r"evaluating-epoch-(\d+)\.npz")
 class OtherProcess(Placement):
     """Gives the checkpoints of epochs to another process, which evaluates them in order.
 
-    An epoch's checkpoint keeps a second name until its scores are booked, so that newer ones do
-    not remove it, and a resumed run finds what is still to be evaluated. A process that dies is
+    An epoch's checkpoint keeps a second name until its scores are recorded, so that newer ones do
+    not remove it and a resumed run finds what is still to be evaluated. A process that dies is
     started again, up to three times over one checkpoint.
-
-    Args:
-        run_dir: the run's folder.
-        devices: what the process works on, see `tfasr.training.placement`.
-        ledger: books deaths.
 
     Source: the paper, section 4.4.2, after Mozilla's DeepSpeech.
     """
 
-    most_pending = MOST_PENDING
+    most_pending = 8
     outlives_checkpoints = True
 
     def __init__(self, run_dir: Path, devices: Sequence[str], ledger: Ledger):
@@ -111,38 +94,29 @@ class OtherProcess(Placement):
         self._deaths = 0
 
     def begin(self, unscored: range) -> list[PendingScores]:
-        """Starts the process, and has it evaluate what earlier sessions left.
-
-        Raises:
-            UsageError: if a checkpoint is gone that is not evaluated yet.
-        """
+        """Starts the process, and has it evaluate what earlier sessions left."""
         for path in (self._run_dir / CHECKPOINTS_FOLDER).glob("evaluating-epoch-*.npz"):
-            found = _HELD.fullmatch(path.name)
-            if found and int(found[1]) not in unscored:
+            match = _HELD.fullmatch(path.name)
+            if match and int(match[1]) not in unscored:
                 path.unlink()  # its scores are in the checkpoint, or its epoch is trained again
         left = [self._left(epoch) for epoch in unscored]
         self._start()
         return left
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
-        held = checkpoint.with_name(f"evaluating-epoch-{epoch:04d}.npz")
+        held = self._held(epoch)
         give_second_name(checkpoint, held)
         self._asked[epoch] = held
         self._send(epoch)
-        return RemoteScores(self, epoch, held)
+        return RemoteScores(epoch, held, self)
 
     def answered(self, epoch: int) -> bool:
-        """Says whether an epoch's scores are here."""
         while epoch not in self._answers and self._take(0):
             pass
         return epoch in self._answers
 
     def answer(self, epoch: int) -> dict[str, Any]:
-        """Waits for an epoch's scores.
-
-        Raises:
-            RunError: if the process dies again and again over them.
-        """
+        """Waits for an epoch's scores; raises RunError if the process keeps dying over them."""
         while epoch not in self._answers:
             self._take(None)
         return self._answers.pop(epoch)
@@ -151,11 +125,14 @@ class OtherProcess(Placement):
         if self._process is not None:
             self._process.close()
 
+    def _held(self, epoch: int) -> Path:
+        return self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch:04d}.npz"
+
     def _left(self, epoch: int) -> PendingScores:
-        held = self._run_dir / CHECKPOINTS_FOLDER / f"evaluating-epoch-{epoch:04d}.npz"
+        held = self._held(epoch)
         if held.is_file():
             self._asked[epoch] = held
-            return RemoteScores(self, epoch, held)
+            return RemoteScores(epoch, held, self)
         # Its scores were booked after the checkpoint from which the run goes on; the weights they
         # are of came before it, and are the same.
         for event in reversed(read_events(self._run_dir)):
@@ -163,7 +140,7 @@ class OtherProcess(Placement):
             if event["key"] == "tracked_stats" and about.get("epoch_num") == epoch:
                 return KnownScores(epoch, event["value"])
         raise UsageError(
-            f"A run that is evaluated beside its training must keep {held} until epoch {epoch} is "
+            f"A run whose evaluations run in parallel must keep {held} until epoch {epoch} is "
             "scored. It is gone, and the ledger has no scores of that epoch: bring it back, or "
             "begin a new run."
         )
@@ -179,7 +156,7 @@ class OtherProcess(Placement):
             self._run_dir.resolve(),
             self._devices.processors,
             environment=self._devices.environment(),
-            task="The process that evaluates beside the training",
+            task="The process that evaluates in parallel with training",
         )
         for epoch in sorted(self._asked):
             self._send(epoch)
@@ -205,9 +182,9 @@ class OtherProcess(Placement):
         self._ledger.event("evaluator_died", value, epoch_num=epoch)
         if self._deaths >= _MOST_DEATHS:
             raise RunError(
-                f"The process that evaluates beside the training must live. It died "
-                f"{self._deaths} times over epoch {epoch}, whose checkpoint is kept. {error} "
-                "Continue with --resume once the cause is gone; it is evaluated then."
+                f"The process that evaluates in parallel with training died {self._deaths} times "
+                f"over epoch {epoch}, whose checkpoint is kept. {error} Continue with --resume "
+                "once the cause is gone; it is evaluated then."
             ) from error
         log.warning("%s It is started again.", error)
         self._process.close()
@@ -215,38 +192,37 @@ class OtherProcess(Placement):
         self._start()
 
 
+@dataclass
 class RemoteScores(PendingScores):
     """An evaluation in the other process, which writes the hypotheses too."""
 
+    epoch: int
+    checkpoint: Path
+    process: OtherProcess
     waiting = "eval_wait"
 
-    def __init__(self, process: OtherProcess, epoch: int, checkpoint: Path):
-        self.epoch = epoch
-        self.checkpoint = checkpoint
-        self._process = process
-
     def done(self) -> bool:
-        return self._process.answered(self.epoch)
+        return self.process.answered(self.epoch)
 
     def scores(self) -> Scores:
-        answer = self._process.answer(self.epoch)
+        answer = self.process.answer(self.epoch)
         return Scores(answer["values"], {"evaluation_work": answer["work"]})
 
     def booked(self) -> None:
         self.checkpoint.unlink(missing_ok=True)
 
 
+@dataclass
 class KnownScores(PendingScores):
-    """What an earlier session booked of an epoch, to be booked again; nothing else is left."""
+    """Scores that an earlier session recorded and this one records again."""
 
+    epoch: int
+    values: dict[str, float]
+    checkpoint = None
     waiting = "eval_wait"
-
-    def __init__(self, epoch: int, values: dict[str, float]):
-        self.epoch = epoch
-        self._values = values
 
     def done(self) -> bool:
         return True
 
     def scores(self) -> Scores:
-        return Scores(self._values, {})
+        return Scores(self.values, {})

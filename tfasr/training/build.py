@@ -30,21 +30,14 @@ from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.optimizer import make_optimizer
 
-# How far back batch normalisation's moving statistics reach, in utterances instead of steps.
-
 _KERAS_DEFAULT = inspect.signature(keras.layers.BatchNormalization).parameters["momentum"]
 
 
 def moving_momentum(experiment: Experiment, train_utterances: int) -> float | None:
-    """Returns the momentum of one step at which the moving statistics forget.
+    """The momentum exp(-utterances of an update / window) of moving statistics.
 
-    Args:
-        experiment: names the window, the batch and the parts into which it is accumulated.
-        train_utterances: of the training split; the window is half of it at most, so that the
-            statistics follow within an epoch.
-
-    Returns:
-        exp(-utterances of an update / window); None where the layers keep their own momentum.
+    None leaves the layers their own. The window is at most half the training split, so that the
+    statistics follow within an epoch.
     """
     training = experiment.training
     window = min(training.batch_norm_window_utterances, train_utterances / 2)
@@ -59,42 +52,29 @@ def moving_momentum(experiment: Experiment, train_utterances: int) -> float | No
 def set_moving_momentum(
     model: keras.Model, momentum: float | None, config: RecogniserConfig | None = None
 ) -> int:
-    """Gives the batch normalisations of a model their momentum.
+    """Sets the momentum of a model's batch normalisations; None leaves all as they are.
 
-    Which ones says `tfasr.models.model.keeps_momentum`; where the config does not tell, those
-    whose momentum is their class's default. One that its maker set to the very default cannot be
-    told from one that nobody set.
-
-    Call it before the model's training step is traced, which makes a constant of it.
-
-    Args:
-        model: built.
-        momentum: of a step; None leaves all layers as they are.
-        config: of the model.
-
-    Returns:
-        How many batch normalisations keep another momentum than the window's.
+    `tfasr.models.model.keeps_momentum` says which keep theirs; if the config does not, those whose
+    momentum is not their class's default. Call it before the training step is traced, which makes a
+    constant of it. Returns how many keep another momentum.
     """
     if momentum is None:
         return 0
     keeps = None if config is None else keeps_momentum(config)
-    kept = 0
+    others = 0
     for layer in batch_normalisations(model):
         if chosen_by_its_maker(layer) if keeps is None else keeps:
-            kept += 1
+            others += 1
         else:
             layer.momentum = momentum
-    return kept
+    return others
 
 
 def synchronise(model: keras.Model) -> None:
-    """Makes the batch normalisations of a model take their statistics over all replicas.
+    """Makes a model's batch normalisations take their statistics over all replicas.
 
-    Call it before the model's training step is traced.
-
-    Raises:
-        UsageError: if one of them is not `tfasr.layers.batch_normalization.BatchNormalization`:
-            Keras's own, given a mask, would silently take its replica's statistics.
+    Call it before the training step is traced. Raises UsageError for Keras's own layer: given a
+    mask, it would silently use its replica's statistics.
     """
     for layer in batch_normalisations(model):
         if not isinstance(layer, BatchNormalization):
@@ -107,8 +87,8 @@ def synchronise(model: keras.Model) -> None:
 
 
 def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormalization]:
-    """Returns a model's batch normalisations, those within layers and lists of layers too."""
-    found, seen = [], set()
+    """A model's batch normalisations, including those inside layers and lists of layers."""
+    normalisations, seen = [], set()
     waiting: list[Any] = [model]
     while waiting:
         layer = waiting.pop()
@@ -116,11 +96,11 @@ def batch_normalisations(model: keras.Model) -> list[keras.layers.BatchNormaliza
             continue
         seen.add(id(layer))
         if isinstance(layer, keras.layers.BatchNormalization):
-            found.append(layer)
-        # A model lists its layers; a layer alone has its own as attributes, and no public list.
+            normalisations.append(layer)
+        # A model lists its layers; other layers hold theirs as attributes, without a public list.
         waiting += getattr(layer, "layers", []) if isinstance(layer, keras.Model) else []
         waiting += [inner for value in vars(layer).values() for inner in _layers_in(value)]
-    return found
+    return normalisations
 
 
 def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
@@ -132,27 +112,22 @@ def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
 
 
 def chosen_by_its_maker(layer: keras.layers.BatchNormalization) -> bool:
-    """Says whether a layer's momentum is another than its class's default."""
     default = inspect.signature(type(layer)).parameters.get("momentum", _KERAS_DEFAULT).default
     return layer.momentum != default
 
 
-def statistics_rule(training: TrainingConfig, kept: int = 0) -> str:
-    """Returns in words how moving statistics are kept, for what makes results comparable.
-
-    Args:
-        training: names the window.
-        kept: batch normalisations that keep a momentum of their own.
-    """
+def statistics_rule(training: TrainingConfig, own_momentum: int = 0) -> str:
+    """Describes how moving statistics are kept, for what makes results comparable."""
     over = "; synchronised over replicas" if training.batch_norm_synchronised else ""
     if not training.batch_norm_window_utterances:
         return "the layers' own momentum a step" + over
     rule = f"over {training.batch_norm_window_utterances} utterances, half the split at most"
-    return (f"{rule}; {kept} layers by their own momentum" if kept else rule) + over
+    others = f"; {own_momentum} layers by their own momentum" if own_momentum else ""
+    return rule + others + over
 
 
 def check_splits(splits: dict[str, ShardedSplit], experiment: Experiment) -> Alphabet:
-    """Returns the splits' common alphabet.
+    """The splits' common alphabet.
 
     Raises:
         UsageError: if they differ in it, or the model leaves an utterance without a CTC path.
@@ -173,13 +148,9 @@ def check_decoder(experiment: Experiment, split: ShardedSplit, alphabet: Alphabe
 
 
 def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
-    """Raises UsageError if a model's weights alone would not fit into memory.
-
-    Told before it is built, which would take minutes or be killed without a word.
-    """
-    parameters = least_parameters(
-        experiment.model, experiment.features.num_features, alphabet.num_classes
-    )
+    """Raises UsageError if the weights won't fit: building them could be killed silently."""
+    features = experiment.features.num_features
+    parameters = least_parameters(experiment.model, features, alphabet.num_classes)
     if parameters is None:
         return
     # Weights, gradients and a slot of the optimizer, of four bytes each.
@@ -187,13 +158,12 @@ def check_weights(experiment: Experiment, alphabet: Alphabet) -> None:
     if needed > available:
         raise UsageError(
             f"The model's weights must fit into {available / 2**30:.1f} GiB of memory. "
-            f"{type(experiment.model).__name__} asks for at least {parameters:.3g} parameters, "
-            f"which need {needed / 2**30:.3g} GiB in training: make the model smaller."
+            f"{type(experiment.model).__name__} has at least {parameters:.3g} parameters, which "
+            f"need {needed / 2**30:.3g} GiB in training: make the model smaller."
         )
 
 
 def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> None:
-    """Raises UsageError if the model leaves an utterance fewer frames than its labels need."""
     frames = split.frames
     outputs = np.zeros(frames.max(initial=0) + 1, np.int64)
     for length in np.flatnonzero(np.bincount(frames)):  # each once: utterances may be millions
@@ -211,11 +181,7 @@ def _check_paths(name: str, split: ShardedSplit, model: RecogniserConfig) -> Non
 
 
 def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
-    """Returns what places the model: one device's default, or a mirror on several.
-
-    Raises:
-        UsageError: if there are fewer devices than replicas.
-    """
+    """Places the model on one device, or mirrors it on several (UsageError if there are fewer)."""
     if num_replicas == 1:
         return tf.distribute.get_strategy()
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
@@ -229,27 +195,18 @@ def make_strategy(num_replicas: int) -> tf.distribute.Strategy:
 
 
 def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -> CtcModel:
-    """Returns a built model in the current strategy's scope.
-
-    Args:
-        experiment: names model, precision, seed and optimizer.
-        alphabet: decides the number of classes.
-        compiled: whether it gets its optimizer, built too.
+    """Builds a model in the current strategy's scope; ``compiled`` with its optimizer, built too.
 
     Raises:
-        UsageError: if the model is not what it must be, see `tfasr.models.build`, or has no last
-            layer that ``initial_blank_bias`` and ``zero_output_layer`` could change, or, compiled,
-            no middle layer that ``intermediate_loss_weight`` could train.
+        UsageError: if the model breaks the rules of `tfasr.models.build`, or has no last layer for
+            ``initial_blank_bias`` and ``zero_output_layer`` or, compiled, no middle layer for
+            ``intermediate_loss_weight``.
     """
     training = experiment.training
     check_weights(experiment, alphabet)
-    recogniser = build_recogniser(
-        experiment.model,
-        experiment.features.num_features,
-        alphabet.num_classes,
-        seed=training.seed,
-        dtype=training.precision,
-    )
+    sizes = experiment.features.num_features, alphabet.num_classes
+    options = {"seed": training.seed, "dtype": training.precision}
+    recogniser = build_recogniser(experiment.model, *sizes, **options)
     # Before the optimizer is built: Schedule-Free's averages begin at the initial weights.
     if training.zero_output_layer:
         zero_classifier(recogniser)
@@ -271,11 +228,7 @@ def build_model(experiment: Experiment, alphabet: Alphabet, *, compiled: bool) -
 
 
 def check_model(experiment: Experiment, alphabet: Alphabet) -> None:
-    """Tries a model of the user's own before a run begins; tfasr's own have been tested.
-
-    Raises:
-        UsageError: if the model is not what it must be, see `tfasr.models.build`.
-    """
+    """Tries to build a user's own model before a run begins; tfasr's own have been tested."""
     if MODELS.entry(model_name(experiment.model)).attribute is None:  # not built in
         build_model(experiment, alphabet, compiled=False)
 

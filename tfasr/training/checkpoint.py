@@ -37,27 +37,19 @@ _UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, OSError)
 
 @dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands.
+    """Where a run stands."""
 
-    Attributes:
-        step: optimizer updates so far.
-        epoch: the epoch being trained, from 1.
-        step_in_epoch: batches of it that are done.
-        epoch_trained: whether it lacks only its evaluation.
-        history: per evaluated epoch, its metrics.
-    """
-
-    step: int = 0
-    epoch: int = 1
-    step_in_epoch: int = 0
-    epoch_trained: bool = False
-    history: list[dict[str, float]] = field(default_factory=list)
+    step: int = 0  # optimizer updates so far
+    epoch: int = 1  # being trained
+    step_in_epoch: int = 0  # batches of it that are done
+    epoch_trained: bool = False  # whether it lacks only its evaluation
+    history: list[dict[str, float]] = field(default_factory=list)  # metrics by evaluated epoch
 
 
 def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns all state of a model and its optimizer, random states included, by unique name.
+    """All state of a model and its optimizer, random states included, by unique name.
 
-    Names hold the order and the last part of Keras's path alone: the rest counts the layers that a
+    Names hold the order and the last part of Keras's path: the rest counts the layers that a
     process has made.
     """
     optimizer = getattr(model, "optimizer", None)
@@ -65,31 +57,28 @@ def state_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def model_variables(model: keras.Model) -> dict[str, keras.Variable]:
-    """Returns those of `state_variables` that are not the optimizer's."""
+    """Those of `state_variables` that are not the optimizer's."""
     return _named(model.variables)
 
 
 def _named(variables: Iterable[keras.Variable]) -> dict[str, keras.Variable]:
-    unique = list({id(variable): variable for variable in variables}.values())
-    return {
-        f"{number:04d} {variable.path.rsplit('/', 1)[-1]}": variable
-        for number, variable in enumerate(unique)
-    }
+    unique = {id(variable): variable for variable in variables}.values()
+    return {f"{n:04d} {v.path.rsplit('/', 1)[-1]}": v for n, v in enumerate(unique)}
 
 
 @contextlib.contextmanager
 def values_kept(variables: Iterable[keras.Variable]) -> Iterator[None]:
-    """Gives variables the values back, bit for bit, that they had before a block."""
-    kept = [(variable, plain_array(variable)) for variable in variables]
+    """Restores variables, bit for bit, after a block."""
+    saved = [(variable, plain_array(variable)) for variable in variables]
     try:
         yield
     finally:
-        for variable, value in kept:
+        for variable, value in saved:
             variable.assign(value)
 
 
 def plain_array(value: Any) -> np.ndarray:
-    """Returns the value of a Keras variable, mirrored or not, or of a tensor."""
+    """The value of a Keras variable, mirrored or not, or of a tensor."""
     # NumPy's own conversion of a Keras variable warns of a keyword that Keras does not take.
     return np.asarray(getattr(value, "value", value).numpy())
 
@@ -101,21 +90,14 @@ def save_checkpoint(
     keep: int,
     for_use: Mapping[str, np.ndarray] | None = None,
 ) -> Path:
-    """Writes ``checkpoints/step-<step>.npz`` and removes all but it and the newest others.
+    """Writes ``checkpoints/step-<step>.npz``, then removes all but the newest ``keep``.
 
-    Older ones go only once the new one and its name are on the disk.
-
-    Args:
-        run_dir: the run's folder.
-        model: whose variables are written, its optimizer's too.
-        state: written with them.
-        keep: how many checkpoints stay, this one among them.
-        for_use: values that inference takes in place of the model's own, by the names that
-            `model_variables` gives; see `restore_for_use`.
+    ``for_use`` holds the values that inference takes in place of the model's own, by the names of
+    `model_variables`; see `restore_for_use`.
 
     Raises:
         OSError: if the file cannot be written; older checkpoints are then still there.
-        RunError: if a weight is not finite: whoever resumed from it could never train on.
+        RunError: if a weight is not finite: a run resumed from it could never train on.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     make_folder(folder)
@@ -140,22 +122,13 @@ def save_checkpoint(
 
 
 def non_finite(arrays: Mapping[str, np.ndarray], count: int) -> list[str]:
-    """Returns which of the first ``count`` arrays, a model's own, hold something not finite.
-
-    Args:
-        arrays: by the names that `state_variables` gives.
-        count: the model's variables; all others come behind them.
-    """
-    weights = sorted(name for name in arrays if name != _STATE)[:count]
-    return [
-        name
-        for name in weights
-        if arrays[name].dtype.kind == "f" and not np.isfinite(arrays[name]).all()
-    ]
+    """Which of the first ``count`` arrays, a model's by `state_variables`, are not all finite."""
+    names = sorted(name for name in arrays if name != _STATE)[:count]
+    floats = [name for name in names if arrays[name].dtype.kind == "f"]
+    return [name for name in floats if not np.isfinite(arrays[name]).all()]
 
 
 def keep_as_best(path: Path) -> None:
-    """Makes a checkpoint the best so far; it stays when newer ones replace it."""
     give_second_name(path, path.with_name(BEST_CHECKPOINT))
 
 
@@ -175,12 +148,9 @@ def give_second_name(path: Path, name: Path) -> None:
 
 
 def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
-    """Returns the newest checkpoint that can be read whole, or else the best, or else None.
+    """The newest checkpoint that can be read, or else the best, or None.
 
-    Args:
-        run_dir: the run's folder.
-        set_aside: whether those that cannot be read get another name, so that a resumed run
-            neither tries them again nor counts them among those to keep.
+    ``set_aside`` renames unreadable ones, so that a resumed run does not try or count them again.
     """
     folder = run_dir / CHECKPOINTS_FOLDER
     for path in [*sorted(folder.glob("step-*.npz"), reverse=True), folder / BEST_CHECKPOINT]:
@@ -200,7 +170,7 @@ def newest_checkpoint(run_dir: Path, *, set_aside: bool = False) -> Path | None:
 
 
 def damage(path: Path) -> str | None:
-    """Returns why a checkpoint cannot be read whole, or None where it can."""
+    """Why a checkpoint cannot be read, or None if it can."""
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
@@ -213,32 +183,20 @@ def damage(path: Path) -> str | None:
 
 
 def find_checkpoint(run_dir: Path, which: str) -> Path:
-    """Returns a run's checkpoint.
-
-    Args:
-        run_dir: the run's folder.
-        which: "best", "last", or a file's path.
-
-    Raises:
-        UsageError: if there is none.
-    """
-    named = run_dir / CHECKPOINTS_FOLDER / BEST_CHECKPOINT if which == "best" else Path(which)
+    """The path of a run's "best" or "last" checkpoint, or of a file; UsageError if missing."""
+    folder = run_dir / CHECKPOINTS_FOLDER
+    named = folder / BEST_CHECKPOINT if which == "best" else Path(which)
     path = newest_checkpoint(run_dir) if which == "last" else named
     if path is None or not path.is_file():
-        there = sorted(file.name for file in (run_dir / CHECKPOINTS_FOLDER).glob("*.npz"))
+        existing = sorted(file.name for file in folder.glob("*.npz"))
         raise UsageError(
             f'--checkpoint must be "best", "last" or a file. Received: {which!r}; {run_dir} has '
-            f"{there or 'no checkpoint yet: the run must come to the end of an epoch first'}."
+            f"{existing or 'no checkpoint yet: the run must finish an epoch first'}."
         )
     return path
 
 
 def read_state(path: Path) -> TrainingState:
-    """Returns the state saved with a checkpoint.
-
-    Raises:
-        UsageError: if the file is no checkpoint or is damaged.
-    """
     with _opened(path) as arrays:
         return _state_in(arrays, path)
 
@@ -246,26 +204,24 @@ def read_state(path: Path) -> TrainingState:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Mapping[str, np.ndarray]]:
     """Opens a checkpoint; whatever is wrong with it becomes a UsageError, also in the block."""
-    remedy = 'Name another one with --checkpoint, such as "last" or "best".'
     try:
         # NumPy would leave the file of a damaged archive open.
         with path.open("rb") as file, np.load(file) as arrays:
             yield arrays
     except UsageError:
         raise
-    # A TypeError is what a single array, a .npy file, answers to "with".
+    # "with" raises a TypeError for a single array, a .npy file.
     except (*_UNREADABLE, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"A checkpoint must be a .npz file that tfasr train wrote. {path} is none, or is "
-            f"damaged: {error}. {remedy}"
+            f'damaged: {error}. Name another one with --checkpoint, such as "last" or "best".'
         ) from None
 
 
 def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
     if _STATE not in arrays:
         raise UsageError(
-            f"A checkpoint must be a .npz file that tfasr train wrote. {path} holds no training "
-            "state."
+            f"A checkpoint must be written by tfasr train. {path} has no training state."
         )
     try:
         state = TrainingState(**json.loads(str(arrays[_STATE])))
@@ -277,38 +233,17 @@ def _state_in(arrays: Mapping[str, np.ndarray], path: Path) -> TrainingState:
     return state
 
 
-def restore(path: Path, model: keras.Model) -> TrainingState:
-    """Restores all variables that a model has, and returns the state saved with them.
-
-    Args:
-        path: a checkpoint.
-        model: built, and compiled where its optimizer is to be restored.
-
-    Raises:
-        UsageError: if the checkpoint is damaged or of another model.
-    """
-    return _restored(path, model, for_use=False)
-
-
 def restore_for_use(path: Path, model: keras.Model) -> TrainingState:
-    """Restores what a model is to be evaluated and used with, and returns the state.
-
-    Where the optimizer averages weights these are the averages, otherwise what `restore` restores.
-
-    Args:
-        path: a checkpoint.
-        model: built; its optimizer stays as it is.
-
-    Raises:
-        UsageError: if the checkpoint is damaged or of another model.
-    """
-    return _restored(path, model, for_use=True)
+    """Restores the weights for evaluation and use, averaged ones if the checkpoint holds them."""
+    return restore(path, model, for_use=True)
 
 
-def _restored(path: Path, model: keras.Model, *, for_use: bool) -> TrainingState:
+def restore(path: Path, model: keras.Model, *, for_use: bool = False) -> TrainingState:
+    """Restores all variables of a model, and its optimizer if compiled; returns the saved state."""
     with _opened(path) as saved:
         arrays = {name: saved[name] for name in saved.files}
-    averaged = {name.removeprefix(_AVERAGED): arrays.pop(name) for name in _averaged_names(arrays)}
+    names = [name for name in arrays if name.startswith(_AVERAGED)]
+    averaged = {name.removeprefix(_AVERAGED): arrays.pop(name) for name in names}
     variables = model_variables(model) if for_use else state_variables(model)
     arrays |= averaged if for_use else {}
     unknown = [
@@ -327,7 +262,3 @@ def _restored(path: Path, model: keras.Model, *, for_use: bool) -> TrainingState
     for name, variable in variables.items():
         variable.assign(arrays[name])
     return _state_in(arrays, path)
-
-
-def _averaged_names(arrays: Iterable[str]) -> list[str]:
-    return [name for name in arrays if name.startswith(_AVERAGED)]

@@ -1,6 +1,6 @@
 """A Keras model that trains a recogniser with CTC."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -9,17 +9,15 @@ import tensorflow as tf
 from tfasr.data.batches import Batch
 from tfasr.training.optimizer import summed_gradients
 
-# The CTC loss, on TensorFlow's native kernel and with true lengths.
-
 
 def ctc_loss(
     logits: tf.Tensor, logit_lengths: tf.Tensor, labels: tf.Tensor, label_lengths: tf.Tensor
 ) -> tf.Tensor:
-    """Returns the CTC loss of each utterance.
+    """The CTC loss of each utterance, float32 ``(batch,)``; infinite where the labels have no path.
 
     Sparse labels select TensorFlow's native kernel: 0.27 s where dense labels, and Keras's loss,
-    take about 8 s for 32 utterances of 600 frames on two CPU cores. Utterances without a path must
-    be left out before: see below.
+    take about 8 s for 32 utterances of 600 frames on two CPU cores. The kernel raises
+    InvalidArgumentError for an utterance without labels, or with more labels than valid frames.
 
     Args:
         logits: ``(batch, frames, classes)``, the blank last; computed on in float32.
@@ -27,21 +25,11 @@ def ctc_loss(
         labels: int32 ``(batch, labels)``, right-padded with anything.
         label_lengths: int32 ``(batch,)``: valid labels.
 
-    Returns:
-        float32 ``(batch,)``: negative logarithms of the labels' probabilities; infinite where
-        equal neighbours leave the labels no path.
-
-    Raises:
-        tf.errors.InvalidArgumentError: by the kernel, if an utterance has no labels, or more labels
-            than valid frames.
-
     Source: A. Graves et al., Connectionist Temporal Classification, ICML 2006.
     """
     valid = tf.sequence_mask(label_lengths, tf.shape(labels)[1])
     sparse = tf.SparseTensor(
-        tf.where(valid),
-        tf.boolean_mask(labels, valid),
-        tf.shape(labels, out_type=tf.int64),
+        tf.where(valid), tf.boolean_mask(labels, valid), tf.shape(labels, out_type=tf.int64)
     )
     return tf.nn.ctc_loss(
         labels=sparse,
@@ -52,8 +40,6 @@ def ctc_loss(
         blank_index=-1,
     )
 
-
-# Gradients of a batch computed in parts, one after the other, so that only one needs memory.
 
 Compute = Callable[[Batch, tf.Tensor], tuple[tf.Tensor, list[tf.Tensor]]]
 
@@ -66,20 +52,14 @@ def accumulate(
     *,
     unroll: bool = False,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Sums the gradients of a batch's parts.
+    """Returns losses ``(batch,)`` and the gradients of their mean, summed over a batch's parts.
 
     Args:
-        batch: at least one utterance.
-        parts: how many parts are made of it, as far as there are so many utterances.
-        compute: takes a part and the weight of each of its utterances; returns their losses
-            ``(part,)`` and the gradients of the weighted losses' sum.
-        shapes: the gradients'.
-        unroll: whether the parts stand one after the other in the graph, instead of in a loop: in
-            the context of a mirrored replica nothing else may update a variable.
-
-    Returns:
-        The losses ``(batch,)`` and the sums of the gradients: those of the losses' mean, whatever
-        the sizes of the parts.
+        parts: the most parts; no part is empty.
+        compute: takes a part and the weight of each of its utterances; returns losses ``(part,)``
+            and the gradients of their weighted sum, of these ``shapes``.
+        unroll: puts the parts one after the other into the graph instead of a loop: in a mirrored
+            replica's context nothing else may update a variable.
     """
     utterances = tf.shape(batch["feature_lengths"])[0]
     weight = 1.0 / tf.cast(utterances, tf.float32)
@@ -107,7 +87,8 @@ def _unrolled(
     batch: Batch, utterances: tf.Tensor, parts: int, weight: tf.Tensor, compute: Compute
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
     losses, sums = [], []
-    for start, stop in _bounds(utterances, parts):
+    for number in range(parts):
+        start, stop = number * utterances // parts, (number + 1) * utterances // parts
         # A part must not begin before the one before has left its memory.
         with tf.control_dependencies(sums):
             # Where there are fewer utterances than parts, one that counts for nothing fills in.
@@ -120,28 +101,17 @@ def _unrolled(
     return tf.concat(losses, axis=0), sums
 
 
-def _bounds(utterances: tf.Tensor, parts: int) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
-    for number in range(parts):
-        yield number * utterances // parts, (number + 1) * utterances // parts
-
-
 def _rows(batch: Batch, start: tf.Tensor, stop: tf.Tensor) -> Batch:
     return {name: value[start:stop] for name, value in batch.items()}
 
 
 class CtcModel(keras.Model):
-    """Wraps a recogniser for training on `tfasr.data.batches.BatchSource`'s batches.
+    """Wraps a built recogniser for training on `tfasr.data.batches.BatchSource`'s batches.
 
     Make and build it in the scope of the strategy it trains under. It is a Keras model so that
-    ordinary Keras callbacks can work on it; the steps come from `tfasr.training.step.TimedStep`.
-
-    Args:
-        recogniser: what is trained, built: see `tfasr.models.model`.
-        output_lengths: from valid feature frames to valid output frames.
-        accumulation_steps: parts of a device's share of a batch that go through the model one
-            after the other; their gradients are added up, and clipped and applied once.
-        intermediate_loss_weight: part of what is minimised that is the CTC loss of a middle layer;
-            above 0 the recogniser needs `tfasr.models.recurrent.Network.call_with_intermediate`.
+    Keras callbacks can work on it; the steps come from `tfasr.training.step.TimedStep`. With an
+    ``intermediate_loss_weight`` the recogniser needs
+    `tfasr.models.recurrent.Network.call_with_intermediate`.
     """
 
     def __init__(
@@ -186,15 +156,11 @@ class CtcModel(keras.Model):
     def loss_gradients(
         self, batch: Batch, part: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns a share's losses ``(batch,)`` and its part of the gradients of their mean.
+        """Returns a share's losses ``(batch,)`` and its part of the gradients of the global mean.
 
-        The gradients are scaled as the optimizer wants them, and their sum over the replicas is
-        that of the whole batch.
-
-        Args:
-            batch: this replica's share.
-            part: float32 scalar: the share's part of the batch's utterances. By default shares are
-                equal, so that the mean of the replicas' means is the batch's.
+        They are scaled as the optimizer wants them; their sum over replicas is that of the whole
+        batch. ``part`` is the share's part of the batch's utterances; by default all shares are
+        equal.
         """
         replicas = self.distribute_strategy.num_replicas_in_sync
 
@@ -206,13 +172,7 @@ class CtcModel(keras.Model):
             weight = 1.0 / tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
             return weighted(batch, weight)
         shapes = [variable.shape for variable in self.trainable_variables]
-        return accumulate(
-            batch,
-            self.accumulation_steps,
-            weighted,
-            shapes,
-            unroll=replicas > 1,
-        )
+        return accumulate(batch, self.accumulation_steps, weighted, shapes, unroll=replicas > 1)
 
     def _weighted_gradients(
         self, batch: Batch, share: tf.Tensor
@@ -223,7 +183,6 @@ class CtcModel(keras.Model):
         return losses, tape.gradient(loss, self.trainable_variables)
 
     def train_step(self, batch: Batch) -> dict[str, tf.Tensor]:
-        """Updates the weights on one replica's share of a batch."""
         losses, gradients = self.loss_gradients(batch)
         gradients = summed_gradients(self.optimizer, gradients)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
@@ -236,7 +195,7 @@ class CtcModel(keras.Model):
         }
 
     def global_step(self, element_spec: Any) -> Callable[[Batch], dict[str, tf.Tensor]]:
-        """Returns the step on a global batch, traced once for all shapes of this spec."""
+        """The step on a global batch, traced once for all shapes of this spec."""
         if self._step is None:
             # One signature with open dimensions: no shape of a batch is ever traced again.
             self._step = tf.function(self._global_step, input_signature=[element_spec])

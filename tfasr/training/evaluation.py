@@ -22,19 +22,19 @@ from tfasr.kit.files import make_folder, whole_file
 from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment
-from tfasr.training.workers.exchange import Alone, Workers
+from tfasr.training.workers.exchange import Workers
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What an evaluation found.
+    """The errors, the loss and the transcripts of an evaluation.
 
     Attributes:
         counts: errors and rates.
         loss: mean CTC loss of the utterances.
         utterances: those scored.
         hypotheses: in the same order.
-        second: what a second decoder made of the same forward passes, where there is one.
+        second: a second decoder's result from the same forward passes, if there is one.
     """
 
     counts: ErrorCounts
@@ -44,9 +44,9 @@ class EvaluationResult:
     second: "SecondResult | None" = None
 
     def scores(self) -> dict[str, float]:
-        """Returns rates, counts and loss, as the ledger's ``tracked_stats`` hold them.
+        """Returns rates, counts and loss, as in the ledger's ``tracked_stats``.
 
-        A second decoder's rates carry its name: ``word_beam_wer`` and ``word_beam_cer``.
+        A second decoder's rates are named after it: ``word_beam_wer`` and ``word_beam_cer``.
         """
         values = {**self.counts.to_json(), "loss": self.loss}
         if self.second is not None:
@@ -63,9 +63,8 @@ class EvaluationResult:
         others = second.hypotheses if second else [None] * len(self.hypotheses)
         make_folder(path.parent)
         with whole_file(path) as file:
-            for utterance, hypothesis, other in zip(
-                self.utterances, self.hypotheses, others, strict=True
-            ):
+            rows = zip(self.utterances, self.hypotheses, others, strict=True)
+            for utterance, hypothesis, other in rows:
                 line = {
                     "id": utterance.id,
                     "reference": utterance.text,
@@ -79,14 +78,7 @@ class EvaluationResult:
 
 @dataclass(frozen=True)
 class SecondResult:
-    """What a second decoder found.
-
-    Attributes:
-        name: of the decoder.
-        counts: errors and rates.
-        hypotheses: in the order of the utterances.
-        worked_s: seconds that it worked.
-    """
+    """A second decoder's transcripts, in the order of the utterances, and its seconds of work."""
 
     name: str
     counts: ErrorCounts
@@ -96,64 +88,38 @@ class SecondResult:
 
 @dataclass(frozen=True)
 class _Decoded:
-    """A batch's hypotheses and the seconds that the decoders worked on them."""
-
     hypotheses: list[Hypothesis]
     worked_s: float
     second: list[Hypothesis]
     second_worked_s: float
 
 
+@dataclass
 class PendingEvaluation:
-    """An evaluation whose forward passes are done; the decoder may still be at work.
+    """An evaluation whose forward passes are done; the decoder may still be at work."""
 
-    Args:
-        batches: per batch, its utterances' positions and the decoding under way.
-        losses: CTC losses of all utterances ``(utterances,)``.
-        score: makes the result of the batches' positions and what was decoded, and the losses.
-    """
-
-    def __init__(
-        self,
-        batches: list[tuple[list[int], Future]],
-        losses: np.ndarray,
-        score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult],
-    ):
-        self._batches = batches
-        self._losses = losses
-        self._score = score
-        self._result: tuple[EvaluationResult, float] | None = None
+    batches: list[tuple[list[int], Future]]  # positions of the utterances, and their decoding
+    losses: np.ndarray  # (utterances,)
+    score: Callable[[list[tuple[list[int], _Decoded]], np.ndarray], EvaluationResult]
+    _result: tuple[EvaluationResult, float] | None = None
 
     def done(self) -> bool:
-        """Says whether `result` would return at once."""
-        return all(future.done() for _, future in self._batches)
+        return all(future.done() for _, future in self.batches)
 
     def result(self) -> tuple[EvaluationResult, float]:
-        """Waits for the decoders; returns the result and the seconds that the first one worked.
-
-        Raises:
-            RunError: unless exactly the split's utterances were scored, each once.
-        """
+        """Waits for the decoders; returns the result and the first decoder's seconds of work."""
         if self._result is None:
-            batches = [(positions, future.result()) for positions, future in self._batches]
+            batches = [(positions, future.result()) for positions, future in self.batches]
             worked_s = sum(decoded.worked_s for _, decoded in batches)
-            self._result = self._score(batches, self._losses), worked_s
+            self._result = self.score(batches, self.losses), worked_s
         return self._result
 
 
 class Evaluator:
-    """Evaluates a model on one split, as often as asked.
+    """Evaluates a model on one split, as often as asked, decoding in a thread.
 
-    The decoder works in a thread of its own: while one batch is decoded, the next goes through the
-    model.
-
-    Args:
-        model: whose forward pass is traced once.
-        source: batches of the split.
-        decoder: writes the hypotheses.
-        second: another decoder's name and itself, whose hypotheses are scored beside.
-        workers: all that evaluate together, each on shards of its own; what they decoded is
-            brought together, so that each has the whole result.
+    ``second`` is another decoder with its name. ``workers`` each evaluate shards of their own, and
+    all get the whole result.
     """
 
     def __init__(
@@ -164,7 +130,7 @@ class Evaluator:
         second: tuple[str, Decoder] | None = None,
         workers: Workers | None = None,
     ):
-        self._workers = workers or Alone()
+        self._workers = workers or Workers()
         share = Share(self._workers.rank, self._workers.count) if workers else None
         self._source = source
         self._decoder = decoder
@@ -182,11 +148,10 @@ class Evaluator:
 
     @property
     def traces(self) -> int:
-        """How often the forward pass was traced."""
         return self._forward.experimental_get_tracing_count()
 
     def start(self) -> PendingEvaluation:
-        """Runs the forward passes of the whole split and leaves the decoder at its work."""
+        """Runs the forward passes of the whole split and leaves the decoder at work."""
         batches, losses = [], []
         for positions, log_probs, lengths, loss in self.forward_passes():
             decoding = self._thread.submit(self._decode, log_probs, lengths)
@@ -196,26 +161,20 @@ class Evaluator:
         return PendingEvaluation(batches, np.concatenate(losses or [none]), self._score)
 
     def forward_passes(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yields what the model answers to each batch of the split.
+        """Yields the model's outputs for each batch of the split.
 
-        The arrays are the utterances' positions in the split ``(batch,)``, float32
-        log-probabilities ``(batch, frames, classes)``, the utterances' valid frames ``(batch,)``
-        and CTC losses ``(batch,)``.
+        They are the utterances' positions in the split ``(batch,)``, float32 log-probabilities
+        ``(batch, frames, classes)``, valid frames ``(batch,)`` and CTC losses ``(batch,)``.
         """
         for batch in self._batches:
             log_probs, lengths, loss = (tensor.numpy() for tensor in self._forward(batch))
             yield batch["positions"].numpy(), log_probs, lengths, loss
 
     def evaluate(self) -> EvaluationResult:
-        """Decodes and scores every utterance of the split.
-
-        Raises:
-            RunError: unless exactly the split's utterances were scored, each once.
-        """
+        """Scores every utterance of the split; raises RunError unless each was scored once."""
         return self.start().result()[0]
 
     def close(self) -> None:
-        """Ends the decoder's thread; what is not decoded yet is given up."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> _Decoded:
@@ -259,20 +218,16 @@ class Evaluator:
 def _brought_together(
     workers: Workers, batches: list[tuple[list[int], _Decoded]], losses: np.ndarray
 ) -> tuple[list[tuple[list[int], _Decoded]], np.ndarray]:
-    own = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
-    answers = workers.gather({"batches": own, "losses": losses.tolist()})
+    shared = [(positions, dataclasses.asdict(decoded)) for positions, decoded in batches]
+    answers = workers.gather({"batches": shared, "losses": losses.tolist()})
 
     def decoded(values: dict) -> _Decoded:
-        heard = {name: [Hypothesis(**h) for h in values[name]] for name in ("hypotheses", "second")}
-        return _Decoded(**{**values, **heard})
+        texts = {name: [Hypothesis(**h) for h in values[name]] for name in ("hypotheses", "second")}
+        return _Decoded(**{**values, **texts})
 
-    together = [
-        (positions, decoded(values))
-        for answer in answers
-        for positions, values in answer["batches"]
-    ]
-    of_all = [loss for answer in answers for loss in answer["losses"]]
-    return together, np.asarray(of_all, np.float32)
+    of_all = [(where, decoded(values)) for a in answers for where, values in a["batches"]]
+    all_losses = [loss for answer in answers for loss in answer["losses"]]
+    return of_all, np.asarray(all_losses, np.float32)
 
 
 def make_evaluator(
@@ -283,16 +238,7 @@ def make_evaluator(
     lexicon: Sequence[str],
     workers: Workers | None = None,
 ) -> Evaluator:
-    """Returns what evaluates a model as an experiment wants it at every epoch.
-
-    Args:
-        experiment: names the decoders.
-        model: evaluated.
-        source: of the validation split.
-        alphabet: of the transcripts.
-        lexicon: the words of the training transcripts.
-        workers: all that evaluate together; None for this process alone.
-    """
+    """Makes the evaluator that an experiment wants at every epoch."""
     second = experiment.second_decoder
     return Evaluator(
         model,

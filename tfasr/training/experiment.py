@@ -22,13 +22,12 @@ from tfasr.kit.files import ALPHABET_FILE, EXPERIMENT_FILE, read_object, write_w
 from tfasr.models.model import MODELS, ModelConfig, RecogniserConfig, model_from_json, model_source
 from tfasr.models.recurrent import AcousticModelConfig
 
+# What an older tfasr did, by settings that its ``experiment.json`` does not hold.
 BEFORE = {
     # Keras's momentum, 0.99 a step; and the weights of the last step, whatever was averaged.
     "training": {"batch_norm_window_utterances": 0, "evaluate_averaged": False},
     "augmentation": {"frequency_masks_over": "all_features"},
 }
-"""What an older tfasr did, by settings that its ``experiment.json`` does not hold."""
-
 
 _DEVICE = re.compile(r"(cpu|gpu):\d+")
 
@@ -46,65 +45,63 @@ class TrainingConfig:
         epochs: the largest number of epochs.
         seed: of initial weights, dropout, the order of batches and augmentation.
         num_replicas: devices of this process that share each batch; 1 in a cluster, where each
-            device has a process of its own.
+            device has its process.
         optimizer: a function that makes the Keras optimizer; called in the strategy's scope.
         precision: Keras's dtype policy of the layers, of `tfasr.kit.config.trained`;
             "mixed_float16" scales the loss.
-        initial_blank_bias: added to the bias of the CTC blank in the model's last layer before the
-            first step; below 0 the network begins with fewer blanks. The layer must be the model's
+        initial_blank_bias: added to the bias of the CTC blank in the last layer before the first
+            step; below 0 the network begins with fewer blanks. The layer must be the model's
             ``classifier``, as `tfasr.models.recurrent.class_scores` makes it.
-        zero_output_layer: whether the kernel of the model's last layer, its ``classifier``, begins
-            at 0, so that no frame prefers a class before the first step. Fewer runs then stay for
-            epochs on the plateau that CTC begins with (docs/recipes.md).
-        intermediate_loss_weight: part of what is minimised that is the CTC loss of the class scores
-            of a middle layer, by the same last layer: 0.3 adds 0.3 of it to 0.7 of the loss. For
+        zero_output_layer: whether the kernel of the last layer, its ``classifier``, begins at 0, so
+            that no frame prefers a class before the first step. Fewer runs then stay for epochs on
+            the plateau that CTC begins with (docs/recipes.md).
+        intermediate_loss_weight: the share of the minimised loss that is the CTC loss of a middle
+            layer's class scores, by the same last layer: 0.3 adds 0.3 of it to 0.7 of the loss. For
             models of at least two recurrent layers or Conformer blocks. Evaluations, recorded
             losses and the trained model's cost stay those of the last layer.
-        gradient_accumulation_steps: into how many parts a device's share of each batch is cut.
-            They go through the model one after the other, which saves memory. Gradients are added
-            up, clipped and applied once per global batch, so that steps and schedules do not
-            change. Batch normalisation takes the statistics of each part.
+        gradient_accumulation_steps: into how many parts a device's share of each batch is cut. They
+            go through the model one after the other, which saves memory. Gradients are added up,
+            clipped and applied once per global batch, so that steps and schedules do not change.
+            Batch normalisation takes the statistics of each part.
         batch_norm_window_utterances: how far back the moving statistics of batch normalisation
-            reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. Half
-            of the training split at most. 0 keeps the layers' own momentum, 0.99 a step in Keras;
-            layers that were made with another keep it always, unless the model's config says
-            otherwise, see `tfasr.models.model.keeps_momentum`.
+            reach, whatever the batch size: a batch seen so many utterances ago weighs 1/e. At most
+            half of the training split. 0 keeps the layers' momentum, 0.99 a step in Keras; layers
+            made with another one always keep it, unless the model's config says otherwise
+            (`tfasr.models.model.keeps_momentum`).
         batch_norm_synchronised: whether batch normalisation takes its statistics over all replicas
-            and workers, as one device would of the whole batch; otherwise each takes those of its
-            share.
-        gradient_exchange: the type in which the workers of a cluster send and sum gradients; it
-            has no effect in one process. "bfloat16" halves the bytes: each worker rounds its own
-            gradients to 8 bits of mantissa, and each partial sum is rounded again on its way round
-            the workers. The sum is float32 again when it is clipped and applied; weights, the
-            optimizer's state, losses and batch statistics are not rounded.
-        evaluate_averaged: whether evaluations, and all that use the trained model, take the
-            averaged weights where the optimizer keeps some: with Keras's ``use_ema``, and with
+            and workers, as one device would of the whole batch, instead of over each share.
+        gradient_exchange: the type in which the workers of a cluster send and sum gradients.
+            "bfloat16" halves the bytes: each worker rounds its gradients to 8 bits of mantissa, and
+            each partial sum is rounded again on its way round the workers. The sum is float32 again
+            when it is clipped and applied; weights, the optimizer's state, losses and batch
+            statistics are not rounded.
+        evaluate_averaged: whether evaluations and users of the trained model take the averaged
+            weights of an optimizer that keeps them: with Keras's ``use_ema``, and with
             ScheduleFreeAdamW. Training goes on from its own weights.
-        averaged_statistics_utterances: from how many training utterances the moving statistics of
-            batch normalisation are estimated anew for the averaged weights, in whole batches; the
-            same ones at every checkpoint until masks begin or the batch size changes; 0 takes
-            those that belong to the training weights.
+        averaged_statistics_utterances: from how many training utterances, in whole batches, batch
+            normalisation's moving statistics are estimated anew for the averaged weights; the same
+            ones at every checkpoint until masks begin or the batch size changes. 0 takes
+            training's.
         sentences_every_steps: steps between printed sentences; 0 for none.
         num_sentences: how many sentences are printed each time.
-        checkpoint_every_steps: steps between checkpoints; there is one at every epoch's end too.
-        keep_checkpoints: how many are kept, beside the best.
+        checkpoint_every_steps: steps between checkpoints; every epoch ends with one too.
+        keep_checkpoints: how many are kept, in addition to the best.
         targets: pairs of metric ("cer", "cer_reference" or "wer") and fraction to reach.
         target_window: epochs whose median must meet a target.
         overlap_evaluation: whether training goes on while an epoch's hypotheses are decoded.
         evaluation_placement: where an epoch is evaluated. "shared": by the model that is trained.
-            "swapped": by a model of its own, loaded from the epoch's checkpoint, for which the
-            training model leaves the device, as in the paper. "beside": by another process, while
-            training goes on. Scores and weights are the same.
-        evaluation_devices: what the process of "beside" works on, such as ("cpu:3",) or
-            ("gpu:1",); training leaves such a GPU alone. By default all processors, and no GPU.
-        second_decoder: a decoder, such as "word_beam", whose error rates every evaluation notes
-            beside, as "word_beam_wer" and so on; beam width and the like are `DecoderConfig`'s.
-            Targets, the best checkpoint and what makes results comparable stay those of
-            ``DecoderConfig.name``. "" for none.
+            "swapped": by another model, loaded from the epoch's checkpoint, for which the training
+            model leaves the device, as in the paper. "beside": by another process, while training
+            goes on. Scores and weights are the same.
+        evaluation_devices: what the process of "beside" works on, such as ("cpu:3",) or ("gpu:1",);
+            training leaves such a GPU alone. By default all processors, and no GPU.
+        second_decoder: a decoder, such as "word_beam", whose error rates every evaluation adds as
+            "word_beam_wer" and so on; ``DecoderConfig`` sets its beam width and the like. Targets,
+            the best checkpoint and comparability follow ``DecoderConfig.name``. "" for none.
         stop_at_targets: whether training ends as soon as all targets are met.
-        give_up_after_hours: the budget, in hours since the creation of the model, after which the
-            time to a target is of no more interest: training ends at an epoch's end once it is
-            spent, or once a forecast says with 95 % that a target will come later. 0 for none.
+        give_up_after_hours: the budget, in hours since the creation of the model: training ends at
+            an epoch's end once it is spent, or once a forecast says with 95 % that a target will
+            come later. 0 for none.
 
     Source: the paper, Figure 6 (states), section 4.4.2 (placement), section 4.1.2 (median of three
     epochs), section 5.1 (targets); J. Lee and S. Watanabe, Intermediate Loss Regularization for
@@ -139,15 +136,12 @@ class TrainingConfig:
     give_up_after_hours: float = 0.0
 
     def check(self) -> None:
-        """Raises ValueError for values with which nothing can be trained."""
         require_precision(self, "precision", trained())
-        for name in ("epochs", "num_replicas", "checkpoint_every_steps", "keep_checkpoints"):
+        at_least_1 = "epochs num_replicas checkpoint_every_steps keep_checkpoints target_window"
+        for name in (*at_least_1.split(), "gradient_accumulation_steps"):
             require(getattr(self, name) > 0, self, name, "at least 1")
-        for name in ("target_window", "gradient_accumulation_steps"):
-            require(getattr(self, name) > 0, self, name, "at least 1")
-        at_least_0 = ("seed", "sentences_every_steps", "num_sentences")
-        windows = ("batch_norm_window_utterances", "averaged_statistics_utterances")
-        for name in (*at_least_0, *windows):
+        at_least_0 = "seed sentences_every_steps num_sentences batch_norm_window_utterances"
+        for name in (*at_least_0.split(), "averaged_statistics_utterances"):
             require(getattr(self, name) >= 0, self, name, "at least 0")
         # A model gives its layers the seeds from 1000 times this number on: 64 bits must hold them.
         require(self.seed < 2**53, self, "seed", "below 2**53")
@@ -174,50 +168,35 @@ class TrainingConfig:
 
 
 def default_model() -> RecogniserConfig:
-    """Returns the paper's model."""
     return MODELS[ModelConfig().name]()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """All configs of a run; the defaults are the paper's model and features.
+    """All configs of a run; the defaults are the paper's model and features."""
 
-    Attributes:
-        features: what a frame holds.
-        pipeline: how batches are made.
-        augmentation: what is done to training batches.
-        model: sizes of the model, of a class in `tfasr.models.model.MODELS`.
-        decoder: how log-probabilities become text.
-        training: how it is trained.
-    """
-
-    features: FeatureConfig = field(default_factory=FeatureConfig)
-    pipeline: PipelineConfig = field(default_factory=PipelineConfig)
-    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
-    model: RecogniserConfig = field(default_factory=default_model)
-    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    features: FeatureConfig = field(default_factory=FeatureConfig)  # what a frame holds
+    pipeline: PipelineConfig = field(default_factory=PipelineConfig)  # how batches are made
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)  # in training
+    model: RecogniserConfig = field(default_factory=default_model)  # of a class in `MODELS`
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)  # from probabilities to text
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     @property
     def second_decoder(self) -> DecoderConfig | None:
-        """The decoder whose error rates are noted beside; None for none."""
+        """The second decoder of every evaluation, or None."""
         name = self.training.second_decoder
         return dataclasses.replace(self.decoder, name=name) if name else None
 
     def continued(self, run_dir: Path) -> "Experiment":
-        """Returns these configs, with an older tfasr's behaviour for settings it did not know.
-
-        Args:
-            run_dir: the run that is to be continued; a folder without one changes nothing.
-        """
+        """These configs, with an older tfasr's behaviour for settings unknown to the saved run."""
         path = run_dir / EXPERIMENT_FILE
         if not path.is_file():
             return self
         saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
         changed = {}
         for group, values in BEFORE.items():
-            own = saved.get(group)
-            known = own if isinstance(own, dict) else {}
+            known = saved.get(group) if isinstance(saved.get(group), dict) else {}
             missing = {name: value for name, value in values.items() if name not in known}
             changed[group] = dataclasses.replace(getattr(self, group), **missing)
         return dataclasses.replace(self, **changed)
@@ -258,7 +237,7 @@ class Experiment:
 
     @staticmethod
     def completed(content: dict) -> dict:
-        """Returns a saved `to_json`, completed by the settings that its tfasr did not know."""
+        """Adds to a saved `to_json` the settings that its tfasr did not know."""
         defaults = Experiment().to_json()
         name = content.get("recogniser", defaults["recogniser"]).get("name")
         if name in MODELS:
@@ -273,7 +252,7 @@ class Experiment:
     @classmethod
     def from_json(cls, content: dict) -> "Experiment":
         """Reads what `to_json` returned; the optimizer stays the default."""
-        content = {group: {**BEFORE.get(group, {}), **own} for group, own in content.items()}
+        content = {name: {**BEFORE.get(name, {}), **group} for name, group in content.items()}
         content["training"].pop("optimizer")
         # tfasr 0.1.0 had only one model and did not write its name.
         model = model_from_json(content.pop("recogniser", None), content.pop("model"))
@@ -282,29 +261,27 @@ class Experiment:
         return cls(model=model, **configs)
 
 
-# Whether a run follows the paper's recipe, or one of its own.
-
 CLOSED = "closed: the paper's model and optimizer"
 
 
 def is_closed(experiment: Experiment) -> bool:
-    """Says whether the paper's recipe is trained, so that times tell what machines differ in.
+    """Whether the paper's recipe is trained, so that times differ by the machines alone.
 
-    It is the paper's model with its dropout, begun and fed as it was, AdaDelta as published without
-    a schedule, and audio that is not augmented. Batch size, precision, devices, decoder and targets
-    are free, as the paper's own systems differ in them.
+    That is the paper's model with its dropout, initial weights and order of data, AdaDelta as
+    published without a schedule, and audio that is not augmented. Batch size, precision, devices,
+    decoder and targets are free, as they differ between the paper's own systems.
 
     Source: the paper, sections 4.4.1 and 4.4.3; MLCommons' training rules, whose closed division
-    fixes model and optimizer likewise.
+    also fixes model and optimizer.
     """
-    model, augmented = experiment.model, experiment.augmentation != AugmentationConfig()
-    training = experiment.training
-    begun_otherwise = training.initial_blank_bias != 0 or training.zero_output_layer
-    other_loss = training.intermediate_loss_weight != 0
-    pipeline = experiment.pipeline
-    fed_otherwise = pipeline.first_epoch_by_length or len(set(pipeline.batch_sizes)) > 1
-    otherwise = augmented or begun_otherwise or other_loss or fed_otherwise
-    if otherwise or not isinstance(model, AcousticModelConfig):
+    model, training, pipeline = experiment.model, experiment.training, experiment.pipeline
+    changed = (
+        experiment.augmentation != AugmentationConfig(),
+        training.initial_blank_bias or training.zero_output_layer,
+        training.intermediate_loss_weight,
+        pipeline.first_epoch_by_length or len(set(pipeline.batch_sizes)) > 1,
+    )
+    if any(changed) or not isinstance(model, AcousticModelConfig):
         return False
     # How the recurrence is computed changes no result.
     paper = AcousticModelConfig(lstm_kernel=model.lstm_kernel)

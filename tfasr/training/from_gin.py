@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import gin
@@ -18,32 +18,24 @@ from tfasr.telemetry.compiled import layers_instruction_set
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.tta.costs import HardwareConfig
 
-# The precision in which this machine trains fastest, for presets: ``@fastest_precision()``.
-
 
 @gin.register
 def fastest_precision() -> str:
-    """Returns the precision in which tfasr's recurrent layers train fastest on this machine.
+    """The precision in which tfasr's recurrent layers train fastest on this machine.
 
     "mixed_bfloat16" where they multiply in tiles of bfloat16 (Intel's AMX), "float32" elsewhere:
     other processors emulate such products, or are no faster at them, and on GPUs it has not been
-    measured. A run keeps what it began with: ``experiment.json`` holds the answer, and
-    ``operative_config.gin`` the question.
-
-    Raises:
-        RunError: if TFASR_INSTRUCTION_SET names none of this processor's instruction sets.
+    measured. A run keeps the precision it began with, which ``experiment.json`` holds.
 
     Source: docs/recipes.md, "bfloat16's error rate": what it costs, and what it does not.
     """
-    found = layers_instruction_set()
-    if found is None or found["name"] != "amx":
+    instructions = layers_instruction_set()
+    if instructions is None or instructions["name"] != "amx":
         return "float32"
     import tensorflow as tf  # compiled layers are TensorFlow's; physical devices start nothing
 
     return "float32" if tf.config.list_physical_devices("GPU") else "mixed_bfloat16"
 
-
-# The registry of a user's own optimizers and schedules, which makes them known to gin.
 
 _known_to_gin: set[str] = set()
 
@@ -51,8 +43,7 @@ _known_to_gin: set[str] = set()
 def register_in_gin(name: str, make: Callable[..., Any], module: str) -> None:
     """Makes a class or function known to gin by a name, with its own parameters.
 
-    gin would subclass a class, which Keras's optimizers do not allow: gin gets a function with the
-    same signature instead.
+    gin would subclass a class, which Keras's optimizers do not allow, so it gets a function.
     """
 
     def build(*args, **kwargs):
@@ -74,8 +65,6 @@ def _check(make: object) -> None:
 
 
 def _make_known(name: str, make: Callable[..., Any]) -> None:
-    import keras
-
     if inspect.isclass(make):
         # Without it, Keras could not find the class when it reads a saved config.
         keras.saving.register_keras_serializable("own", name)(make)
@@ -87,7 +76,7 @@ def _make_known(name: str, make: Callable[..., Any]) -> None:
 
 
 OPTIMIZERS: Registry[Callable[..., Any]] = Registry("optimizer", check=_check, then=_make_known)
-"""Optimizers and schedules beside Keras's own, by their gin names.
+"""Optimizers and schedules in addition to Keras's, by their gin names.
 
 ``@OPTIMIZERS.register("Sgd2")`` above a class, and ``TrainingConfig.optimizer = @Sgd2`` trains with
 it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
@@ -96,14 +85,14 @@ it; ``Sgd2.learning_rate = 0.1`` binds its parameters.
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """What gin files said.
+    """The configuration that gin files describe.
 
     Attributes:
         experiment: the configs of training and evaluation.
         shards: how ``tfasr prepare`` packs.
         given: the files' text, includes in place, and the extra bindings.
         operative: every value in use, as gin.
-        hardware: the machine, where a preset describes it.
+        hardware: the machine, if a preset describes it.
     """
 
     experiment: Experiment
@@ -114,11 +103,10 @@ class LoadedConfig:
 
 
 def _register_optimizers() -> None:
-    """Makes every Keras optimizer and schedule a gin name with Keras's own parameters."""
-    schedule = keras.optimizers.schedules.LearningRateSchedule
-    for module in (keras.optimizers, keras.optimizers.schedules):
+    optimizers, schedules = keras.optimizers, keras.optimizers.schedules
+    bases = ((optimizers, optimizers.Optimizer), (schedules, schedules.LearningRateSchedule))
+    for module, base in bases:
         for name, cls in sorted(vars(module).items()):
-            base = schedule if module is keras.optimizers.schedules else keras.optimizers.Optimizer
             if inspect.isclass(cls) and issubclass(cls, base) and cls is not base:
                 register_in_gin(name, cls, "keras.optimizers")
 
@@ -171,6 +159,4 @@ def _with_own_optimizer(training: TrainingConfig, lines: GinText) -> TrainingCon
             f"Received: {message}"
         ) from error
     config = keras.optimizers.serialize(optimizer)
-    own = functools.partial(keras.optimizers.deserialize, config)
-    values = {f.name: getattr(training, f.name) for f in fields(training)}
-    return TrainingConfig(**{**values, "optimizer": own})
+    return replace(training, optimizer=functools.partial(keras.optimizers.deserialize, config))

@@ -41,25 +41,15 @@ def _check(cls: type) -> None:
         raise TypeError(f"it must be a class with the methods {', '.join(lacking)}.")
 
 
-_HOME = "tfasr.training.logs"
+_CLASSES = {"tensorboard": "TensorBoardLog", "mlflow": "MlflowLog", "wandb": "WandbLog"}
 LOGS: Registry[type] = Registry(
-    "log",
-    {
-        "tensorboard": f"{_HOME}:TensorBoardLog",
-        "mlflow": f"{_HOME}:MlflowLog",
-        "wandb": f"{_HOME}:WandbLog",
-    },
-    check=_check,
+    "log", {name: f"{__name__}:{cls}" for name, cls in _CLASSES.items()}, check=_check
 )
 """Classes of logs by name, as ``tfasr train --log_to`` takes them; see `Log`."""
 
 
 def required(package: str) -> ModuleType:
-    """Returns a package that a log needs.
-
-    Raises:
-        UsageError: if it is not installed.
-    """
+    """Imports a package that a log needs; raises UsageError if it is not installed."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -80,35 +70,26 @@ def check_logs(names: Sequence[str]) -> None:
 
 
 def open_logs(names: Sequence[str], run_dir: Path, events: Sequence[dict]) -> list[Log]:
-    """Returns the logs of those names, once each."""
     return [LOGS[name](run_dir, events) for name in dict.fromkeys(names)]
 
 
-# Scalars in MLflow; ``MLFLOW_TRACKING_URI`` names its server.
-
-ID_FILE = "mlflow_run_id"
-
-
 class MlflowLog(Log):
-    """Logs metrics at optimizer steps, ``useful_seconds`` among them.
+    """Logs metrics at optimizer steps, ``useful_seconds`` too, to ``MLFLOW_TRACKING_URI``.
 
-    A resumed run goes on in the MLflow run it began; steps that were lost stand there twice.
-
-    Args:
-        run_dir: the run's folder, which gives the run its name and keeps its identity.
-        events: not needed here.
+    A resumed run goes on in the MLflow run it began, whose id is kept in its folder; steps that
+    were lost stand there twice.
     """
 
     package = "mlflow"
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
         self._mlflow = required("mlflow")
-        known = run_dir / ID_FILE
-        if known.is_file():
-            self._mlflow.start_run(run_id=known.read_text(encoding="utf-8").strip())
+        id_file = run_dir / "mlflow_run_id"
+        if id_file.is_file():
+            self._mlflow.start_run(run_id=id_file.read_text(encoding="utf-8").strip())
         else:
             run = self._mlflow.start_run(run_name=run_dir.resolve().name)
-            write_whole(known, run.info.run_id + "\n")
+            write_whole(id_file, run.info.run_id + "\n")
 
     def write(self, scalars: dict[str, float], step: int, useful_s: float) -> None:
         self._mlflow.log_metrics({**scalars, "useful_seconds": useful_s}, step=step)
@@ -117,8 +98,6 @@ class MlflowLog(Log):
         self._mlflow.end_run()
 
 
-# TensorBoard's event files: the same scalars over steps and over useful seconds.
-
 FOLDER = "tensorboard"
 _PATTERN = "events.out.tfevents.*"
 
@@ -126,14 +105,9 @@ _PATTERN = "events.out.tfevents.*"
 class TensorBoardLog:
     """Writes ``tensorboard/steps`` and ``tensorboard/useful_seconds`` in the run's folder.
 
-    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over
-    useful seconds there is one value a second, the mean where there were several steps. A resumed
-    run goes on where its checkpoint was: what was lost is taken out of the files, so that no step
-    stands there twice.
-
-    Args:
-        run_dir: the run's folder.
-        events: of its ledger; they say what was lost.
+    TensorBoard shows the two as two runs: ``tensorboard --logdir RUN_DIR/tensorboard``. Over useful
+    seconds there is one value a second, the mean of its steps. A resumed run goes on where its
+    checkpoint was: steps that were lost are removed from the files.
     """
 
     def __init__(self, run_dir: Path, events: Sequence[Event]):
@@ -171,7 +145,7 @@ class TensorBoardLog:
 
 
 class _EventFile:
-    """One folder's event file, begun with what its predecessors hold up to a time.
+    """An event file that begins with its predecessors' records up to a time.
 
     Steps up to ``kept_step`` stay too: the last one is written after its checkpoint.
     """
@@ -182,8 +156,8 @@ class _EventFile:
         folder.mkdir(parents=True, exist_ok=True)
         self._protos = tf.compat.v1
         old = sorted(folder.glob(_PATTERN))
-        # A process killed right here leaves its predecessor's file beside its own: once is enough.
-        kept = dict.fromkeys(
+        # A process killed right here leaves both files behind: a record is written once.
+        records = dict.fromkeys(
             record
             for path in old
             for record in _records(path)
@@ -196,20 +170,17 @@ class _EventFile:
         self._writer = tf.io.TFRecordWriter(str(folder / name))
         version = self._protos.Event(wall_time=time.time(), file_version="brain.Event:2")
         self._writer.write(version.SerializeToString())
-        for record in kept:
+        for record in records:
             self._writer.write(record)
         self._writer.flush()
         for path in old:
             path.unlink()
 
     def write(self, scalars: dict[str, float], step: int) -> None:
-        values = [
-            self._protos.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in scalars.items()
-        ]
-        event = self._protos.Event(
-            wall_time=time.time(), step=step, summary=self._protos.Summary(value=values)
-        )
+        value = self._protos.Summary.Value
+        values = [value(tag=tag, simple_value=scalar) for tag, scalar in scalars.items()]
+        summary = self._protos.Summary(value=values)
+        event = self._protos.Event(wall_time=time.time(), step=step, summary=summary)
         self._writer.write(event.SerializeToString())
 
     def flush(self) -> None:
@@ -228,17 +199,11 @@ def _records(path: Path) -> Iterator[bytes]:
         return
 
 
-# Scalars in Weights & Biases; its own settings and variables choose account and project.
-
-
 class WandbLog(Log):
     """Logs scalars with ``step`` and ``useful_seconds``, either of which can be a chart's axis.
 
-    A resumed run goes on in the W&B run it began; steps that were lost stand there twice.
-
-    Args:
-        run_dir: the run's folder, which gives the run its name.
-        events: of its ledger; with the first one's time the name is an identity.
+    A resumed run goes on in the W&B run it began, known by its name and the time of its first
+    event; steps that were lost stand there twice.
     """
 
     package = "wandb"

@@ -11,15 +11,11 @@ from tfasr.training.workers.step import average_statistics
 
 
 class Hook:
-    """What a run does beside training. Every method does nothing by default.
+    """A run's additional work. Every method does nothing by default.
 
-    At each point all hooks of the run are called in the order of their list. A hook changes nothing
-    of where the run stands; it may call `TrainingRun.request_stop`, and an exception that it raises
-    ends the run.
-
-    Attributes:
-        needs_scores: whether an epoch's scores must be known at `on_epoch_end`: an overlapped
-            evaluation is then waited for.
+    All hooks of the run are called in the order of their list. A hook does not change where the run
+    stands; it may call `TrainingRun.request_stop`, and an exception that it raises ends the run. If
+    it ``needs_scores`` at `on_epoch_end`, an overlapped evaluation is waited for.
     """
 
     needs_scores = False
@@ -55,12 +51,8 @@ class Hook:
 class Loop:
     """Trains a run from where it stands to its last epoch; all workers run the same loop.
 
-    Args:
-        run: built.
-        hooks: called in this order.
-        evaluations: after every epoch.
-        checkpoints: every ``checkpoint_every_steps`` steps and at the end of every epoch; None for
-            a worker that is not the chief.
+    Checkpoints are saved every ``checkpoint_every_steps`` steps and at the end of every epoch; a
+    worker that is not the chief has none.
     """
 
     def __init__(
@@ -76,11 +68,7 @@ class Loop:
         self._checkpoints = checkpoints
 
     def train(self) -> None:
-        """Trains.
-
-        Raises:
-            RunInterruptedError: if a signal ended the run; a checkpoint was saved.
-        """
+        """Trains; raises RunInterruptedError if a signal ended the run, once it is saved."""
         run = self._run
         self._evaluations.begin(run)
         for hook in self._hooks:

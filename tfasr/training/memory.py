@@ -1,6 +1,5 @@
 """Checks before a run that its longest batch fits into memory, and says what does if not."""
 
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -23,42 +22,28 @@ from tfasr.training.checkpoint import state_variables, values_kept
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, zeiler_adadelta
 
-# The host memory of the batches that are held ready, on whatever device they are trained.
-
-# Batches of features that exist beside those held ready: in training, and being filled.
+# Batches of features in addition to those held ready: in training, and being filled.
 BATCHES_BESIDE = 2
-_BYTES_PER_NUMBER = 4
+
 # What a remedy may fill of the memory: there are a model, its optimizer and a runtime, too.
 _USABLE_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class BufferNeed:
-    """What the buffer of whole batches takes of the host's memory.
+    """The host memory of the batches held ready. Source: the paper, Table 2 and section 4.4.1."""
 
-    Attributes:
-        prefetch: of `tfasr.data.batches.PipelineConfig`: global batches held ready.
-        utterances: of the longest global batch.
-        frames: to which it is padded.
-        features: values of a frame, in float32.
-
-    Source: the paper, Table 2 (buffer) and section 4.4.1 ("each element in the buffer is an entire
-    batch").
-    """
-
-    prefetch: int
-    utterances: int
-    frames: int
-    features: int
+    prefetch: int  # global batches held ready
+    utterances: int  # of the longest global batch
+    frames: int  # to which it is padded
+    features: int  # float32 values of a frame
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of one batch."""
-        return _BYTES_PER_NUMBER * self.utterances * self.frames * self.features
+        return 4 * self.utterances * self.frames * self.features
 
     @property
     def needed_bytes(self) -> int:
-        """Bytes of all that exist at once."""
         return self.batch_bytes * (max(self.prefetch, 1) + BATCHES_BESIDE)
 
     def __str__(self) -> str:
@@ -69,59 +54,40 @@ class BufferNeed:
         )
 
     def refusal(self, available: int) -> str | None:
-        """Returns why the buffer does not fit and what does, or None where it fits.
-
-        Args:
-            available: bytes that the process may take more.
-        """
+        """Why the buffer doesn't fit into ``available`` bytes and what does, or None if it fits."""
         if self.needed_bytes <= available:
             return None
-        said = (
+        problem = (
             f"The batches held ready must fit into {available / 2**30:.2f} GiB of the host's "
-            f"memory. {self}. "
+            f"memory. {self}."
         )
         fitting = int(_USABLE_SHARE * available / self.batch_bytes) - BATCHES_BESIDE
         if fitting >= 1:
-            return f"{said}Bind PipelineConfig.prefetch = {fitting}, which fits."
+            return f"{problem} Bind PipelineConfig.prefetch = {fitting}, which fits."
         size = int(_USABLE_SHARE * available * self.utterances / self.batch_bytes)
         size //= BATCHES_BESIDE + 1
         if size < 1:
-            return f"{said}Not even one utterance a batch fits: train on a larger machine."
+            return f"{problem} Not even one utterance a batch fits: train on a larger machine."
         return (
-            f"{said}Bind PipelineConfig.prefetch = 1 and PipelineConfig.global_batch_size = {size} "
-            "or less, which fit."
+            f"{problem} Bind PipelineConfig.prefetch = 1 and PipelineConfig.global_batch_size = "
+            f"{size} or less, which fit."
         )
 
 
-def buffer_need(experiment: "Experiment", utterances: int, frames: int) -> BufferNeed:
-    """Returns what a run's buffer takes.
-
-    Args:
-        experiment: names the pipeline and the features.
-        utterances: of the longest global batch.
-        frames: to which it is padded.
-    """
+def buffer_need(experiment: Experiment, utterances: int, frames: int) -> BufferNeed:
     features = experiment.features.num_features
     return BufferNeed(experiment.pipeline.prefetch, utterances, frames, features)
 
 
 def check_buffer(need: BufferNeed, available: int) -> None:
-    """Raises RunError where the buffer does not fit; it names the binding that shrinks it."""
+    """Raises RunError if the buffer does not fit, with the binding that shrinks it."""
     refusal = need.refusal(available)
     if refusal is not None:
         raise RunError(f"{refusal} --no_memory_probe skips this check.")
 
 
 def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> BufferNeed:
-    """Returns what the buffer of a gin file takes at most, on whatever shards it is trained.
-
-    Args:
-        gin_files: presets or files.
-        bindings: lines of gin that override them.
-
-    Raises:
-        UsageError: if they are wrong.
-    """
+    """The largest buffer of a gin file's run, on whatever shards it is trained."""
     from tfasr.training.from_gin import load_config
 
     loaded = load_config(list(gin_files), list(bindings))
@@ -134,27 +100,17 @@ def buffer_of_preset(gin_files: Sequence[str], bindings: Sequence[str]) -> Buffe
     return buffer_need(experiment, max(pipeline.batch_sizes), frames)
 
 
-# Takes training steps of growing batches in a process of its own, to see what they hold.
-
 log = logging.getLogger("tfasr")
 
 
 def measured_step_bytes(
     experiment: Experiment, alphabet: Alphabet, batches: Sequence[int], frames: int, labels: int
 ) -> list[int] | None:
-    """Returns the peak memory of a process after a step on each of these batches.
+    """The peak memory of another process after a step on each batch, ever larger ones.
 
-    Args:
-        experiment: names model, precision and optimizer.
-        alphabet: decides the number of classes.
-        batches: ascending numbers of utterances.
-        frames: of each utterance.
-        labels: of each utterance.
-
-    Returns:
-        Bytes; fewer than batches if the system ended the process for want of memory. None where it
-        could not be told, as with an optimizer that Keras cannot rebuild from its config, or a
-        model that was defined in a script.
+    The list is shorter than ``batches``, which are utterances, if the process ran out of memory.
+    None if it can't be measured, as with a model defined in a script or an optimizer that Keras
+    cannot rebuild from its config.
     """
     optimizer = keras.optimizers.serialize(experiment.training.optimizer())
     # What makes the optimizer need not be importable; what it made can be written down.
@@ -179,14 +135,7 @@ def held_bytes(
     alphabet: Alphabet,
     sizes: Sequence[tuple[int, int, int]],
 ) -> Iterator[int]:
-    """Takes a step on each batch and yields the most that this process has held.
-
-    Args:
-        experiment: names model and precision.
-        optimizer: as Keras serialises it.
-        alphabet: decides the number of classes.
-        sizes: utterances, frames and labels of each batch.
-    """
+    """Takes a step on each batch (utterances, frames, labels); yields the process's peak memory."""
     # Should memory run out, this is the process to end, not the run that waits for it.
     adjustment = Path("/proc/self/oom_score_adj")
     if adjustment.is_file():
@@ -208,8 +157,6 @@ def held_bytes(
         yield peak_bytes()
 
 
-# Batches of noise in the shape of speech, where only sizes matter.
-
 # LibriSpeech's readers say some 14 characters a second, and a feature frame is 10 ms.
 FRAMES_PER_LABEL = 7
 
@@ -224,19 +171,12 @@ def synthetic_batch(
     length_spread: float = 0.0,
     seed: int = 0,
 ) -> Batch:
-    """Makes a batch like those of `tfasr.data.batches.BatchSource`.
+    """Makes a batch of noise in the shape of speech, like those of `BatchSource`.
 
-    Args:
-        experiment: names the features and the model.
-        utterances: of the batch.
-        frames: to which features are padded; the first utterance has them all.
-        labels: of the first utterance; by default as many as are said in the time.
-        alphabet: whose characters are said; English by default.
-        length_spread: lengths lie evenly between this share less than ``frames`` and ``frames``.
-        seed: of the noise and the labels.
-
-    Raises:
-        ValueError: if the shortest utterance has no output frame, or fewer than its labels.
+    The first utterance has all ``frames``, to which others are padded, and ``labels`` characters of
+    ``alphabet``, by default as many as are spoken in the time. Lengths lie evenly between
+    ``length_spread`` (a share) less than ``frames`` and ``frames``. Raises ValueError if an
+    utterance has fewer output frames than labels.
     """
     rng = np.random.default_rng(seed)
     model, features = experiment.model, experiment.features
@@ -253,14 +193,14 @@ def synthetic_batch(
         )
     characters = (alphabet or Alphabet()).blank_id
     # Steps of at least 1 around the alphabet: equal neighbours would need a blank between them.
-    said = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
+    spoken = np.cumsum(rng.integers(1, characters, (utterances, labels)), axis=1) % characters
     noise = rng.standard_normal((utterances, frames, features.num_features), np.float32)
     noise *= np.arange(frames)[None, :, None] < lengths[:, None, None]
     step_s = features.step_samples / features.sample_rate_hz
     return {
         "features": tf.constant(noise),
         "feature_lengths": tf.constant(lengths),
-        "labels": tf.constant(said, tf.int32),
+        "labels": tf.constant(spoken, tf.int32),
         "label_lengths": tf.constant(label_lengths),
         "positions": tf.range(utterances, dtype=tf.int64),
         "duration_s": tf.constant(lengths * step_s, tf.float32),
@@ -268,15 +208,15 @@ def synthetic_batch(
 
 
 def batch_spec(experiment: Experiment) -> dict[str, tf.TensorSpec]:
-    """Returns the signature of batches with open dimensions."""
-    open_batch = tf.TensorSpec([None], tf.int32)
+    """The signature of batches with open dimensions."""
+    spec = tf.TensorSpec
     return {
-        "features": tf.TensorSpec([None, None, experiment.features.num_features], tf.float32),
-        "feature_lengths": open_batch,
-        "labels": tf.TensorSpec([None, None], tf.int32),
-        "label_lengths": open_batch,
-        "positions": tf.TensorSpec([None], tf.int64),
-        "duration_s": tf.TensorSpec([None], tf.float32),
+        "features": spec([None, None, experiment.features.num_features], tf.float32),
+        "feature_lengths": spec([None], tf.int32),
+        "labels": spec([None, None], tf.int32),
+        "label_lengths": spec([None], tf.int32),
+        "positions": spec([None], tf.int64),
+        "duration_s": spec([None], tf.float32),
     }
 
 
@@ -287,49 +227,34 @@ _PROBED_BATCHES = (2, 4)
 
 @dataclass(frozen=True)
 class LongestBatch:
-    """The batch that takes the most memory.
-
-    Attributes:
-        utterances: of the global batch.
-        frames: to which they are padded.
-        labels: of the transcript among them that needs the most output frames.
-    """
+    """The global batch that takes the most memory."""
 
     utterances: int
-    frames: int
-    labels: int
+    frames: int  # to which they are padded
+    labels: int  # of the transcript among them that needs the most output frames
 
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """What the longest batch takes of the host's memory.
-
-    Attributes:
-        batch: the longest.
-        needed_bytes: of the whole process; None where it was tried on a GPU instead, or could
-            not be told.
-        limit_bytes: what the process may hold.
-        measured: whether steps were taken; otherwise it is an estimate.
-    """
+    """The host memory that the longest batch needs."""
 
     batch: LongestBatch
-    needed_bytes: int | None
-    limit_bytes: int | None
-    measured: bool
+    needed_bytes: int | None  # of the whole process; None if tried on a GPU instead, or unknown
+    limit_bytes: int | None  # what the process may hold
+    measured: bool  # by steps; otherwise it is an estimate
 
     def __str__(self) -> str:
         size = f"the longest batch ({self.batch.utterances} x {self.batch.frames} frames)"
         if self.needed_bytes is None:
             fits = "was tried on the GPU and fits"
-            return f"{size} {fits if self.measured else 'needs memory that could not be told'}"
-        return (
-            f"{size} needs about {self.needed_bytes / 2**30:.1f} of "
-            f"{self.limit_bytes / 2**30:.1f} GiB ({'measured' if self.measured else 'estimated'})"
-        )
+            return f"{size} {fits if self.measured else 'needs an unknown amount of memory'}"
+        needed, limit = self.needed_bytes / 2**30, self.limit_bytes / 2**30
+        how = "measured" if self.measured else "estimated"
+        return f"{size} needs about {needed:.1f} of {limit:.1f} GiB ({how})"
 
 
 def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabet) -> LongestBatch:
-    """Returns the training batch with the most padded frames."""
+    """The training batch with the most padded frames."""
     split, batches, above = source.split, [], 0
     (fewest, most), needed = source.frame_ranges, split.frames_needed
     for boundary in source.boundaries:
@@ -343,7 +268,6 @@ def longest_batch(source: BatchSource, global_batch_size: int, alphabet: Alphabe
 
 
 def on_gpu() -> bool:
-    """Returns whether a model is trained on a GPU, where the longest batch is tried itself."""
     return bool(tf.config.list_logical_devices("GPU"))
 
 
@@ -358,31 +282,18 @@ def check_memory(
 ) -> MemoryNeed:
     """Makes sure that the longest batch fits, and leaves the model as it was.
 
-    On a GPU the step is taken. On a CPU, where too large a step would be killed without a word, it
-    is estimated; if that is more than half of the memory, or the model gives no estimate, another
-    process takes steps of 2 and 4 utterances, and a straight line through what they held tells
-    what the batch will hold.
-
-    Args:
-        experiment: what is trained.
-        model: compiled, in the scope of the current strategy.
-        source: training batches.
-        alphabet: of the transcripts.
-        element_spec: returns that of the dataset that the model will be trained on.
-        available: bytes that this process may take more; by default what the system says.
-
-    First of all the batches that are held ready must fit into the host's memory, on whatever
-    device they are trained.
+    On a GPU the step is taken. On a CPU, where too large a step would be killed silently, it is
+    estimated; above half of the memory, or without an estimate, another process takes steps of 2
+    and 4 utterances, and a straight line through their peaks predicts the batch's. Before that, the
+    batches held ready must fit into the host's memory. ``available`` are the bytes that this
+    process may take more, by default as the system reports.
 
     Raises:
-        RunError: if the batch does not fit, and names the batch that does; or the buffer of
-            batches does not, and names the one that does.
+        RunError: if the batch or the buffer does not fit; it names the one that does.
     """
     if not on_gpu():
-        parameters = model.count_params()
-        return check_host_memory(
-            experiment, source, alphabet, parameters=parameters, available=available
-        )
+        sizes = {"parameters": model.count_params(), "available": available}
+        return check_host_memory(experiment, source, alphabet, **sizes)
     batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
     check_buffer(buffer, available_bytes() if available is None else available)
@@ -398,27 +309,51 @@ def check_host_memory(
     parameters: int | None = None,
     available: int | None = None,
 ) -> MemoryNeed:
-    """Makes sure that the longest batch fits where no GPU is; it needs no model in this process.
+    """`check_memory` without a GPU; it needs no model in this process.
 
-    Args:
-        experiment: what is trained.
-        source: training batches.
-        alphabet: of the transcripts.
-        parameters: of the model; by default the close lower bound that its config tells.
-        available: bytes that this process may take more; by default what the system says.
-
-    Raises:
-        RunError: as `check_memory` does.
+    The default of ``parameters`` is the close lower bound that the model's config gives.
     """
     batch = longest_batch(source, max(experiment.pipeline.batch_sizes), alphabet)
     buffer = buffer_need(experiment, batch.utterances, batch.frames)
+    free = available_bytes() if available is None else available
+    limit = free + psutil.Process().memory_info().rss
+    check_buffer(buffer, limit)
+    features = experiment.features.num_features
     if parameters is None:
-        features, classes = experiment.features.num_features, alphabet.num_classes
-        # Whose config does not tell them mostly gives no estimate either, and is tried.
-        parameters = least_parameters(experiment.model, features, classes) or 0
-    need = _need_on_host(experiment, parameters, batch, alphabet, available, buffer)
+        # A model whose config doesn't give them mostly gives no estimate either, and is tried.
+        parameters = least_parameters(experiment.model, features, alphabet.num_classes) or 0
+    parts = experiment.training.gradient_accumulation_steps
+    utterances = -(-batch.utterances // parts)
+    step_bytes = estimated_step_bytes(
+        experiment.model, features, parameters, utterances, batch.frames
+    )
+    needed = None if step_bytes is None else step_bytes + buffer.needed_bytes
+    need = MemoryNeed(batch, needed, limit, measured=False)
+    if needed is None or needed > _CERTAIN_SHARE * limit:
+        need = _measured_need(experiment, alphabet, buffer, need) or need
     log.info("memory: %s", need)
     return need
+
+
+def _measured_need(
+    experiment: Experiment, alphabet: Alphabet, buffer: BufferNeed, estimated: MemoryNeed
+) -> MemoryNeed | None:
+    batch, limit = estimated.batch, estimated.limit_bytes
+    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
+    if held is None:
+        return None
+    parts = experiment.training.gradient_accumulation_steps
+    memory = f"{limit / 2**30:.1f} GiB"
+    few, more = _PROBED_BATCHES
+    if len(held) < len(_PROBED_BATCHES):
+        raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
+    each = max((held[1] - held[0]) / (more - few), 1)
+    needed = int(held[0] + each * (-(-batch.utterances // parts) - few)) + buffer.needed_bytes
+    if needed > limit:
+        fitting = max(int((limit - buffer.needed_bytes - held[0]) / each) + few, 0)
+        refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
+        raise RunError(f"{refusal} That includes {buffer}.")
+    return MemoryNeed(batch, needed, limit, measured=True)
 
 
 def try_on_device(
@@ -427,17 +362,7 @@ def try_on_device(
     batch: LongestBatch,
     step: Callable[[Experiment, LongestBatch], None],
 ) -> None:
-    """Takes a step on the longest batch and, if it does not fit, on smaller ones.
-
-    Args:
-        experiment: what is trained.
-        model: gets all its variables back.
-        batch: the longest.
-        step: trains on a batch of noise of this size.
-
-    Raises:
-        RunError: if the batch does not fit.
-    """
+    """Tries a ``step`` on the longest batch; the RunError names the batch that would fit."""
 
     def fits(utterances: int) -> bool:
         try:
@@ -446,7 +371,7 @@ def try_on_device(
             return False
         return True
 
-    with preserved(model):
+    with values_kept(state_variables(model).values()):
         if fits(batch.utterances):
             return
         replicas = experiment.training.num_replicas
@@ -455,13 +380,6 @@ def try_on_device(
             middle = (least + most) // 2
             least, most = (middle, most) if fits(middle * replicas) else (least, middle)
     raise RunError(_remedy(experiment, batch, least * replicas, "the device's memory"))
-
-
-@contextlib.contextmanager
-def preserved(model: CtcModel) -> Iterator[None]:
-    """Gives a model and its optimizer all their variables back, random states included."""
-    with values_kept(state_variables(model).values()):
-        yield
 
 
 def _step_on_device(
@@ -481,67 +399,24 @@ def _step_on_device(
     return step
 
 
-def _need_on_host(
-    experiment: Experiment,
-    parameters: int,
-    batch: LongestBatch,
-    alphabet: Alphabet,
-    available: int | None,
-    buffer: BufferNeed,
-) -> MemoryNeed:
-    free = available_bytes() if available is None else available
-    limit = free + psutil.Process().memory_info().rss
-    check_buffer(buffer, limit)
-    parts = experiment.training.gradient_accumulation_steps
-    together = -(-batch.utterances // parts)
-    queue = buffer.needed_bytes
-    features = experiment.features.num_features
-    sizes = (features, parameters, together, batch.frames)
-    of_step = estimated_step_bytes(experiment.model, *sizes)
-    needed = None if of_step is None else of_step + queue
-    estimated = MemoryNeed(batch, needed, limit, measured=False)
-    if needed is not None and needed <= _CERTAIN_SHARE * limit:
-        return estimated
-    held = measured_step_bytes(experiment, alphabet, _PROBED_BATCHES, batch.frames, batch.labels)
-    if held is None:
-        return estimated
-    memory = f"{limit / 2**30:.1f} GiB"
-    few, more = _PROBED_BATCHES
-    if len(held) < len(_PROBED_BATCHES):
-        raise RunError(_remedy(experiment, batch, few * len(held) * parts, memory))
-    each = max((held[1] - held[0]) / (more - few), 1)
-    needed = int(held[0] + each * (together - few)) + queue
-    if needed > limit:
-        fitting = max(int((limit - queue - held[0]) / each) + few, 0)
-        refusal = _remedy(experiment, batch, fitting * parts, memory, needed)
-        raise RunError(f"{refusal} Of it are {buffer}.")
-    return MemoryNeed(batch, needed, limit, measured=True)
-
-
 def _remedy(
-    experiment: Experiment,
-    batch: LongestBatch,
-    fitting: int,
-    limit: str,
-    needed: int | None = None,
+    experiment: Experiment, batch: LongestBatch, fitting: int, limit: str, needed: int = 0
 ) -> str:
-    """Says what does not fit, and the batch that does."""
     needs = f", and needs about {needed / 2**30:.1f} GiB" if needed else ""
     replicas = experiment.training.num_replicas
-    message = (
-        f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
-        f"{batch.frames} frames{needs}. "
-    )
     size = fitting // replicas * replicas
     if size < 1:
-        return message + (
+        remedy = (
             "Not even one utterance a device fits: prepare with a shorter "
-            "ShardConfig.max_duration_s, or make the model smaller. "
-            "--no_memory_probe skips this check."
+            "ShardConfig.max_duration_s, or make the model smaller."
         )
-    parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
-    return message + (
-        f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
-        f"TrainingConfig.gradient_accumulation_steps = {parts}. "
-        "--no_memory_probe skips this check."
+    else:
+        parts = -(-experiment.training.gradient_accumulation_steps * batch.utterances // size)
+        remedy = (
+            f"{size} fit: bind PipelineConfig.global_batch_size = {size}, or leave it and bind "
+            f"TrainingConfig.gradient_accumulation_steps = {parts}."
+        )
+    return (
+        f"The longest batch must fit into {limit}. It has {batch.utterances} utterances of "
+        f"{batch.frames} frames{needs}. {remedy} --no_memory_probe skips this check."
     )

@@ -13,19 +13,15 @@ from tfasr.errors import UsageError
 from tfasr.training.experiment import TrainingConfig
 from tfasr.training.private_keras import DecayInUpdateStep, states_of, weight_decays
 
-# Keras's optimizers with fewer operations, and its Schedule-Free AdamW as it was published.
-
 log = logging.getLogger("tfasr")
 
 
 class FusedAdadelta(keras.optimizers.Adadelta):
-    """Keras's Adadelta; config and saved states are the same, and so are results, to rounding.
-
-    Source: Zeiler 2012, Algorithm 1.
+    """Keras's Adadelta: same config, states and, to rounding, results. Source: Zeiler 2012,
+    Algorithm 1.
     """
 
     def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates a variable; gradients of some rows alone take Keras's way."""
         if isinstance(gradient, tf.IndexedSlices):  # of embeddings
             super().update_step(gradient, variable, learning_rate)
             return
@@ -41,10 +37,7 @@ class FusedAdadelta(keras.optimizers.Adadelta):
 
 
 class _FusedAdamStep:
-    """The update step that `FusedAdam` and `FusedAdamW` share."""
-
     def update_step(self, gradient, variable, learning_rate) -> None:
-        """Updates a variable; gradients of some rows alone, and AMSGrad, take Keras's way."""
         if isinstance(gradient, tf.IndexedSlices) or self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
@@ -58,14 +51,11 @@ class _FusedAdamStep:
 
 
 class FusedAdam(_FusedAdamStep, keras.optimizers.Adam):
-    """Keras's Adam; config and saved states are the same, and so are results, to rounding.
-
-    Source: Kingma and Ba 2015, the end of section 2.
-    """
+    """Keras's Adam; as `FusedAdadelta`. Source: Kingma and Ba 2015, the end of section 2."""
 
 
 class FusedAdamW(_FusedAdamStep, keras.optimizers.AdamW):
-    """Keras's AdamW; config and saved states are the same, and so are results, to rounding."""
+    """Keras's AdamW; as `FusedAdadelta`."""
 
 
 _FUSED = {
@@ -79,16 +69,15 @@ _MUON = getattr(keras.optimizers, "Muon", None)
 if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
 
     class FusedMuon(_MUON):
-        """Keras's Muon; config and saved states are the same, and so are results, to rounding.
+        """Keras's Muon; config, saved states and, to rounding, results are the same.
 
         A matrix is never transposed in memory, and what Adam updates takes one operation.
 
-        Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024;
-        J. Liu et al., Muon is Scalable for LLM Training, 2025, section 2.2 (the size of an update).
+        Source: K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024; J.
+        Liu et al., Muon is Scalable for LLM Training, 2025, section 2.2 (the size of an update).
         """
 
         def update_step(self, gradient, variable, learning_rate) -> None:
-            """Updates a variable; gradients of some rows alone take Keras's way."""
             momentum, velocity = states_of(self, variable, "momentums", "adam_velocities")
             if isinstance(gradient, tf.IndexedSlices):  # of embeddings
                 super().update_step(gradient, variable, learning_rate)
@@ -113,10 +102,9 @@ if _MUON is not None and "rms_rate" in inspect.signature(_MUON).parameters:
             self.assign_sub(variable, rate * self._orthogonal(direction))
 
         def _orthogonal(self, matrix: tf.Tensor) -> tf.Tensor:
-            """Returns about the nearest matrix with orthonormal rows, or columns if they are fewer.
+            """About the nearest matrix with orthonormal rows, or columns if they are fewer.
 
-            Each Newton-Schulz iteration is X <- (a + b G + c G G) X with G = X X', or the same from
-            the right with G = X' X.
+            Newton-Schulz: X <- (a + b G + c G G) X with G = X X', or from the right with G = X' X.
             """
             rows, columns = matrix.shape
             is_wide = rows <= columns
@@ -145,7 +133,6 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
         """
 
         def update_step(self, gradient, variable, learning_rate) -> None:
-            """Updates a variable y, and its z and second moment."""
             momentum, velocity = states_of(self, variable, "momentums", "velocities")
             cast = functools.partial(tf.cast, dtype=variable.dtype)
             gradient, y, z = (
@@ -171,12 +158,10 @@ if hasattr(keras.optimizers, "ScheduleFreeAdamW"):  # from Keras 3.14 on
 
 
 def fused(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns an optimizer that does the same with fewer operations, where there is one.
+    """Returns an optimizer that does the same with fewer operations.
 
-    Args:
-        optimizer: any, not built yet. It is returned as it is if its class has no variant here,
-            or if its config does not hold all of its settings, such as a learning rate that cannot
-            be read back or variables left out of weight decay.
+    One that is not built yet, whose class has a variant here and whose config holds all of its
+    settings; others are returned unchanged.
     """
     # Keras passes some fifteen times over each variable. Ten matrices of 800 x 3200 on 2 cores:
     # AdaDelta 82 ms against 30 in one operation each, Adam 63 against 18; of 256 x 1024: 9.1
@@ -212,12 +197,8 @@ def _adam_terms(dtype, iterations, beta_1: float, beta_2: float, epsilon: float)
 
 
 def _update(gradient, variable, learning_rate) -> dict[str, Any]:
-    dtype = variable.dtype
-    return {
-        "var": _handle(variable),
-        "grad": tf.cast(gradient, dtype),
-        "lr": tf.cast(learning_rate, dtype),
-    }
+    gradient, rate = (tf.cast(value, variable.dtype) for value in (gradient, learning_rate))
+    return {"var": _handle(variable), "grad": gradient, "lr": rate}
 
 
 def _handle(variable):
@@ -247,10 +228,10 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
         )
     rate = optimizer.get_config().get("learning_rate")
     if isinstance(rate, int | float) and not 0 < rate < math.inf:  # a schedule is a dict
+        name = type(optimizer).__name__
         raise UsageError(
-            f"A learning rate must be a finite number above 0. Received: {rate} of "
-            f"{type(optimizer).__name__}. Bind another, such as "
-            f"{type(optimizer).__name__}.learning_rate = 0.001."
+            f"A learning rate must be a finite number above 0. Received: {rate} of {name}. Bind "
+            f"another, such as {name}.learning_rate = 0.001."
         )
     strategy = tf.distribute.get_strategy()
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
@@ -267,43 +248,35 @@ def make_optimizer(training: TrainingConfig) -> keras.optimizers.Optimizer:
 def summed_gradients(
     optimizer: keras.optimizers.Optimizer, gradients: list[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Returns what an optimizer of `make_optimizer` is to be given on one of several replicas.
+    """Prepares one replica's gradients for an optimizer of `make_optimizer`.
 
-    Keras clips, and looks for gradients that are no numbers, before it sums over replicas: on each
-    replica's share alone. Where either matters, each replica here gets an equal part of the sum;
-    that part clipped at as small a part of the threshold is the same part of the sum clipped.
-
-    Args:
-        optimizer: names what is done to the gradients.
-        gradients: this replica's.
+    Keras clips, and looks for infinite gradients, before it sums over replicas: on each replica's
+    share alone. If the optimizer does either, each replica here gets an equal part of the sum; that
+    part clipped at as small a part of the threshold is the same part of the sum clipped.
     """
     context = tf.distribute.get_replica_context()
-    if context.num_replicas_in_sync == 1 or not _needs_sum(optimizer):
+    inner = inner_optimizer(optimizer)
+    needs_sum = inner is not optimizer or any(getattr(inner, name) for name in _THRESHOLDS)
+    if context.num_replicas_in_sync == 1 or not needs_sum:
         return gradients
     return list(context.all_reduce(tf.distribute.ReduceOp.MEAN, gradients))
 
 
 def inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """Returns the optimizer whose loss is scaled, or the optimizer itself."""
+    """The optimizer whose loss is scaled, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _take_sums(optimizer: keras.optimizers.Optimizer) -> None:
     """Lets an optimizer take gradients as they are, instead of summing them over the workers.
 
-    Keras clips before it sums: a worker would have to exchange all gradients twice. And it sums in
-    the gradients' own type.
+    Keras clips before it sums, so workers would have to exchange all gradients twice; and it sums
+    in the gradients' own type.
     """
     name = "_all_reduce_sum_gradients"
     if not hasattr(optimizer, name):
         raise RuntimeError(
-            f"Keras's optimizers must have {name}, which a cluster replaces. Received: "
-            f"{type(optimizer)} of Keras {keras.__version__}. Install a version that tfasr was "
-            "tested with."
+            f"Keras's optimizers must have {name}, which a cluster replaces. {type(optimizer)} of "
+            f"Keras {keras.__version__} does not: install a version that tfasr was tested with."
         )
     setattr(optimizer, name, list)
-
-
-def _needs_sum(optimizer: keras.optimizers.Optimizer) -> bool:
-    inner = inner_optimizer(optimizer)
-    return inner is not optimizer or any(getattr(inner, name) for name in _THRESHOLDS)

@@ -1,9 +1,10 @@
-"""The phases of the loop beside its steps: saving a checkpoint, and evaluating an epoch."""
+"""The phases of the loop between its steps: saving a checkpoint, and evaluating an epoch."""
 
 import logging
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,21 +21,15 @@ from tfasr.training.run import TrainingRun
 
 log = logging.getLogger("tfasr")
 
-KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")
-"""What a run's history keeps of an epoch's scores."""
+KEPT_SCORES = ("cer", "cer_reference", "wer", "loss")  # in a run's history, per epoch
 
 
 class Checkpoints:
     """Saves a run's checkpoints.
 
-    Args:
-        run: built.
-        newest: the checkpoint that the run resumes from, which holds the run's state; or None.
-        for_use: returns what is saved for inference in place of the model's own weights, of
-            `tfasr.training.averaging`; None where that is nothing.
-
-    Attributes:
-        newest: the last one saved.
+    ``newest`` is the last one saved, at first the one that the run resumes from. ``for_use``
+    computes what is saved for inference in place of the model's weights
+    (`tfasr.training.averaging`).
     """
 
     def __init__(
@@ -48,11 +43,7 @@ class Checkpoints:
         self._for_use = for_use
 
     def save(self, run: TrainingRun) -> None:
-        """Saves the current state, unless the newest checkpoint holds it already.
-
-        Raises:
-            RunError: if the disk does not take it.
-        """
+        """Saves the state, unless the newest checkpoint holds it; RunError on a full disk."""
         state, ledger = run.state, run.ledger
         if state == self._saved:
             return
@@ -70,8 +61,7 @@ class Checkpoints:
         except OSError as error:
             raise RunError(
                 f"Checkpoints must find room in {run.run_dir}. Step {state.step}'s could not be "
-                f"written: {error}. The ones before are kept: free some space, then continue with "
-                "--resume."
+                f"written: {error}. Earlier ones are kept: free some space, then --resume."
             ) from error
         ledger.stop("checkpoint", **where)
         self._saved = state
@@ -80,10 +70,9 @@ class Checkpoints:
 class Evaluations:
     """Evaluates every epoch on the validation split and keeps the best checkpoint.
 
-    Where evaluations go on in parallel with training, an accuracy is booked once it is known:
-    between two steps, in the epochs' order. Where they are under way in this process, it is before
-    the next checkpoint at last; where another process has them, when too many are under way or
-    training ends.
+    Evaluations in parallel with training are recorded once their scores are known: between two
+    steps, in the epochs' order. Those in this process are recorded before the next checkpoint at
+    the latest; those in another process, when too many are under way or training ends.
     """
 
     def __init__(self, placement: Placement):
@@ -96,14 +85,7 @@ class Evaluations:
         self._pending.extend(self._placement.begin(unscored))
 
     def evaluate(self, run: TrainingRun, epoch: int, checkpoint: Path, *, wait: bool) -> None:
-        """Evaluates an epoch, or has it begun.
-
-        Args:
-            run: whose history gets the scores.
-            epoch: just trained.
-            checkpoint: of its weights.
-            wait: whether the scores must be known in the end.
-        """
+        """Evaluates an epoch, or starts to; ``wait`` waits for the scores."""
         most_pending = self._placement.most_pending
         run.ledger.start("eval", epoch_num=epoch)
         self._pending.append(self._placement.start(epoch, checkpoint))
@@ -114,17 +96,15 @@ class Evaluations:
             self._book_first(run)
 
     def collect(self, run: TrainingRun) -> None:
-        """Books the evaluations that are done."""
         while self._pending and self._pending[0].done():
             self._book_first(run)
 
     def finish(self, run: TrainingRun) -> None:
-        """Waits for the evaluations under way and books them."""
         while self._pending:
             self._book_first(run)
 
     def settle(self, run: TrainingRun) -> None:
-        """Books what a checkpoint must hold that is about to be saved."""
+        """Records what a checkpoint must hold that is about to be saved."""
         # Unless evaluations can be taken up again, its history must hold every epoch.
         if self._placement.outlives_checkpoints:
             self.collect(run)
@@ -132,7 +112,6 @@ class Evaluations:
             self.finish(run)
 
     def close(self) -> None:
-        """Gives up what is still under way."""
         self._placement.close()
 
     def _book_first(self, run: TrainingRun) -> None:
@@ -158,49 +137,30 @@ class Evaluations:
         ledger.sync()
         pending.booked()
         run.advance(history=[*history, {metric: values[metric] for metric in KEPT_SCORES}])
-        others = [
+        loss, cer, wer = values["loss"], 100 * values["cer"], 100 * values["wer"]
+        second = [
             f"; {name.removesuffix('_wer')}: WER {100 * value:.2f} %"
             for name, value in values.items()
             if name.endswith("_wer")
         ]
-        log.info(
-            "epoch %d: validation loss %.3f, CER %.2f %%, WER %.2f %%%s",
-            epoch,
-            values["loss"],
-            100 * values["cer"],
-            100 * values["wer"],
-            "".join(others),
-        )
-
-
-# Which placement an experiment asks for.
+        scored = f"validation loss {loss:.3f}, CER {cer:.2f} %, WER {wer:.2f} %"
+        log.info("epoch %d: %s%s", epoch, scored, "".join(second))
 
 
 def evaluator_of(run: TrainingRun, model: CtcModel) -> Evaluator:
-    """Returns what evaluates a model on a run's validation split, together with all workers."""
+    """Makes the evaluator of a run's validation split, together with all workers."""
     workers = run.team.workers if run.team.share else None
     source = run.sources["validation"]
     return make_evaluator(run.experiment, model, source, run.alphabet, run.lexicon, workers)
 
 
 def make_placement(run: TrainingRun, *, averaged: bool = False) -> Placement:
-    """Returns where a run's epochs are evaluated.
-
-    Args:
-        run: built.
-        averaged: whether checkpoints hold averaged weights, see `tfasr.training.averaging`.
-    """
+    """Chooses where epochs are evaluated; ``averaged`` if checkpoints hold averaged weights."""
     training, model, ledger = run.training, run.model, run.ledger
     overlap = training.overlap_evaluation
     if training.evaluation_placement == "beside":
         return OtherProcess(run.run_dir, training.evaluation_devices, ledger)
     if training.evaluation_placement == "swapped":
-        return SwappedModel(
-            model,
-            lambda: build_model(run.experiment, run.alphabet, compiled=False),
-            lambda other: evaluator_of(run, other),
-            ledger,
-            overlap=overlap,
-        )
-    evaluator = evaluator_of(run, model)
-    return SharedModel(model, evaluator, ledger, overlap=overlap, averaged=averaged)
+        build = partial(build_model, run.experiment, run.alphabet, compiled=False)
+        return SwappedModel(model, build, partial(evaluator_of, run), ledger, overlap)
+    return SharedModel(model, evaluator_of(run, model), ledger, overlap, averaged)

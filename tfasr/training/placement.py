@@ -16,45 +16,36 @@ from tfasr.training.checkpoint import model_variables, restore_for_use, state_va
 from tfasr.training.ctc import CtcModel
 from tfasr.training.evaluation import Evaluator, PendingEvaluation
 
-# The devices that an evaluation beside the training works on, and training leaves alone.
-
 
 @dataclass(frozen=True)
 class Devices:
-    """What ``TrainingConfig.evaluation_devices`` names.
-
-    Attributes:
-        processors: logical processors, as the operating system numbers them; none for all.
-        gpus: as this process numbers them; none to evaluate on processors.
-    """
+    """``TrainingConfig.evaluation_devices``; no processors mean all, no GPUs none."""
 
     processors: tuple[int, ...]
     gpus: tuple[int, ...]
 
     def environment(self) -> dict[str, str]:
-        """Returns what makes a process see these GPUs alone."""
+        """Makes a child process see these GPUs alone."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        own = visible.split(",") if visible else None
-        names = [own[gpu] if own else str(gpu) for gpu in self.gpus]
+        names = [visible.split(",")[gpu] if visible else str(gpu) for gpu in self.gpus]
         return {"CUDA_VISIBLE_DEVICES": ",".join(names) or "-1"}
 
 
 def named_devices(names: Sequence[str]) -> Devices:
-    """Returns devices by their names, see `tfasr.training.experiment.TrainingConfig`."""
-    found: dict[str, list[int]] = {"cpu": [], "gpu": []}
+    numbers: dict[str, tuple[int, ...]] = {"cpu": (), "gpu": ()}
     for name in names:
         kind, _, number = name.partition(":")
-        found[kind].append(int(number))
-    return Devices(tuple(found["cpu"]), tuple(found["gpu"]))
+        numbers[kind] += (int(number),)
+    return Devices(numbers["cpu"], numbers["gpu"])
 
 
 def leave_to_evaluation(names: Sequence[str]) -> None:
-    """Checks that devices are there, and hides GPUs among them from this process.
+    """Checks that devices exist, and hides GPUs among them from this process.
 
-    TensorFlow takes the memory of every GPU that it sees. Call it before it has looked at them.
+    TensorFlow takes the memory of every GPU that it sees, so call it before it looks at them.
 
     Raises:
-        UsageError: if a device is not there, or this process holds the GPUs already.
+        UsageError: if a device is missing, or this process holds the GPUs already.
     """
     devices = named_devices(names)
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
@@ -64,256 +55,186 @@ def leave_to_evaluation(names: Sequence[str]) -> None:
     if missing:
         raise UsageError(
             "TrainingConfig.evaluation_devices must name devices that this process may use. "
-            f"Received: {list(names)}, of which {missing} are not among the processors "
-            f"{sorted(usable)} and {len(gpus)} GPUs."
+            f"Received: {list(names)}; {missing} are not among the processors {sorted(usable)} and "
+            f"{len(gpus)} GPUs."
         )
     if not devices.gpus:
         return
-    own = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
+    trained_on = [gpu for number, gpu in enumerate(gpus) if number not in devices.gpus]
     try:
-        tf.config.set_visible_devices(own, "GPU")
+        tf.config.set_visible_devices(trained_on, "GPU")
     except RuntimeError as error:
         raise UsageError(
-            "GPUs of TrainingConfig.evaluation_devices must be left alone by the training process, "
-            f"which has begun to use them: {error}. Train in a process of its own, as tfasr train "
-            "does."
+            "The training process must not use the GPUs of TrainingConfig.evaluation_devices, but "
+            f"has begun to: {error}. Train in a new process, as tfasr train does."
         ) from error
-
-
-# Where an epoch is evaluated: what the loop needs to know of it.
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What is booked of an evaluation.
-
-    Attributes:
-        values: of the ledger's ``tracked_stats``: "wer", "cer", "cer_reference", "loss" and the
-            counts of errors.
-        work: further events, such as ``{"decode_work": 0.5}``.
-    """
+    """An epoch's ``tracked_stats`` and further events, such as ``{"decode_work": 0.5}``."""
 
     values: dict[str, float]
     work: Mapping[str, object]
 
 
 class PendingScores:
-    """An evaluation under way, or at its end.
-
-    Attributes:
-        epoch: the one that is evaluated.
-        checkpoint: which it is of; None where another session had it.
-        waiting: the ledger's interval for what training waits for it.
-    """
+    """An evaluation under way, or at its end."""
 
     epoch: int
-    checkpoint: Path | None = None
-    waiting: str
+    checkpoint: Path | None  # None if another session had it
+    waiting: str  # the ledger's interval in which training waits for the scores
 
     def done(self) -> bool:
-        """Whether `scores` would return at once."""
         raise NotImplementedError
 
     def scores(self) -> Scores:
-        """Waits for the scores.
-
-        Raises:
-            RunError: if there will be none.
-        """
+        """Waits for the scores; raises RunError if they will not come."""
         raise NotImplementedError
 
     def write_hypotheses(self, path: Path) -> None:
         """Writes the hypotheses behind the scores, unless they are there already."""
 
     def booked(self) -> None:
-        """Is called once the scores are on the disk: nothing of it has to be kept any longer."""
+        """Is called once the scores are on the disk: nothing has to be kept any longer."""
 
 
 class Placement:
-    """Where epochs are evaluated.
+    """Where epochs are evaluated."""
 
-    Attributes:
-        most_pending: how many evaluations may be under way while training goes on; at 0 the scores
-            are waited for at the end of the epoch.
-        outlives_checkpoints: whether a checkpoint may be saved while evaluations are under way.
-        traces: how often the forward pass was traced; None where that is not known.
-    """
-
-    most_pending: int = 0
-    outlives_checkpoints: bool = False
-    traces: int | None = None
+    most_pending: int = 0  # evaluations under way while training goes on
+    outlives_checkpoints: bool = False  # whether a checkpoint may be saved in the meantime
+    traces: int | None = None  # of the forward pass; None if unknown
 
     def start(self, epoch: int, checkpoint: Path) -> PendingScores:
-        """Begins to evaluate the weights that training has reached, and a checkpoint holds.
-
-        What training waits for it is booked here; the event ``eval_start`` is written already.
-        """
+        """Begins to evaluate the weights that training has reached, which a checkpoint holds."""
         raise NotImplementedError
 
     def begin(self, unscored: range) -> list[PendingScores]:
-        """Is called before the first step; returns evaluations that earlier sessions left.
-
-        Args:
-            unscored: the epochs before the run's current one that have no scores.
-        """
+        """Resumes earlier sessions' evaluations of unscored epochs, before the first step."""
         return []
 
     def close(self) -> None:
-        """Ends whatever it holds; evaluations under way are given up."""
+        """Releases everything; evaluations under way are given up."""
 
 
+@dataclass
 class DecodingScores(PendingScores):
-    """An evaluation whose forward passes are done."""
-
+    epoch: int
+    checkpoint: Path
+    pending: PendingEvaluation
     waiting = "decode"
 
-    def __init__(self, epoch: int, checkpoint: Path, pending: PendingEvaluation):
-        self.epoch = epoch
-        self.checkpoint = checkpoint
-        self._pending = pending
-
     def done(self) -> bool:
-        return self._pending.done()
+        return self.pending.done()
 
     def scores(self) -> Scores:
-        result, worked_s = self._pending.result()
+        result, worked_s = self.pending.result()
         work = {"decode_work": round(worked_s, 6)}
         if result.second is not None:
             work["second_decode_work"] = round(result.second.worked_s, 6)
         return Scores(result.scores(), work)
 
     def write_hypotheses(self, path: Path) -> None:
-        self._pending.result()[0].write_hypotheses(path)
+        self.pending.result()[0].write_hypotheses(path)
 
 
+@dataclass
 class SharedModel(Placement):
     """Runs the forward passes of an evaluation on the model that is trained.
 
-    Where averaged weights are evaluated they are read from the epoch's checkpoint for as long as
-    the forward passes take, and training goes on from its own, bit for bit. Each way is booked as
-    ``swap``.
-
-    Args:
-        model: trained.
-        evaluator: of the validation split, on the training model.
-        ledger: books the forward passes.
-        overlap: whether training goes on while the decoder works.
-        averaged: whether checkpoints hold averaged weights.
+    Averaged weights are read from the epoch's checkpoint for the forward passes; training then goes
+    on from its own, bit for bit. Both ways are recorded as ``swap``.
     """
 
-    def __init__(
-        self,
-        model: CtcModel,
-        evaluator: Evaluator,
-        ledger: Ledger,
-        *,
-        overlap: bool,
-        averaged: bool = False,
-    ):
-        self.most_pending = 1 if overlap else 0
-        self._model = model
-        self._evaluator = evaluator
-        self._ledger = ledger
-        self._averaged = averaged
+    model: CtcModel
+    evaluator: Evaluator
+    ledger: Ledger
+    overlap: bool
+    averaged: bool = False  # whether checkpoints hold averaged weights
+
+    def __post_init__(self):
+        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
-        return self._evaluator.traces
+        return self.evaluator.traces
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
-        with contextlib.ExitStack() as kept:
-            if self._averaged:
-                with self._ledger.interval("swap", epoch_num=epoch):
-                    kept.enter_context(values_kept(model_variables(self._model).values()))
-                    restore_for_use(checkpoint, self._model)
-            with self._ledger.interval("eval_forward", epoch_num=epoch):
-                pending = self._evaluator.start()
-            if self._averaged:
-                with self._ledger.interval("swap", epoch_num=epoch):
-                    kept.close()
+        with contextlib.ExitStack() as training_weights:
+            if self.averaged:
+                with self.ledger.interval("swap", epoch_num=epoch):
+                    saved = values_kept(model_variables(self.model).values())
+                    training_weights.enter_context(saved)
+                    restore_for_use(checkpoint, self.model)
+            with self.ledger.interval("eval_forward", epoch_num=epoch):
+                pending = self.evaluator.start()
+            if self.averaged:
+                with self.ledger.interval("swap", epoch_num=epoch):
+                    training_weights.close()
         return DecodingScores(epoch, checkpoint, pending)
 
     def close(self) -> None:
-        self._evaluator.close()
+        self.evaluator.close()
 
 
-# Evaluation by a model of its own, in whose favour the training model leaves the device.
-
-
+@dataclass
 class SwappedModel(Placement):
     """Swaps the training model for an evaluation model and back, at every evaluation.
 
-    The values of the training model and its optimizer are copied to the host and their memory on
-    the devices is given back; the evaluation model is loaded from the epoch's checkpoint and runs
-    the forward passes; its memory is given back and the training values are copied to where they
-    were, bit for bit. Both models' functions stay traced, so a swap is copying alone; only the
-    first one also builds the evaluation model. Each way is booked as ``swap``.
-
-    On a processor without accelerator device and host are the same memory: the swap is done all
-    the same, and gains nothing there.
-
-    Args:
-        model: trained, with its optimizer.
-        build: returns the evaluation model.
-        evaluator: makes an evaluator of it.
-        ledger: books the swaps and the forward passes.
-        overlap: whether training goes on while the decoder works.
+    The values of the training model and its optimizer are copied to the host and their device
+    memory is freed; the evaluation model is loaded from the epoch's checkpoint and runs the forward
+    passes; its memory is freed and the training values are copied back, bit for bit. Both models'
+    functions stay traced: a swap only copies, but the first one also builds the evaluation model.
+    Each way is recorded as ``swap``. Without an accelerator it gains nothing.
 
     Source: the paper, section 4.4.2 and Figure 6.
     """
 
-    def __init__(
-        self,
-        model: CtcModel,
-        build: Callable[[], CtcModel],
-        evaluator: Callable[[CtcModel], Evaluator],
-        ledger: Ledger,
-        *,
-        overlap: bool,
-    ):
-        self.most_pending = 1 if overlap else 0
-        self._model = model
-        self._build = build
-        self._make_evaluator = evaluator
-        self._ledger = ledger
-        self._evaluating: tuple[CtcModel, Evaluator] | None = None
+    model: CtcModel
+    build: Callable[[], CtcModel]
+    make_evaluator: Callable[[CtcModel], Evaluator]
+    ledger: Ledger
+    overlap: bool
+    evaluating: tuple[CtcModel, Evaluator] | None = None
+
+    def __post_init__(self):
+        self.most_pending = int(self.overlap)
 
     @property
     def traces(self) -> int:
-        return self._evaluating[1].traces if self._evaluating else 0
+        return self.evaluating[1].traces if self.evaluating else 0
 
     def start(self, epoch: int, checkpoint: Path) -> DecodingScores:
         with contextlib.ExitStack() as away:
-            with self._ledger.interval("swap", epoch_num=epoch):
-                away.enter_context(off_device(self._model))
+            with self.ledger.interval("swap", epoch_num=epoch):
+                away.enter_context(off_device(self.model))
                 model, evaluator = self._loaded(checkpoint)
-            with self._ledger.interval("eval_forward", epoch_num=epoch):
+            with self.ledger.interval("eval_forward", epoch_num=epoch):
                 pending = evaluator.start()
-            with self._ledger.interval("swap", epoch_num=epoch):
+            with self.ledger.interval("swap", epoch_num=epoch):
                 release(model)
                 away.close()
         return DecodingScores(epoch, checkpoint, pending)
 
     def close(self) -> None:
-        if self._evaluating:
-            self._evaluating[1].close()
+        if self.evaluating:
+            self.evaluating[1].close()
 
     def _loaded(self, checkpoint: Path) -> tuple[CtcModel, Evaluator]:
-        if self._evaluating is None:
-            model = self._build()
-            self._evaluating = model, self._make_evaluator(model)
-        model = self._evaluating[0]
-        _fill(model)
+        if self.evaluating is None:
+            model = self.build()
+            self.evaluating = model, self.make_evaluator(model)
+        model = self.evaluating[0]
+        for component in _components(model):
+            _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
         restore_for_use(checkpoint, model)
-        return self._evaluating
+        return self.evaluating
 
 
 @contextlib.contextmanager
 def off_device(model: keras.Model) -> Iterator[None]:
-    """Keeps all variables of a model and its optimizer on the host while the block runs.
-
-    A replica's own values, such as the moving statistics of its batches, come back to it.
-    """
+    """Moves all variables of a model and its optimizer to the host during a block, per replica."""
     components = _components(model)
     values = [component.numpy() for component in components]
     release(model)
@@ -325,37 +246,26 @@ def off_device(model: keras.Model) -> Iterator[None]:
 
 
 def release(model: keras.Model) -> None:
-    """Gives the memory of a model's variables back; until they are assigned they hold nothing."""
+    """Frees the memory of a model's variables; until they are assigned they hold nothing."""
     for component in _components(model):
         _assign(component, np.zeros(0, component.dtype.as_numpy_dtype))
 
 
 def held_bytes(model: keras.Model) -> int:
-    """Returns what the variables of a model and its optimizer take on their devices."""
-    return sum(
-        component.dtype.size
-        * int(np.prod(tf.raw_ops.VariableShape(input=component.handle, out_type=tf.int64).numpy()))
-        for component in _components(model)
-    )
-
-
-def _fill(model: keras.Model) -> None:
-    for component in _components(model):
-        _assign(component, np.zeros(component.shape, component.dtype.as_numpy_dtype))
+    """What the variables of a model and its optimizer take on their devices."""
+    components = _components(model)
+    shapes = [tf.raw_ops.VariableShape(input=c.handle, out_type=tf.int64) for c in components]
+    sizes = [int(np.prod(shape.numpy())) for shape in shapes]
+    return sum(c.dtype.size * size for c, size in zip(components, sizes, strict=True))
 
 
 def _components(model: keras.Model) -> list[tf.Variable]:
-    strategy = model.distribute_strategy
-    return [
-        component
-        for variable in state_variables(model).values()
-        for component in strategy.experimental_local_results(variable.value)
-    ]
+    local = model.distribute_strategy.experimental_local_results
+    return [part for v in state_variables(model).values() for part in local(v.value)]
 
 
 def _assign(component: tf.Variable, value: np.ndarray) -> None:
-    # `assign` would refuse another shape, even where nothing is left of the variable's own.
+    # `assign` would reject another shape, even for a variable that holds nothing any more.
     with tf.device(component.device):
-        tf.raw_ops.AssignVariableOp(
-            resource=component.handle, value=tf.constant(value, component.dtype)
-        )
+        content = tf.constant(value, component.dtype)
+        tf.raw_ops.AssignVariableOp(resource=component.handle, value=content)

@@ -10,7 +10,7 @@ import keras
 
 
 def states_of(optimizer: keras.optimizers.Optimizer, variable: Any, *names: str) -> list[Any]:
-    """Returns what an optimizer keeps for a weight, by the lists' names, such as "momentums"."""
+    """What an optimizer keeps for a weight, by the lists' names, such as "momentums"."""
     # Optimizer.variables holds all of them, in an order that is each class's own. Muon's lists are
     # public; this goes when those of the others are, and the index of a weight in them.
     index = optimizer._get_variable_index(variable)
@@ -19,7 +19,6 @@ def states_of(optimizer: keras.optimizers.Optimizer, variable: Any, *names: str)
 
 
 def weight_decays(optimizer: keras.optimizers.Optimizer, variable: Any) -> bool:
-    """Whether an optimizer's weight decay is for this weight too."""
     # Set by the public exclude_from_weight_decay; this goes when it can be read back.
     return optimizer._use_weight_decay(variable)
 

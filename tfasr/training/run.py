@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,80 +33,56 @@ from tfasr.training.checkpoint import TrainingState, restore
 from tfasr.training.ctc import CtcModel
 from tfasr.training.experiment import Experiment, TrainingConfig
 from tfasr.training.run_folder import Interruption
-from tfasr.training.step import StepResult, TimedStep
+from tfasr.training.step import TimedStep
 from tfasr.training.workers.exchange import Link
 from tfasr.training.workers.step import AgreedInterruption, SharedStep, from_chief
 from tfasr.training.workers.team import Team
 
-# Each epoch's batches; the next epoch's are prefetched during an evaluation.
 
-
+@dataclass
 class EpochBatches:
     """Creates each epoch's iterator, and starts the next epoch's before an evaluation.
 
-    An epoch's first batch is there only when the shuffle buffer is full (0.24 s with AN4). Started
-    before an evaluation, the buffer fills meanwhile.
-
-    Args:
-        source: of the training split.
-        training: tells the seed, the replicas and the last epoch.
-        strategy: what the batches are distributed by where there are replicas.
-        share: this worker's, where several train together.
+    The first batch has to wait for a full shuffle buffer (0.24 s with AN4), which fills meanwhile.
     """
 
-    def __init__(
-        self,
-        source: BatchSource,
-        training: TrainingConfig,
-        strategy: tf.distribute.Strategy,
-        share: Share | None = None,
-    ):
-        self._source = source
-        self._training = training
-        self._strategy = strategy
-        self._share = share
-        self._prefetched: tuple[tuple[int, int], Iterator[Batch]] | None = None
+    source: BatchSource
+    training: TrainingConfig
+    strategy: tf.distribute.Strategy
+    share: Share | None = None  # this worker's, if several train together
+    _prefetched: tuple[int, Iterator[Batch]] | None = None
 
     def prefetch(self, epoch: int) -> None:
         """Starts to read an epoch's batches, unless the run ends before it."""
-        if epoch <= self._training.epochs:
-            following = TrainingState(epoch=epoch)
-            self._prefetched = _position(following), iter(self.dataset(following))
+        if epoch <= self.training.epochs:
+            self._prefetched = epoch, iter(self.dataset(TrainingState(epoch=epoch)))
 
     def iterator(self, state: TrainingState) -> Iterator[Batch]:
-        """Returns the batches that remain of a state's epoch, and starts to read them."""
+        """The batches that remain of a state's epoch, which start to be read."""
         prefetched, self._prefetched = self._prefetched, None
-        if prefetched and prefetched[0] == _position(state):
+        if prefetched and prefetched[0] == state.epoch and not state.step_in_epoch:
             return prefetched[1]
         return iter(self.dataset(state))
 
     def dataset(self, state: TrainingState) -> Any:
-        """Returns what remains of a state's epoch, over all replicas; nothing is read yet."""
-        replicas, seed = self._training.num_replicas, self._training.seed
-        if self._share is not None:
-            return self._source.training(seed, *_position(state), share=self._share)
-        batches = self._source.training(seed, *_position(state), replicas)
+        """The remaining batches of a state's epoch, over all replicas; nothing is read yet."""
+        replicas = self.training.num_replicas
+        position = self.training.seed, state.epoch, state.step_in_epoch
+        if self.share is not None:
+            return self.source.training(*position, share=self.share)
+        batches = self.source.training(*position, replicas)
         if replicas == 1:
             return batches
-        return self._strategy.distribute_datasets_from_function(lambda _: batches)
-
-
-def _position(state: TrainingState) -> tuple[int, int]:
-    return state.epoch, state.step_in_epoch
+        return self.strategy.distribute_datasets_from_function(lambda _: batches)
 
 
 class RunClock:
-    """Seconds since the creation of the model: everything counted but time between sessions.
-
-    Args:
-        events: of the run's ledger, to the beginning of this session.
-    """
+    """Seconds since the creation of the model: everything counted but time between sessions."""
 
     def __init__(self, events: Sequence[Event]):
         self._zero_s = events[-1]["metadata"]["mono_s"] - Timeline(events).elapsed_s[-1]
 
     def elapsed_s(self) -> float:
-        """Returns the seconds until now; lost work is counted."""
         return time.monotonic() - self._zero_s
 
 
@@ -114,49 +90,29 @@ class RunClock:
 class TrainingRun:
     """What the loop works on, and what hooks are called with.
 
-    `open_run` makes it with what can be known before the run's folder is claimed, and `build` adds
-    what trains. The loop alone changes where the run stands; a hook reads it, and may ask for the
-    end with `request_stop`.
-
-    Attributes:
-        splits: "train" and "validation".
-        sources: the batches of each.
-        alphabet: of the transcripts.
-        team: the workers that train together.
-        ledger: this worker's.
-        interruption: signals, of any worker.
-        model: compiled.
-        batches: of each epoch.
-        take_step: trains on an iterator's next batch, on this worker's part of it where there are
-            several; returns None at the end.
-        own_momentum: how many batch normalisations keep a momentum of their own.
-        link: what was measured between the workers; None for one process.
-        state: where the run stands.
-        clock: the run's own; the chief alone has it.
-        stop_requested: no further step is taken, the epoch is still evaluated, and no further
-            epoch begins.
+    `open_run` makes it with what is known before the run's folder is claimed, and `build` adds what
+    trains. Only the loop changes where the run stands; hooks may call `request_stop`.
     """
 
     experiment: Experiment
     run_dir: Path
-    splits: dict[str, ShardedSplit]
-    sources: dict[str, BatchSource]
+    splits: dict[str, ShardedSplit]  # "train" and "validation"
+    sources: dict[str, BatchSource]  # the batches of each
     alphabet: Alphabet
     team: Team
-    ledger: Ledger = field(init=False)
-    interruption: Interruption | AgreedInterruption = field(init=False)
+    ledger: Ledger = field(init=False)  # this worker's
+    interruption: Interruption | AgreedInterruption = field(init=False)  # of any worker
     model: CtcModel = field(init=False)
     batches: EpochBatches = field(init=False)
-    take_step: Callable[[Iterator[Batch]], StepResult | None] = field(init=False)
-    own_momentum: int = field(init=False)
-    link: Link | None = field(init=False, default=None)
+    take_step: TimedStep | SharedStep = field(init=False)
+    own_momentum: int = field(init=False)  # batch normalisations that keep a momentum of their own
+    link: Link | None = field(init=False, default=None)  # None for a single process
     state: TrainingState = field(init=False)
-    clock: RunClock = field(init=False)
+    clock: RunClock = field(init=False)  # the chief's alone
     stop_requested: bool = field(init=False, default=False)
 
     @property
     def training(self) -> TrainingConfig:
-        """How the model is trained."""
         return self.experiment.training
 
     @functools.cached_property
@@ -165,7 +121,7 @@ class TrainingRun:
         return lexicon_from_transcripts(self.splits["train"].transcripts())
 
     def request_stop(self) -> None:
-        """Asks for the end of training after the current step."""
+        """Ends training after the current step: its epoch is still evaluated, and none follows."""
         self.stop_requested = True
 
     def goes_on(self) -> bool:
@@ -182,44 +138,26 @@ class TrainingRun:
 def open_run(
     experiment: Experiment, shard_dir: str | Path, run_dir: Path, team: Team
 ) -> TrainingRun:
-    """Opens what an experiment is trained and evaluated on; writes nothing.
-
-    Raises:
-        UsageError: if shards and configuration do not fit together.
-    """
+    """Opens what an experiment is trained and evaluated on; writes nothing."""
     splits = {name: open_split(shard_dir, name) for name in ("train", "validation")}
     alphabet = check_splits(splits, experiment)
     check_batch_size(experiment)
     check_averaging(experiment.training)
     check_decoder(experiment, splits["validation"], alphabet)
     statistics = splits["train"].feature_statistics()
-    sources = {
-        name: BatchSource(
-            split,
-            experiment.features,
-            experiment.pipeline,
-            experiment.augmentation,
-            statistics,
-            experiment.model.output_lengths,
-        )
-        for name, split in splits.items()
-    }
+    configs = experiment.features, experiment.pipeline, experiment.augmentation
+    lengths = experiment.model.output_lengths
+    sources = {n: BatchSource(s, *configs, statistics, lengths) for n, s in splits.items()}
     return TrainingRun(experiment, run_dir, splits, sources, alphabet, team)
 
 
 def build(
-    run: TrainingRun,
-    ledger: Ledger,
-    interruption: Interruption,
-    checkpoint: Path | None = None,
+    run: TrainingRun, ledger: Ledger, interruption: Interruption, checkpoint: Path | None = None
 ) -> None:
     """Builds what a run trains with; all workers call it.
 
-    Args:
-        run: opened.
-        ledger: gets ``model_creation`` and, of several workers, the interval ``link``.
-        interruption: this process's signals.
-        checkpoint: from which the run is resumed; None for a new run, and for all but the chief.
+    A run without a ``checkpoint``, and every worker but the chief, starts from initial weights. The
+    ledger gets ``model_creation`` and, of several workers, the interval ``link``.
     """
     experiment, training, team = run.experiment, run.training, run.team
     strategy = team.strategy or make_strategy(training.num_replicas)

@@ -49,18 +49,15 @@ from tfasr.telemetry.system import describe_system
 from tfasr.training.experiment import Experiment
 from tfasr.training.workers.exchange import Workers
 
-# SIGTERM and SIGINT: a checkpoint at the next step, then the end of the run.
-
 log = logging.getLogger("tfasr")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class RunInterruptedError(RunError):
-    """The process was asked by a signal to end; a checkpoint was saved, the run can be resumed.
+    """A signal ended the process; a checkpoint was saved, the run can be resumed.
 
-    Attributes:
-        exit_code: 128 and the signal's number, as shells count: 143 for SIGTERM, 130 for SIGINT.
+    Its ``exit_code`` is 128 and the signal's number, as in shells: 143 for SIGTERM, 130 for SIGINT.
     """
 
     def __init__(self, message: str, received: signal.Signals):
@@ -72,9 +69,6 @@ class Interruption:
     """Notes a first SIGTERM or SIGINT while its block runs; a second one works as it did before.
 
     Outside the main thread, where Python takes no handlers, it notes nothing.
-
-    Attributes:
-        received: the signal, or None.
     """
 
     def __init__(self) -> None:
@@ -92,7 +86,7 @@ class Interruption:
         self._restore()
 
     def agree_between(self, workers: Workers) -> None:
-        """Does nothing: one process agrees with itself."""
+        pass
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
@@ -108,53 +102,40 @@ class Interruption:
         self._before = {}
 
 
-# What tfasr train writes before the first step, beside what every run has; the ledger goes last.
+# What tfasr train writes before the first step, besides every run's files; the ledger goes last.
 _START = (
     *(EXPERIMENT_FILE, ALPHABET_FILE, LEXICON_FILE, PROGRESS_FILE, PLUGINS_FILE, GIN_GIVEN_FILE),
     *(GIN_OPERATIVE_FILE, ENERGY_FILE),
 )
 _WRITTEN_AT_START = (*WRITTEN_AT_START, *_START)
-# Files that a killed process had not finished writing, by folder.
-_PARTIAL = (
-    (".", tuple(name + PARTIAL_SUFFIX for name in _WRITTEN_AT_START)),
-    (
-        CHECKPOINTS_FOLDER,
-        tuple(name + PARTIAL_SUFFIX for name in ("step-*", "evaluating-*", BEST_CHECKPOINT)),
-    ),
-    (HYPOTHESES_FOLDER, ("validation-epoch-*" + PARTIAL_SUFFIX,)),
-)
+# Files that a killed process may not have finished writing, by folder.
+_UNFINISHED = {
+    ".": _WRITTEN_AT_START,
+    CHECKPOINTS_FOLDER: ("step-*", "evaluating-*", BEST_CHECKPOINT),
+    HYPOTHESES_FOLDER: ("validation-epoch-*",),
+}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A run folder that this process alone may write.
+    """A run folder that this process alone may write."""
 
-    Attributes:
-        session: this session's number; 0 where the run begins.
-        history: each epoch's metrics where the run is finished: nothing may be written then.
-    """
-
-    session: int
-    history: list[dict[str, float]] | None = None
+    session: int  # 0 where the run begins
+    history: list[dict[str, float]] | None = None  # of a finished run, which nothing may change
 
 
 @contextlib.contextmanager
 def own_run_folder(
     run_dir: Path, experiment: Experiment, shards: dict[str, str], *, resume: bool
 ) -> Iterator[Claim]:
-    """Makes a folder this process's own while the block runs, before anything is written into it.
+    """Claims a folder for this process while the block runs, before anything is written into it.
 
-    If the block fails before training began, the folder is left as it was.
-
-    Args:
-        run_dir: the run's folder; made where it is missing.
-        experiment: what is trained.
-        shards: each split's content hash.
-        resume: whether an interrupted run may be continued.
+    If the block fails before training began, the folder is left as it was. ``shards`` holds each
+    split's content hash.
 
     Raises:
-        UsageError: if another process holds the folder, or it holds another run or parts of one,
-            or the run to resume had another configuration or other shards.
+        UsageError: if another process holds the folder, or it holds another run or parts of one, or
+            the run to resume had another configuration or other shards.
     """
     missing = not run_dir.exists()
     try:
@@ -183,14 +164,14 @@ def own_run_folder(
 
 
 def _remove_partial(run_dir: Path) -> None:
-    for folder, patterns in _PARTIAL:
-        for pattern in patterns:
-            for partial in (run_dir / folder).glob(pattern):
+    for folder, names in _UNFINISHED.items():
+        for name in names:
+            for partial in (run_dir / folder).glob(name + PARTIAL_SUFFIX):
                 partial.unlink()
 
 
 def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int:
-    """Returns the session's number; refuses a folder that holds another run."""
+    """Returns the session's number; rejects a folder that holds another run."""
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / EVENTS_FILE).exists():
         _refuse_parts(run_dir)
@@ -200,11 +181,10 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
             f"--run_dir must not hold a run yet. Received: {run_dir}, which holds one. Continue it "
             "with --resume, or choose another folder."
         )
-    saved = read_object(
-        run_dir / EXPERIMENT_FILE, "Without it a run cannot be resumed: begin a new one."
-    )
+    path = run_dir / EXPERIMENT_FILE
+    saved = read_object(path, "Without it a run cannot be resumed: begin a new one.")
     if not all(isinstance(group, dict) for group in saved.values()):
-        raise UsageError(f"{run_dir / EXPERIMENT_FILE} must hold an object for each group.")
+        raise UsageError(f"{path} must hold an object for each group.")
     then = Experiment.completed(saved)
     now = json.loads(json.dumps(experiment.to_json()))
     for content in (then, now):
@@ -213,9 +193,9 @@ def claim_run_folder(run_dir: Path, experiment: Experiment, resume: bool) -> int
         # The model's code may have moved to another module.
         content["recogniser"].pop("module", None)
     # A setting that this tfasr no longer has is not compared.
-    known = {f"{group}.{name}" for group in now for name in now[group]}
+    known = _flat(now)
     before = {name: value for name, value in _flat(then).items() if name in known}
-    differing = differences(before, _flat(now))
+    differing = differences(before, known)
     if differing:
         raise UsageError(
             f"A resumed run must keep its configuration. {run_dir} differs in: {differing}. Use "
@@ -229,13 +209,12 @@ def _flat(groups: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_parts(run_dir: Path) -> None:
-    """Refuses to overwrite a user's files, or the rest of a run whose ledger is gone."""
     names = (*_WRITTEN_AT_START, CHECKPOINTS_FOLDER, HYPOTHESES_FOLDER)
-    there = [name for name in names if (run_dir / name).exists()]
-    if there:
+    existing = [name for name in names if (run_dir / name).exists()]
+    if existing:
         raise UsageError(
             "--run_dir must be a new folder, or one without files that a run writes. Received: "
-            f"{run_dir}, which has {', '.join(there)} but no ledger {EVENTS_FILE}. Bring the "
+            f"{run_dir}, which has {', '.join(existing)} but no ledger {EVENTS_FILE}. Bring the "
             "ledger back, move those files away, or choose another folder."
         )
 
@@ -258,7 +237,7 @@ def _check_shards(run_dir: Path, shards: dict[str, str]) -> None:
 
 
 def finished_history(events: list[dict[str, Any]]) -> list[dict[str, float]] | None:
-    """Returns the metrics of each epoch of a finished run; None of any other."""
+    """The metrics of each epoch of a finished run, else None."""
     if not is_finished(events):
         return None
     by_epoch = {
@@ -275,30 +254,21 @@ def log_resumption(run_dir: Path, step: int | None) -> None:
     if step is not None:
         log.info("resuming from step %d", step)
         return
-    steps = [
-        metadata(event).get("step")
-        for event in read_events(run_dir)
-        if event["key"] == "train_step"
-    ]
-    most = max((number for number in steps if isinstance(number, int)), default=0)
+    events = (event for event in read_events(run_dir) if event["key"] == "train_step")
+    steps = (metadata(event).get("step") for event in events)
+    lost = max((number for number in steps if isinstance(number, int)), default=0)
     log.warning(
         "%s has no checkpoint that can be read: resuming from step 0. Counted as lost work: %d "
         "steps.",
         run_dir,
-        most,
+        lost,
     )
 
 
 def record_sources(
     run_dir: Path, shard_dir: Path, statistics: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics.
-
-    Args:
-        run_dir: the run's folder.
-        shard_dir: its shards, for later evaluations.
-        statistics: mean and deviation of each feature ``(num_features,)``.
-    """
+    """Writes ``run.json``: shards, the working folder's commit, machine, features' statistics."""
     mean, deviation = statistics
     content = {
         "shard_dir": str(shard_dir.resolve()),
@@ -310,21 +280,12 @@ def record_sources(
 
 
 def recorded_shard_dir(run_dir: Path) -> Path:
-    """Returns where a run's shards were.
-
-    Raises:
-        UsageError: if ``run.json`` does not say.
-    """
     content = read_object(run_dir / RUN_FILE, "Name the shards with --shard_dir.", ("shard_dir",))
     return Path(str(content["shard_dir"]))
 
 
 def load_feature_statistics(run_dir: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Returns mean and deviation of the training split's features, float32 ``(num_features,)``.
-
-    Raises:
-        UsageError: if ``run.json`` does not hold them.
-    """
+    """Reads mean and deviation of the training split's features, float32 ``(num_features,)``."""
     remedy = "The run's features cannot be normalised without it: copy it from where the run was."
     path = run_dir / RUN_FILE
     statistics = read_object(path, remedy, ("feature_statistics",))["feature_statistics"]

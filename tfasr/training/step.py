@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,6 @@ import numpy as np
 from tfasr.data.batches import Batch
 from tfasr.ledger.events import Ledger
 from tfasr.training.ctc import CtcModel
-
-# How often training and evaluation were traced and compiled, and for which shapes.
 
 log = logging.getLogger("tfasr")
 
@@ -22,18 +20,19 @@ EXPECTED_TRACES = 1
 @dataclass
 class _Shape:
     steps: int = 0
-    compilations: int = 0
+    compiling_steps: int = 0
     compile_s: float = 0.0
+
+    def add(self, other: "_Shape") -> None:
+        self.steps += other.steps
+        self.compiling_steps += other.compiling_steps
+        self.compile_s += other.compile_s
 
 
 class StepTraces:
     """Counts a training function's traces, and steps and compilations by the shape of the batch.
 
-    A warning comes once, at the first trace too many: a function whose signature leaves batch and
-    time open is traced once.
-
-    Attributes:
-        traced: traces of the function.
+    One trace is enough if the signature leaves batch and time open: a second one logs a warning.
     """
 
     def __init__(self):
@@ -41,18 +40,9 @@ class StepTraces:
         self._shapes: dict[tuple[int, int], _Shape] = {}
 
     def record(self, utterances: int, frames: int, traced: int, compile_s: float) -> None:
-        """Notes a step.
-
-        Args:
-            utterances: of the batch.
-            frames: to which they were padded.
-            traced: traces of the function so far.
-            compile_s: the step's seconds if anything was traced or compiled in it, else 0.
-        """
+        """Notes a step on a padded batch; ``traced`` is the function's count of traces so far."""
         shape = self._shapes.setdefault((utterances, frames), _Shape())
-        shape.steps += 1
-        shape.compilations += compile_s > 0
-        shape.compile_s += compile_s
+        shape.add(_Shape(1, int(compile_s > 0), compile_s))
         if traced > EXPECTED_TRACES >= self.traced:
             log.warning(
                 "The training step must be traced once. It was traced %d times, the last time for "
@@ -66,46 +56,30 @@ class StepTraces:
         self.traced = traced
 
     def to_json(self) -> dict[str, Any]:
-        """Returns traces, compilations and their seconds, and the shapes by their frames."""
-        by_frames: dict[int, _Shape] = {}
+        total, by_frames = _Shape(), dict[int, _Shape]()
         for (_, frames), shape in self._shapes.items():
-            total = by_frames.setdefault(frames, _Shape())
-            total.steps += shape.steps
-            total.compilations += shape.compilations
-            total.compile_s += shape.compile_s
+            total.add(shape)
+            by_frames.setdefault(frames, _Shape()).add(shape)
         return {
             "traces": self.traced,
-            "compiling_steps": sum(shape.compilations for shape in self._shapes.values()),
-            "compile_s": round(sum(shape.compile_s for shape in self._shapes.values()), 6),
+            "compiling_steps": total.compiling_steps,
+            "compile_s": round(total.compile_s, 6),
             "shapes": len(self._shapes),
             "by_frames": {
-                str(frames): {
-                    "steps": shape.steps,
-                    "compiling_steps": shape.compilations,
-                    "compile_s": round(shape.compile_s, 6),
-                }
+                str(frames): {**asdict(shape), "compile_s": round(shape.compile_s, 6)}
                 for frames, shape in sorted(by_frames.items())
             },
         }
 
 
 def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | None) -> None:
-    """Writes the counts into the ledger and the log.
-
-    Args:
-        ledger: gets the event ``traces``, see `tfasr.ledger.events`.
-        training: counts of the training function.
-        evaluation_traces: traces of the evaluation's forward pass; None where they are not known.
-    """
+    """Writes the counts into the ledger's event ``traces`` and the log."""
     counts = training.to_json()
     ledger.event("traces", {"training": counts, "evaluation": {"traces": evaluation_traces}})
+    evaluation = "n/a" if evaluation_traces is None else evaluation_traces
     log.info(
-        "traces: training %d, evaluation %s; %d shapes of batches, %d steps compiled (%.1f s)",
-        counts["traces"],
-        "n/a" if evaluation_traces is None else evaluation_traces,
-        counts["shapes"],
-        counts["compiling_steps"],
-        counts["compile_s"],
+        f"traces: training {counts['traces']}, evaluation {evaluation}; {counts['shapes']} shapes "
+        f"of batches, {counts['compiling_steps']} steps compiled ({counts['compile_s']:.1f} s)"
     )
     if evaluation_traces is not None and evaluation_traces > EXPECTED_TRACES:
         log.warning(
@@ -117,51 +91,29 @@ def book_traces(ledger: Ledger, training: StepTraces, evaluation_traces: int | N
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one optimizer update did and how long it took.
+    """What one optimizer update did and how long it took."""
 
-    Attributes:
-        loss: mean over the global batch.
-        utterance_loss: float32 ``(utterances,)``.
-        positions: the utterances' places in the split, int64 ``(utterances,)``.
-        utterances: of the global batch.
-        audio_s: seconds of audio in it.
-        frames: feature frames in it, padding aside.
-        padded_frames: with padding.
-        input_wait_s: seconds until the batch was there.
-        compile_s: seconds of the step if anything was traced or compiled in it, else 0.
-        train_s: seconds of the step if nothing was, else 0.
-    """
-
-    loss: float
-    utterance_loss: np.ndarray
-    positions: np.ndarray
-    utterances: int
+    loss: float  # mean over the global batch
+    utterance_loss: np.ndarray  # float32 (utterances,)
+    positions: np.ndarray  # the utterances' places in the split, int64 (utterances,)
+    utterances: int  # of the global batch
     audio_s: float
-    frames: int
-    padded_frames: int
-    input_wait_s: float
-    compile_s: float
-    train_s: float
+    frames: int  # feature frames, without padding
+    padded_frames: int  # with padding
+    input_wait_s: float  # until the batch was there
+    compile_s: float  # of the step if anything was traced or compiled in it, else 0
+    train_s: float  # of the step if nothing was, else 0
 
 
 class TimedStep:
-    """Fetches a batch, updates a model's weights on it and times both.
-
-    Attributes:
-        traces: counts what was traced and compiled.
-    """
+    """Fetches a batch, updates a model's weights on it and times both."""
 
     def __init__(self, model: CtcModel):
         self.traces = StepTraces()
         self._model = model
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on an iterator's next batch; returns None where there is none.
-
-        Args:
-            iterator: of a dataset, distributed where there are replicas; all that are given to one
-                `TimedStep` have the same ``element_spec``.
-        """
+        """Trains on an iterator's next batch, or returns None; iterators share an element_spec."""
         step = self._model.global_step(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)

@@ -51,18 +51,15 @@ from tfasr.training.workers.team import Team, check_clustered, check_offers, off
 from tfasr.tta.costs import HardwareConfig
 from tfasr.tta.metrics import LOWER
 
-# The facts that describe a run, and those that two results must share to be compared.
+log = logging.getLogger("tfasr")
 
 
 def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
-    """Returns what describes a run and decides with which others it may be compared, by event key.
-
-    Args:
-        run: built.
-        hardware: what the machine costs, {} if that is not known.
-    """
+    """The events that describe a run and decide with which others it may be compared."""
     experiment, training = run.experiment, run.training
     averaged = averaging_rule(training)
+    compared = run.splits["validation"], run.alphabet, run.lexicon, run.own_momentum
+    in_cluster = run.team.share is not None
     facts = {
         "global_batch_size": experiment.pipeline.global_batch_size,
         "num_replicas": training.num_replicas,
@@ -79,14 +76,7 @@ def run_facts(run: TrainingRun, hardware: dict[str, Any]) -> dict[str, Any]:
         **({"evaluated_weights": averaged} if averaged else {}),
         "targets": [list(target) for target in training.targets],
         "parameters": int(run.model.count_params()),
-        "comparability": comparability(
-            experiment,
-            run.splits["validation"],
-            run.alphabet,
-            run.lexicon,
-            run.own_momentum,
-            in_cluster=run.team.share is not None,
-        ),
+        "comparability": comparability(experiment, *compared, in_cluster=in_cluster),
     }
     return facts | hardware | run.team.facts(run.model, training.gradient_exchange, run.link)
 
@@ -95,10 +85,9 @@ def _second_decoder_facts(name: str) -> dict[str, Any]:
     if not name:
         return {}
     label = name.replace("_", " ")
-    rates = {"wer": "WER", "cer": "CER"}
     declared = {
-        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {short}"}
-        for rate, short in rates.items()
+        f"{name}_{rate}": {"better": LOWER, "rate": True, "label": f"{label} {rate.upper()}"}
+        for rate in ("wer", "cer")
     }
     return {"second_decoder": name, "metrics": declared}
 
@@ -112,16 +101,7 @@ def comparability(
     *,
     in_cluster: bool = False,
 ) -> dict[str, Any]:
-    """Returns the facts that make two times-to-accuracy comparable, and a hash of them.
-
-    Args:
-        experiment: names decoder, window of batch statistics, averaged weights, target rule, and a
-            recipe, which keeps runs of the paper's apart from all others.
-        validation: the split that is evaluated.
-        alphabet: of the transcripts.
-        lexicon: the words of the training transcripts.
-        own_momentum: batch normalisations that keep a momentum of their own.
-        in_cluster: whether several workers train; rounded gradients are then no others' equals.
+    """The facts that make two times-to-accuracy comparable, and a hash of them.
 
     Source: DESIGN of honest clocks: split, duration cut, text, alphabet, decoder, target rule.
     """
@@ -145,11 +125,8 @@ def comparability(
     exchange = experiment.training.gradient_exchange
     if in_cluster and exchange != "float32":
         facts["gradient_exchange"] = exchange
-    whole = json.dumps(facts, sort_keys=True).encode()
-    return {**facts, "hash": hashlib.sha256(whole).hexdigest()[:16]}
-
-
-log = logging.getLogger("tfasr")
+    content = json.dumps(facts, sort_keys=True).encode()
+    return {**facts, "hash": hashlib.sha256(content).hexdigest()[:16]}
 
 
 def train(
@@ -192,7 +169,7 @@ def train(
             does. Its age, which includes the imports, is then written into the ledger.
         team: of `tfasr.training.workers.team.joined`, where several workers train together. Each
             calls this function with the same configuration and data; the chief alone writes the
-            run, the others ``events-worker-<rank>.jsonl`` beside it or in a folder of their own.
+            run, the others ``events-worker-<rank>.jsonl`` in its folder or another one.
 
     Returns:
         Validation metrics of each epoch: "cer", "cer_reference", "wer" and "loss".
@@ -247,11 +224,11 @@ def train(
             loop = Loop(run, _hooks(run, callbacks, log_to), Evaluations(placement), checkpoints)
             held.enter_context(contextlib.closing(loop))
             if probed and on_gpu():
-                _check_memory(run)
+                source, spec = run.sources["train"], run.batches.dataset(run.state).element_spec
+                check_memory(experiment, run.model, source, run.alphabet, lambda: spec)
         # MLPerf's rules: no data may be read before run_start. So far only the indices were.
-        session.begin_training(
-            run_facts(run, {} if hardware is None else {"hardware": to_json(hardware)})
-        )
+        machine = {} if hardware is None else {"hardware": to_json(hardware)}
+        session.begin_training(run_facts(run, machine))
         validation = run.splits["validation"]
         check_shards(validation.folder, validation.index, content=True)
         loop.train()
@@ -288,16 +265,6 @@ def _begin(
     if resumes:
         log_resumption(run.run_dir, step)
     return checkpoint
-
-
-def _check_memory(run: TrainingRun) -> None:
-    check_memory(
-        run.experiment,
-        run.model,
-        run.sources["train"],
-        run.alphabet,
-        lambda: run.batches.dataset(run.state).element_spec,
-    )
 
 
 def _hooks(

@@ -26,20 +26,19 @@ from tfasr.telemetry.machine import available_bytes
 from tfasr.training.build import build_model, check_splits
 from tfasr.training.checkpoint import find_checkpoint, restore_for_use
 from tfasr.training.ctc import CtcModel
+from tfasr.training.evaluation import EvaluationResult, Evaluator, make_evaluator
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import load_feature_statistics, recorded_shard_dir
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
-    from tfasr.training.evaluation import EvaluationResult, Evaluator
 
 
 @dataclass(frozen=True)
 class TrainedRun:
     """A run's configuration; weights, words and data are read when they are asked for.
 
-    Every method raises UsageError for what is missing in the run's folder, damaged, or does not
-    fit the run.
+    Every method raises UsageError if something in the folder is missing, damaged, or doesn't fit.
     """
 
     path: Path
@@ -48,37 +47,31 @@ class TrainedRun:
 
     @cached_property
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and deviation of the training split's features, float32 ``(num_features,)``."""
         return load_feature_statistics(self.path)
 
     def lexicon(self, decoder: DecoderConfig) -> list[str]:
-        """Returns the training transcripts' words if a decoder needs them, otherwise []."""
+        """The training transcripts' words if a decoder needs them, otherwise []."""
         return load_lexicon(self.path) if needs_lexicon(decoder) else []
 
     def checkpoint(self, which: str = "best") -> Path:
-        """Returns the file of a checkpoint: "best" (by validation CER), "last", or a file."""
+        """The file of a checkpoint: "best" (by validation CER), "last", or a file."""
         return find_checkpoint(self.path, which)
 
     def decoder(self, **changes: Any) -> DecoderConfig:
-        """Returns the run's decoder with other values; None keeps the run's own."""
+        """The run's decoder with other values; None keeps the run's."""
         changes = {name: value for name, value in changes.items() if value is not None}
         with wrong_values_are_wrong_use():
             return dataclasses.replace(self.experiment.decoder, **changes)
 
     def model(self, checkpoint: str = "best", *, precision: str | None = None) -> CtcModel:
-        """Returns the model with a checkpoint's weights, averaged ones where it holds them.
-
-        Args:
-            checkpoint: "best" (by validation CER), "last", or a file.
-            precision: Keras's dtype policy of the layers; the run's own by default.
-        """
+        """The model with a checkpoint's weights, averaged ones where it holds them."""
         path = self.checkpoint(checkpoint)  # before the model is built, which takes a while
         model = self.untrained_model(precision=precision)
         restore_for_use(path, model)
         return model
 
     def untrained_model(self, *, precision: str | None = None) -> CtcModel:
-        """Returns a model like the one that the run trains, with random weights."""
+        """A model like the one that the run trains, with random weights."""
         experiment = self.experiment
         if precision is not None:
             training = dataclasses.replace(experiment.training, precision=precision)
@@ -88,13 +81,7 @@ class TrainedRun:
     def source(
         self, split: str, shard_dir: str | Path | None = None, *, checked: bool = True
     ) -> BatchSource:
-        """Returns batches of a prepared split, normalised as in the run's training.
-
-        Args:
-            split: its name.
-            shard_dir: where it is; the run's own by default.
-            checked: whether its content and fit are checked, which reads all of it.
-        """
+        """Batches of a prepared split, normalised as in training; ``checked`` reads all of it."""
         prepared = open_split(shard_dir or recorded_shard_dir(self.path), split, content=checked)
         if checked and check_splits({split: prepared}, self.experiment) != self.alphabet:
             raise UsageError(
@@ -104,10 +91,8 @@ class TrainedRun:
         features, pipeline = self.experiment.features, self.experiment.pipeline
         return BatchSource(prepared, features, pipeline, statistics=self.statistics)
 
-    def validation_evaluator(self) -> "tuple[CtcModel, Evaluator]":
-        """Returns an untrained model and its evaluator, as in the run's own evaluations."""
-        from tfasr.training.evaluation import make_evaluator
-
+    def validation_evaluator(self) -> tuple[CtcModel, Evaluator]:
+        """An untrained model and its evaluator, as in the run's own evaluations."""
         source = self.source("validation", checked=False)  # the training has checked it
         model, words = self.untrained_model(), load_lexicon(self.path)
         return model, make_evaluator(self.experiment, model, source, self.alphabet, words)
@@ -120,10 +105,7 @@ class TrainedRun:
         shard_dir: str | Path | None = None,
         language_model: "KenlmModel | None" = None,
         checkpoint: str = "best",
-    ) -> "EvaluationResult":
-        """Scores the model on a split, see `evaluate`."""
-        from tfasr.training.evaluation import Evaluator
-
+    ) -> EvaluationResult:
         if language_model is not None and decoder.name != "word_beam":
             raise UsageError(
                 "A language model needs the decoder word_beam, which writes the words that it "
@@ -132,12 +114,12 @@ class TrainedRun:
         source, model = self.source(split, shard_dir), self.model(checkpoint)
         frames = int(model.output_lengths(int(source.split.frames.max(initial=0))))
         check_beam(decoder, self.alphabet.num_classes, frames, available_bytes())
-        lexicon = self.lexicon(decoder)
+        chosen = decoder, self.alphabet, self.lexicon(decoder)
         try:
             if language_model is None:
-                written_by = make_decoder(decoder, self.alphabet, lexicon)
+                written_by = make_decoder(*chosen)
             else:
-                written_by = with_language_model(decoder, self.alphabet, lexicon, language_model)
+                written_by = with_language_model(*chosen, language_model)
         except ValueError as error:
             raise UsageError(
                 f"{self.path / LEXICON_FILE} must fit the run's alphabet and the language model: "
@@ -149,11 +131,8 @@ class TrainedRun:
 def open_trained(run_dir: str | Path) -> TrainedRun:
     """Opens a run that `tfasr train` wrote, however far it has come.
 
-    What only reads a run's ledger, as reports do, begins with `tfasr.load_run`, which needs
-    neither Keras nor the run's plug-ins.
-
-    Raises:
-        UsageError: if the folder holds no run, or a plug-in of its model or decoder is missing.
+    What only reads a run's ledger, as reports do, begins with `tfasr.load_run`, which needs neither
+    Keras nor the run's plug-ins.
     """
     run_dir = Path(run_dir)
     require_plugins(run_dir, kinds=("model", "decoder"))
@@ -170,7 +149,7 @@ def evaluate(
     recombine: bool | None = None,
     language_model: "KenlmModel | None" = None,
     checkpoint: str = "best",
-) -> "EvaluationResult":
+) -> EvaluationResult:
     """Scores a run's model on a split.
 
     Args:
@@ -180,16 +159,13 @@ def evaluate(
         decoder: "greedy", "beam" or "word_beam"; the run's own by default.
         beam_width: of the decoder; the run's own by default.
         recombine: of word beam search; the run's own by default.
-        language_model: scores the words of word beam search beside the model; it must know all
-            words of the training transcripts.
+        language_model: scores the words of word beam search in addition to the model; it must know
+            all words of the training transcripts.
         checkpoint: "best" (by validation CER), "last", or a file.
-
-    Returns:
-        An `tfasr.training.evaluation.EvaluationResult`.
 
     Raises:
         UsageError: if the run, its checkpoint or the split is missing or does not fit, or a
-            language model is given to another decoder or does not know a word.
+            language model is combined with another decoder or does not know a word.
         RunError: if not every utterance was scored.
     """
     trained = open_trained(run_dir)

@@ -12,13 +12,12 @@ from tfasr.training.step import StepResult
 class KerasCallbacks(Hook):
     """Calls ordinary Keras callbacks at the beginning and end of training, epochs and batches.
 
-    Epochs and batches are counted from 0, as Keras does; a resumed epoch's batches go on where
-    they were. ``logs`` hold the step's ``loss`` after a batch. After an epoch they hold ``loss``,
-    the mean over the utterances that this process trained on in it, and ``val_loss``,
-    ``val_cer``, ``val_cer_reference`` and ``val_wer``; an overlapped evaluation is waited for.
-    ``model.stop_training`` ends the epoch after the current batch, with its evaluation, and
-    training with it. Checkpoints hold what a callback changed in the model and optimizer, not its
-    own attributes: in a resumed run it starts from its initial state.
+    Epochs and batches are counted from 0, as in Keras; in a resumed epoch, batches go on where they
+    were. ``logs`` hold the step's ``loss`` after a batch. After an epoch they hold ``loss``, the
+    mean over the utterances that this process trained on in it, and ``val_loss``, ``val_cer``,
+    ``val_cer_reference`` and ``val_wer``; an overlapped evaluation is waited for.
+    ``model.stop_training`` ends training after the current batch and an evaluation. Checkpoints
+    hold what a callback changed in the model and optimizer, not its own attributes.
     """
 
     needs_scores = True

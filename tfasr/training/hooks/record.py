@@ -4,7 +4,6 @@ import functools
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -22,14 +21,8 @@ from tfasr.training.step import StepResult
 log = logging.getLogger("tfasr")
 
 _FACTS = (
-    "loss",
-    "utterances",
-    "audio_s",
-    "frames",
-    "padded_frames",
-    "input_wait_s",
-    "compile_s",
-    "train_s",
+    *("loss", "utterances", "audio_s", "frames", "padded_frames"),
+    *("input_wait_s", "compile_s", "train_s"),
 )
 # The paper, Figure 6: sentences are generated with a beam width of one.
 _SENTENCE_DECODER = DecoderConfig(name="beam", beam_width=1)
@@ -39,21 +32,17 @@ class RecordSteps(Hook):
     """Writes every step into the ledger and ends the run at a loss that is not finite."""
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Writes the step; raises RunError if its loss is not finite."""
         where = {"epoch_num": run.state.epoch, "step": run.state.step}
+        facts = {name: round(getattr(step, name), 6) for name in _FACTS}
         if not math.isfinite(step.loss):
-            run.ledger.event("train_step", {**_facts(step), "loss": None}, **where)
+            run.ledger.event("train_step", {**facts, "loss": None}, **where)
             raise RunError(_describe(run, step))
-        run.ledger.event("train_step", _facts(step), **where)
+        run.ledger.event("train_step", facts, **where)
         if run.state.step == 1:
             used = sorted(kernels(run.model.recogniser))
             run.ledger.event("lstm_kernel", used)
             if used:
                 log.info("recurrent layers computed by: %s", ", ".join(used))
-
-
-def _facts(step: StepResult) -> dict[str, Any]:
-    return {name: round(getattr(step, name), 6) for name in _FACTS}
 
 
 def _describe(run: TrainingRun, step: StepResult) -> str:
@@ -69,10 +58,10 @@ def _describe(run: TrainingRun, step: StepResult) -> str:
 
 
 class PrintSentences(Hook):
-    """Logs what the model makes of the first training utterances, next to their transcripts.
+    """Logs transcripts of the first training utterances, next to their references.
 
-    The utterances are read from the shards when they are first needed, apart from the batches of
-    training, and without augmentation; the model works as in an evaluation.
+    The utterances are read when first needed, apart from training's batches and not augmented; the
+    model works as in an evaluation.
 
     Source: the paper, Figure 6: sentences of the training set, beam width 1.
     """
@@ -110,17 +99,14 @@ class PrintSentences(Hook):
 
 
 class ScalarLog(Hook):
-    """Gives logs the training's scalars after every step and the accuracies once they are known.
+    """Gives logs the training's scalars after every step, and the scores once they are known.
 
     Training: ``train/loss``, ``train/learning_rate``, ``train/utterances_per_s`` and
     ``train/audio_s_per_s`` of a step with its wait for input. Evaluation: ``validation/cer``,
     ``cer_reference``, ``wer`` and ``loss``, at the step that ended the epoch. All come with the
-    *useful seconds*: the run's own clock as in every table, from the creation of the model, with
-    everything counted, lost work too, but the downtime between sessions. The time it takes is
-    booked as ``logging``.
-
-    Args:
-        logs: see `tfasr.training.logs.open_logs`; closed here.
+    *useful seconds*, the run's clock in every table: from the creation of the model, lost work
+    included, downtime between sessions not. Writing is recorded as ``logging``. The hook closes the
+    logs.
     """
 
     def __init__(self, logs: Sequence[Log]):

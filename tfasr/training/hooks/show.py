@@ -8,7 +8,6 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -33,12 +32,10 @@ _FADING = 0.9
 class ShowProgress(Hook):
     """Shows epoch, step, loss, throughput and time left while a run trains.
 
-    On a terminal that is one line at the bottom, renewed twice a second at most, which goes away
-    with the run; log messages appear above it. Anywhere else it is a log message a minute. It
-    shows what the steps have told anyway, and asks nothing of a device.
-
-    The throughput is that of the last ten steps or so; the time left is what all remaining epochs
-    take at the pace of this session since its first step, evaluations included.
+    On a terminal that is one line at the bottom, renewed at most twice a second; log messages
+    appear above it. Elsewhere it is a log message a minute. Nothing is read from a device. The
+    throughput is that of about the last ten steps; the time left is what all remaining epochs take
+    at the pace of this session since its first step, evaluations included.
     """
 
     def __init__(self):
@@ -93,16 +90,15 @@ class ShowProgress(Hook):
             handler.setStream(stream)
 
     def _open(self) -> None:
-        # Without a thread of its own: it is drawn where training calls.
         console = Console(stderr=True)
-        self._live = Live(
-            console=console, auto_refresh=False, transient=True, redirect_stdout=False
-        )
+        options = {"transient": True, "redirect_stdout": False}
+        # No thread: it is drawn where training calls.
+        self._live = Live(console=console, auto_refresh=False, **options)
         before = sys.stderr
         self._live.start()
         console.show_cursor()  # a killed process could not bring it back
-        for handler in _stream_handlers():
-            if handler.stream is before:
+        for handler in (*logging.getLogger().handlers, *log.handlers):
+            if isinstance(handler, logging.StreamHandler) and handler.stream is before:
                 self._redirected.append((handler, handler.setStream(sys.stderr)))
 
     def _show(self, text: str) -> None:
@@ -131,37 +127,26 @@ def _utterances(run: TrainingRun) -> int:
 
 
 def on_terminal() -> bool:
-    """Says whether standard error is a terminal that can renew a line."""
+    """Whether standard error is a terminal that can renew a line."""
     return sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def duration(seconds: float) -> str:
-    """Returns seconds as "0:42", "12:05" or "3:20:00"."""
+    """Formats seconds as "0:42", "12:05" or "3:20:00"."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-def _stream_handlers() -> Iterator[logging.StreamHandler]:
-    for logger in (logging.getLogger(), log):
-        for handler in logger.handlers:
-            if isinstance(handler, logging.StreamHandler):
-                yield handler
-
-
 class WriteProgress(Hook):
     """Keeps ``progress.json`` current: written at the ends of epochs, and at most every 2 s.
 
-    It holds ``status`` ("training", "finished", or "stopped" where an error or a signal ended the
-    process; one that is killed leaves "training" behind), ``updated_ms`` (wall clock), ``epoch``
-    and ``step`` (done so far), ``epochs`` (the last epoch), ``elapsed_s`` (since the creation of
-    the model), ``loss`` of the last step, ``evaluation`` (the last one's ``epoch`` and metrics, or
-    None), ``targets_met``, see `MetTarget`, and ``forecasts``, see `Forecast`. The ledger, not
-    this file, is the record of the run: a file that the disk does not take is passed over.
-
-    Args:
-        run: built.
-        targets: says which are met, and when others will be.
+    It holds ``status`` ("training", "finished", or "stopped" by an error or a signal; a process
+    that is killed leaves "training" behind), ``updated_ms`` (wall clock), ``epoch`` and ``step``
+    (done so far), ``epochs`` (the last epoch), ``elapsed_s`` (since the creation of the model),
+    ``loss`` of the last step, ``evaluation`` (the last one's ``epoch`` and metrics, or None),
+    ``targets_met``, see `MetTarget`, and ``forecasts``, see `Forecast`. The ledger, not this file,
+    is the record of the run, so a full disk is ignored.
     """
 
     def __init__(self, run: TrainingRun, targets: WatchTargets):

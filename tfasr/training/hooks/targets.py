@@ -15,36 +15,22 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class MetTarget:
-    """A target that the run has met.
-
-    Attributes:
-        metric: "cer", "cer_reference" or "wer".
-        value: to come down to, a fraction.
-        epoch: at whose evaluation it was met.
-        elapsed_s: from the model's creation until that was known.
-    """
+    """A target that the run has met: its metric and fraction, and when that was known."""
 
     metric: str
-    value: float
-    epoch: int
-    elapsed_s: float
+    value: float  # to come down to, a fraction
+    epoch: int  # at whose evaluation it was met
+    elapsed_s: float  # from the model's creation until that was known
 
 
 class WatchTargets(Hook):
     """Announces targets, forecasts them, and asks for the end where the run's settings do.
 
-    Each target is logged when its rule is first met. A report reads the time at the end of the
-    epoch, which comes right after the announcement. With ``stop_at_targets`` the run ends with the
-    last one.
-
-    Each target is forecast after each evaluation. A run is given up at the end of an epoch if its
-    budget is spent, or if two evaluations in a row say that some target will come after it with
-    95 %. The ledger then gets ``given_up``; the target was not met, and its time is censored: it
-    is longer than what was seen.
-
-    Attributes:
-        met: the targets met so far, in the order of the announcements.
-        forecasts: one for each target, as of the last evaluation.
+    Each target is logged when its rule is first met, and forecast after each evaluation. A report
+    reads the time at the end of the epoch, right after the announcement. A run is given up at the
+    end of an epoch if its budget is spent, or if two evaluations in a row forecast with 95 % that
+    some target will come after it. The ledger then gets ``given_up``, and the time to the target is
+    censored: it is longer than what was seen.
     """
 
     def __init__(self):
@@ -105,10 +91,8 @@ class WatchTargets(Hook):
         ]
 
     def _stop_if_wanted(self, run: TrainingRun) -> None:
-        training = run.training
-        if training.stop_at_targets and rule_met(
-            run.state.history, training.targets, training.target_window
-        ):
+        training, window = run.training, run.training.target_window
+        if training.stop_at_targets and rule_met(run.state.history, training.targets, window):
             run.request_stop()
 
     def _give_up_if_late(
@@ -124,32 +108,19 @@ class WatchTargets(Hook):
 
 
 def _announce(target: MetTarget, window: int) -> None:
-    log.info(
-        "target met: %s %g %%, %.1f s after the creation of the model, at epoch %d (%s)",
-        target.metric.upper().replace("_", " "),
-        100 * target.value,
-        target.elapsed_s,
-        target.epoch,
-        f"median of the last {window} epochs" if window > 1 else "first crossing",
-    )
+    name = f"{target.metric.upper().replace('_', ' ')} {100 * target.value:g} %"
+    rule = f"median of the last {window} epochs" if window > 1 else "first crossing"
+    message = "target met: %s, %.1f s after the creation of the model, at epoch %d (%s)"
+    log.info(message, name, target.elapsed_s, target.epoch, rule)
 
 
 def _give_up(
     run: TrainingRun, epoch: int, budget_s: float, target: Forecast, *, spent: bool
 ) -> None:
-    value = {
-        "budget_s": budget_s,
-        "metric": target.metric,
-        "target": target.target,
-        "not_before_s": target.not_before_s,
-    }
-    run.ledger.event("given_up", value, epoch_num=epoch)
-    log.info(
-        "given up at the end of epoch %d: %s %g %% %s the budget of %g h",
-        epoch,
-        target.metric.upper().replace("_", " "),
-        100 * target.target,
-        "was not met within" if spent else "would come, with 95 %, only after",
-        budget_s / 3600,
-    )
+    facts = {name: getattr(target, name) for name in ("metric", "target", "not_before_s")}
+    run.ledger.event("given_up", {"budget_s": budget_s, **facts}, epoch_num=epoch)
+    name = f"{target.metric.upper().replace('_', ' ')} {100 * target.target:g} %"
+    budget = f"the budget of {budget_s / 3600:g} h"
+    cause = f"did not meet {budget}" if spent else f"will miss {budget} (95 % certain)"
+    log.info("given up at the end of epoch %d: %s %s", epoch, name, cause)
     run.request_stop()

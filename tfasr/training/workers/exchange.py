@@ -8,7 +8,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,49 +18,25 @@ from tfasr.cluster.description import Cluster
 from tfasr.errors import RunError
 
 
-class Workers(Protocol):
-    """The processes that train a run together.
-
-    Attributes:
-        rank: of this one; 0 is the chief, which writes the run.
-        count: of all.
-    """
-
-    rank: int
-    count: int
-
-    def gather(self, value: Any) -> list[Any]:
-        """Returns what all workers gave, JSON values in the order of their ranks."""
-
-    def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Returns the sums of arrays over all workers, in their own types."""
-
-    def name(self, rank: int) -> str:
-        """Returns how messages call a worker."""
-
-
-class Alone:
-    """The one process of a run without a cluster; see `Workers`."""
+class Workers:
+    """The processes that train a run, here a single one. Rank 0 is the chief, which writes it."""
 
     rank, count = 0, 1
 
     def gather(self, value: Any) -> list[Any]:
+        """Returns all workers' values, JSON in the order of their ranks."""
         return [value]
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Returns the sums of arrays over all workers, in their own types."""
         return arrays
 
     def name(self, rank: int) -> str:
         return "this process"
 
 
-class Together:
-    """Workers that exchange through TensorFlow's collectives; see `Workers`.
-
-    Args:
-        cluster: who they are.
-        strategy: over all of them, one replica each.
-    """
+class Together(Workers):
+    """Workers that exchange through TensorFlow's collectives, one replica each."""
 
     def __init__(self, cluster: Cluster, strategy: tf.distribute.Strategy):
         self.rank, self.count = cluster.rank, cluster.size
@@ -76,25 +52,20 @@ class Together:
         texts = np.zeros((self.count, int(lengths.max())), np.int64)
         texts[self.rank, : len(text)] = text
         (texts,) = self.sums([texts])
-        return [
-            json.loads(row[:length].astype(np.uint8).tobytes())
-            for row, length in zip(texts, lengths, strict=True)
-        ]
+        rows = zip(texts.astype(np.uint8), lengths, strict=True)
+        return [json.loads(row[:length].tobytes()) for row, length in rows]
 
     def sums(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         # What collectives can add up holds each of these types.
         kinds = [a.dtype if a.dtype in _ADDED else np.dtype(_wider(a.dtype)) for a in arrays]
-        found: dict[int, np.ndarray] = {}
+        totals: dict[int, np.ndarray] = {}
         for kind in dict.fromkeys(kinds):
             places = [place for place, other in enumerate(kinds) if other == kind]
             flat = np.concatenate([arrays[place].ravel().astype(kind) for place in places])
             ends = np.cumsum([arrays[place].size for place in places])
-            totals = np.split(self._added(flat).numpy(), ends[:-1])
-            found |= dict(zip(places, totals, strict=True))
-        return [
-            found[place].astype(array.dtype).reshape(array.shape)
-            for place, array in enumerate(arrays)
-        ]
+            parts = np.split(self._added(flat).numpy(), ends[:-1])
+            totals |= dict(zip(places, parts, strict=True))
+        return [totals[k].astype(a.dtype).reshape(a.shape) for k, a in enumerate(arrays)]
 
     def _added(self, values: np.ndarray) -> tf.Tensor:
         if values.dtype not in self._sums:
@@ -131,11 +102,7 @@ class Gate:
         self._passed = False
 
     def passed(self, offer: dict[str, Any]) -> list[dict[str, Any]]:
-        """Waits until all workers are here; returns what each offered, by rank.
-
-        Raises:
-            RunError: if one of them failed before.
-        """
+        """Waits for all workers and returns their offers by rank; raises RunError if one failed."""
         self._passed = True
         offers = self._workers.gather(offer)
         for rank, other in enumerate(offers):
@@ -145,7 +112,7 @@ class Gate:
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """Tells the others of what goes wrong in a block before `passed`."""
+        """Sends the others an error that comes before `passed`."""
         try:
             yield
         except BaseException as error:
@@ -156,67 +123,42 @@ class Gate:
             raise
 
 
-# The exchange of gradients between workers: what is sent, and where it is summed.
-
-
 def summed_over_workers(
     gradients: Sequence[tf.Tensor | None], exchange: str = "float32"
 ) -> list[tf.Tensor | None]:
-    """Returns the sums of all workers' gradients, the same on all of them.
+    """The sums of all workers' gradients; call it in a replica's context.
 
-    They travel as one buffer, round the ring of the workers. Must be called in a replica's context.
-
-    Args:
-        gradients: this worker's; None for a variable that the loss does not depend on.
-        exchange: "float32", or "bfloat16": then each worker rounds its own gradients to 8 bits of
-            mantissa, and so is each partial sum on its way round the ring. The sums come back in
-            the gradients' own type, in which they are clipped and applied.
+    They travel as one buffer, round the ring of the workers. With "bfloat16" each worker rounds its
+    own gradients to 8 bits of mantissa, and so is each partial sum on its way; the sums come back
+    in the gradients' own type. None stays None.
     """
-    own = [gradient for gradient in gradients if gradient is not None]
-    sent = [tf.cast(gradient, exchange) for gradient in own]
+    sent = [tf.cast(gradient, exchange) for gradient in gradients if gradient is not None]
     context = tf.distribute.get_replica_context()
     totals = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, sent))
-    return [
-        None if gradient is None else tf.cast(next(totals), gradient.dtype)
-        for gradient in gradients
-    ]
+    return [None if g is None else tf.cast(next(totals), g.dtype) for g in gradients]
 
 
 def exchanged_bytes(variables: Sequence[keras.Variable], exchange: str) -> int:
-    """Returns how many bytes of gradients each worker has and all sum up in a step."""
+    """How many bytes of gradients each worker has and all sum up in a step."""
     return sum(math.prod(variable.shape) for variable in variables) * tf.as_dtype(exchange).size
 
 
-# How fast the workers' link sums up a buffer, measured before a session's first step.
-
 SMALL_BYTES = 4096
-_SMALL_TIMES = 9
-_LARGE_TIMES = 5
+_SMALL_TIMES, _LARGE_TIMES = 9, 5
 
 
 @dataclass(frozen=True)
 class Link:
-    """How long workers take to sum a buffer up by the collective that sums their gradients.
+    """How long workers take to sum a buffer up by the collective that sums their gradients."""
 
-    Attributes:
-        small_bytes: of a buffer whose time is all latency.
-        small_s: the median of some sums of it.
-        large_bytes: of a buffer like all gradients.
-        large_s: likewise.
-        bytes_per_s: what each worker sends, and receives, of the large one in a second: in a ring
-            of n workers 2 (n - 1) / n of its bytes.
-        took_s: seconds of the whole measurement.
-    """
-
-    small_bytes: int
-    small_s: float
-    large_bytes: int
-    large_s: float
-    bytes_per_s: float
-    took_s: float
+    small_bytes: int  # of a buffer whose time is all latency
+    small_s: float  # median of some sums of it
+    large_bytes: int  # of a buffer like all gradients
+    large_s: float  # median of some sums of it
+    bytes_per_s: float  # that each worker sends, and receives: 2 (n - 1) / n of it in a ring of n
+    took_s: float  # of the whole measurement
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON values, rounded."""
         values = dataclasses.asdict(self)
         return {n: float(f"{v:.6g}") if isinstance(v, float) else v for n, v in values.items()}
 
@@ -224,14 +166,7 @@ class Link:
 def measure_link(
     workers: Workers, strategy: tf.distribute.Strategy, large_bytes: int, exchange: str
 ) -> Link:
-    """Measures; all workers call it at the same place.
-
-    Args:
-        workers: all of them.
-        strategy: over all of them.
-        large_bytes: of all gradients, as they are exchanged.
-        exchange: their type.
-    """
+    """Measures the link; all workers call it at the same place."""
     began = time.perf_counter()
     width = tf.as_dtype(exchange).size
 
@@ -252,9 +187,8 @@ def measure_link(
             begun = time.perf_counter()
             summed(values).numpy()
             noted.append(time.perf_counter() - begun)
-        # Who came last to a sum has not waited for another; the first sum opened the connections.
-        each = zip(*workers.gather(noted[1:]), strict=True)
-        return statistics.median(min(one) for one in each)
+        # The last worker to join a sum did not wait; the first sum opened the connections.
+        return statistics.median(map(min, zip(*workers.gather(noted[1:]), strict=True)))
 
     small_s, large_s = seconds(SMALL_BYTES, _SMALL_TIMES), seconds(large_bytes, _LARGE_TIMES)
     sent = 2 * (workers.count - 1) / workers.count * large_bytes

@@ -27,12 +27,7 @@ def follow(
     """Trains and evaluates with the chief until it ends the run, and writes no run.
 
     Experiment and splits must be the chief's. ``run_dir`` gets ``events-worker-<rank>.jsonl``; it
-    may be the chief's folder. Returns the validation metrics of each epoch, as the chief has them.
-
-    Raises:
-        UsageError: if shards and configuration do not fit together, or are not the chief's.
-        RunError: if a worker fails, or the loss is not finite.
-        RunInterruptedError: a RunError; a signal to some worker ended the run.
+    may be the chief's folder. Returns and raises what `train` does.
     """
     workers = team.workers
     with contextlib.ExitStack() as held:
@@ -56,18 +51,13 @@ def follow(
 
 
 class EvaluationShare(Evaluations):
-    """Evaluates a worker's share of the split after every epoch; it gets the scores of all.
-
-    Args:
-        evaluator: of the validation split, together with all workers.
-    """
+    """Evaluates a worker's share of the split after every epoch; it gets the scores of all."""
 
     def __init__(self, evaluator: Evaluator):
         super().__init__(Placement())
         self._evaluator = evaluator
 
     def evaluate(self, run: TrainingRun, epoch: int, checkpoint: None, *, wait: bool) -> None:
-        """Evaluates; the worker's own ledger gets the seconds, and the chief's the scores."""
         with run.ledger.interval("eval_forward", epoch_num=epoch):
             pending = self._evaluator.start()
         with run.ledger.interval("decode", epoch_num=epoch):
@@ -76,22 +66,13 @@ class EvaluationShare(Evaluations):
         run.advance(history=[*run.state.history, scores])
 
     def close(self) -> None:
-        """Ends the decoder's thread."""
         self._evaluator.close()
 
 
 class WorkerSteps(Hook):
-    """Writes a worker's own part of every step into its file; all workers have it, the chief too.
+    """Writes a worker's part of every step, and its machine's state, into its file.
 
-    The file begins empty where the run does, and also holds what the worker's machine does.
-
-    Args:
-        run_dir: gets ``events-worker-<rank>.jsonl``.
-        session: the run's.
-        team: all workers.
-
-    Attributes:
-        ledger: the file.
+    All workers have it, the chief too. The file begins empty where the run does.
     """
 
     def __init__(self, run_dir: Path, session: int, team: Team):
@@ -104,18 +85,16 @@ class WorkerSteps(Hook):
         self._machine = MachineNotes(self.ledger.event)
 
     def on_step(self, run: TrainingRun, step: StepResult) -> None:
-        """Writes the step; raises RunError if its loss is not finite."""
         state = run.state
         if not math.isfinite(step.loss):
             raise RunError(
                 f"The loss must be finite. Step {state.step} got {step.loss}: the chief's message "
-                "says of which utterances."
+                "names the utterances."
             )
         times = dataclasses.asdict(run.take_step.times)
         values = {n: round(v, 6) if isinstance(v, float) else v for n, v in times.items()}
         self.ledger.event("worker_step", values, epoch_num=state.epoch, step=state.step)
 
     def close(self) -> None:
-        """Notes the machine a last time and closes the file; a second call does nothing."""
         self._machine.stop()
         self.ledger.close()

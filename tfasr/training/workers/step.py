@@ -20,27 +20,20 @@ from tfasr.training.run_folder import Interruption
 from tfasr.training.step import StepResult, StepTraces
 from tfasr.training.workers.exchange import Workers, summed_over_workers
 
-# A signal to some worker, which all workers obey at the same step.
-
 
 class AgreedInterruption:
-    """A signal that any worker got, once all know of it.
+    """A signal that any worker got, once all know of it."""
 
-    Attributes:
-        received: the signal, or None.
-    """
-
-    def __init__(self, own: Interruption):
+    def __init__(self, of_this_worker: Interruption):
         self.received: signal.Signals | None = None
-        self._own = own
+        self._of_this_worker = of_this_worker
 
     @property
     def asked(self) -> int:
         """The number of the signal that this worker got, 0 for none."""
-        return int(self._own.received or 0)
+        return int(self._of_this_worker.received or 0)
 
     def agree(self, asked: int) -> None:
-        """Notes what workers were asked: the largest of their numbers."""
         if asked:
             self.received = signal.Signals(asked)
 
@@ -49,23 +42,15 @@ class AgreedInterruption:
         self.agree(max(workers.gather(self.asked)))
 
 
-# The state that workers share: all start from the chief's, and average what differs.
-
-
 def from_chief(workers: Workers, model: keras.Model, state: TrainingState) -> TrainingState:
-    """Gives all workers the chief's variables, and returns the chief's state.
-
-    Args:
-        workers: all call it.
-        model: built and compiled; those of the other workers get new values.
-        state: of this worker; only the chief's counts.
-    """
+    """Gives all workers the chief's variables, and returns the chief's state."""
     if workers.count == 1:
         return state
     variables = list(state_variables(model).values())
-    own = [plain_array(variable) for variable in variables]
-    given = own if workers.rank == 0 else [np.zeros_like(value) for value in own]
-    for variable, value in zip(variables, workers.sums(given), strict=True):
+    values = [plain_array(variable) for variable in variables]
+    if workers.rank:
+        values = [np.zeros_like(value) for value in values]
+    for variable, value in zip(variables, workers.sums(values), strict=True):
         if workers.rank:
             variable.assign(value)
     return TrainingState(**workers.gather(dataclasses.asdict(state))[0])
@@ -97,38 +82,19 @@ _OWN = ("features", "feature_lengths", "labels", "label_lengths")
 
 @dataclass(frozen=True, slots=True)
 class WorkerTimes:
-    """What a worker notes of its own part of a step.
+    """A worker's part of a step."""
 
-    Attributes:
-        utterances: of its share.
-        input_wait_s: seconds until its share was there.
-        step_s: seconds from then until all workers' gradients were applied.
-        ready_s: seconds of them until its own gradients were there; with synchronised batch
-            normalisation it has then waited for the others' statistics already. On a GPU, until
-            they were asked for.
-        compiled: whether anything was traced or compiled in the step.
-    """
-
-    utterances: int
-    input_wait_s: float
-    step_s: float
+    utterances: int  # of its share
+    input_wait_s: float  # until its share was there
+    step_s: float  # from then until all workers' gradients were applied
+    # Until its gradients were there (on a GPU: until they were asked for). With synchronised batch
+    # normalisation it has then waited for the others' statistics already.
     ready_s: float
-    compiled: bool
+    compiled: bool  # whether anything was traced or compiled in the step
 
 
 class SharedStep:
-    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch.
-
-    Args:
-        model: compiled, in the scope of a strategy over all workers.
-        interruption: signals travel to all workers with the step.
-        exchange: the type in which gradients are summed, see
-            `tfasr.training.experiment.TrainingConfig`.
-
-    Attributes:
-        traces: counts what was traced and compiled.
-        times: of the last step.
-    """
+    """Fetches a worker's share of a batch and updates all workers' weights on the whole batch."""
 
     def __init__(
         self, model: CtcModel, interruption: AgreedInterruption, exchange: str = "float32"
@@ -141,11 +107,7 @@ class SharedStep:
         self._step: Callable | None = None
 
     def __call__(self, iterator: Iterator[Batch]) -> StepResult | None:
-        """Trains on the next batch; returns what one process would of all of it, None at the end.
-
-        Args:
-            iterator: of `tfasr.data.batches.BatchSource.training` with this worker's share.
-        """
+        """Trains on the next batch; returns what one process would of all of it, or None."""
         step = self._traced(iterator.element_spec)
         began = time.perf_counter()
         batch = next(iterator, None)
@@ -197,14 +159,14 @@ class SharedStep:
 
     def _share(self, batch: Batch, asked: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         model = self._model
-        own = {name: batch[name] for name in _OWN}
-        of_own = tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
+        share = {name: batch[name] for name in _OWN}
+        of_share = tf.cast(tf.shape(batch["feature_lengths"])[0], tf.float32)
         utterances = tf.shape(batch["all_positions"])[0]
-        part = batch["counted"] * of_own / tf.cast(utterances, tf.float32)
+        part = batch["counted"] * of_share / tf.cast(utterances, tf.float32)
         with counted(batch["counted"]):
-            losses, gradients = model.loss_gradients(own, part)
+            losses, gradients = model.loss_gradients(share, part)
         # First, so that it goes on while the gradients are computed: losses are there before.
-        all_losses, asked = self._told(batch, losses, asked)
+        all_losses, asked = self._exchanged(batch, losses, asked)
         with tf.control_dependencies([g for g in gradients if g is not None]):
             ready = tf.timestamp()
         with tf.control_dependencies([ready]):
@@ -214,7 +176,7 @@ class SharedStep:
         model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return all_losses, asked, ready
 
-    def _told(
+    def _exchanged(
         self, batch: Batch, losses: tf.Tensor, asked: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         utterances = tf.shape(batch["all_positions"])[0]
@@ -222,6 +184,6 @@ class SharedStep:
         placed = tf.scatter_nd(rows[:, None], losses * batch["counted"], utterances[None])
         context = tf.distribute.get_replica_context()
         rank, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
-        told = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
-        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, told)
+        sent = tf.concat([placed, tf.one_hot(rank, count) * asked], axis=0)
+        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, sent)
         return totals[:utterances], tf.reduce_max(totals[utterances:])

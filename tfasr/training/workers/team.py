@@ -23,7 +23,6 @@ from tfasr.training.averaging import check_averaging
 from tfasr.training.experiment import Experiment
 from tfasr.training.run_folder import Claim
 from tfasr.training.workers.exchange import (
-    Alone,
     Gate,
     Link,
     Together,
@@ -32,30 +31,27 @@ from tfasr.training.workers.exchange import (
     measure_link,
 )
 
-# What workers tell each other before a run begins, and what must be the same for all.
+log = logging.getLogger("tfasr")
 
 _SAME = ("tfasr", "shards", "configuration")
+# What collectives raise when one of their workers is gone.
+_GONE = (
+    *(tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError),
+    *(tf.errors.DeadlineExceededError, tf.errors.FailedPreconditionError, tf.errors.InternalError),
+)
+# A worker that noticed a loss stays this long, so that others do not take it for the lost one.
+_LINGER_S = 4.0
 
 
 def offered(experiment: Experiment, shards: dict[str, str], claim: Claim | None) -> dict[str, Any]:
-    """Returns what a worker offers at the gate.
-
-    Args:
-        experiment: its configuration.
-        shards: each split's content hash.
-        claim: the chief's, of the run's folder.
-    """
+    """What a worker offers at the gate; the chief adds its claim of the run's folder."""
     content = json.loads(json.dumps(experiment.to_json()))
     # Keras adds a number that depends on what else the process has created.
     content["training"]["optimizer"].pop("name", None)
     return {
         "tfasr": __version__,
         "shards": shards,
-        "configuration": {
-            f"{group}.{name}": value
-            for group, values in content.items()
-            for name, value in values.items()
-        },
+        "configuration": {f"{g}.{n}": value for g in content for n, value in content[g].items()},
         "host": socket.gethostname(),
         "session": None if claim is None else claim.session,
         "history": None if claim is None else claim.history,
@@ -74,51 +70,29 @@ def check_offers(workers: Workers, offers: list[dict[str, Any]]) -> None:
                 )
 
 
-def _difference(own: Any, chief: Any) -> str:
-    if own == chief:
+def _difference(offered: Any, chief: Any) -> str:
+    if offered == chief:
         return ""
     if not isinstance(chief, dict):
-        return f"{own!r}, the chief {chief!r}"
-    names = sorted(name for name in chief | own if chief.get(name) != own.get(name))
-    return "; ".join(f"{name} {own.get(name)!r}, the chief {chief.get(name)!r}" for name in names)
-
-
-log = logging.getLogger("tfasr")
-
-# What collectives raise when one of their workers is gone.
-_GONE = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InternalError,
-)
-# A worker that has noticed stays so long, so that the others do not take it for the lost one.
-_LINGER_S = 4.0
+        return f"{offered!r}, the chief {chief!r}"
+    pairs = {name: (offered.get(name), chief.get(name)) for name in sorted(chief | offered)}
+    return "; ".join(f"{n} {a!r}, the chief {b!r}" for n, (a, b) in pairs.items() if a != b)
 
 
 @dataclass(frozen=True)
 class Team:
-    """The workers of a run and what places its model; by default this process alone.
+    """The workers of a run and what places its model; by default this process alone."""
 
-    Attributes:
-        workers: through which they exchange.
-        strategy: over all of them; None for this process's own.
-        gate: what all pass together before the run begins.
-        unwatched: called before workers may leave.
-    """
-
-    workers: Workers = field(default_factory=Alone)
-    strategy: tf.distribute.Strategy | None = None
-    gate: Gate = field(default_factory=lambda: Gate(Alone()))
-    unwatched: Callable[[], None] = lambda: None
+    workers: Workers = field(default_factory=Workers)
+    strategy: tf.distribute.Strategy | None = None  # over all workers; None for the process's own
+    gate: Gate = field(default_factory=lambda: Gate(Workers()))
+    unwatched: Callable[[], None] = lambda: None  # called before workers may leave
 
     @property
     def share(self) -> Share | None:
-        """Which part of each batch is this worker's; None where there is one process."""
-        several = self.workers.count > 1
-        return Share(self.workers.rank, self.workers.count) if several else None
+        """Which part of each batch is this worker's; None for a single process."""
+        workers = self.workers
+        return Share(workers.rank, workers.count) if workers.count > 1 else None
 
     def part(self) -> None:
         """Waits until all workers are at the end; nobody leaves while others need its answers."""
@@ -133,13 +107,7 @@ class Team:
     def facts(
         self, model: keras.Model, exchange: str = "float32", link: Link | None = None
     ) -> dict[str, Any]:
-        """Returns what the ledger says of a cluster that trains a model; nothing of one process.
-
-        Args:
-            model: with all its variables.
-            exchange: the type in which gradients are summed.
-            link: what was measured.
-        """
+        """The ledger's description of a cluster that trains a model; empty for a single process."""
         if self.share is None:
             return {}
         count = self.workers.count
@@ -162,11 +130,9 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
         "callbacks": (len(callbacks), 0, "Write a hook, or train in one process"),
     }
     if training.batch_norm_synchronised:
+        remedy = "Or bind TrainingConfig.batch_norm_synchronised = False"
         parts = training.gradient_accumulation_steps
-        wanted["TrainingConfig.gradient_accumulation_steps"] = (
-            *(parts, 1),
-            "Or bind TrainingConfig.batch_norm_synchronised = False",
-        )
+        wanted["TrainingConfig.gradient_accumulation_steps"] = (parts, 1, remedy)
     for name, (value, must, remedy) in wanted.items():
         if value != must:
             raise UsageError(
@@ -180,10 +146,7 @@ def check_clustered(experiment: Experiment, callbacks: Sequence[Any]) -> None:
 def joined(cluster: Cluster | None) -> Iterator[Team]:
     """Waits for all workers and yields their team; a worker that fails or is lost ends the block.
 
-    Do it first of all: even an optimizer that is made before begins TensorFlow's work.
-
-    Args:
-        cluster: the workers; None, or one alone, for this process.
+    Do it first of all: even making an optimizer begins TensorFlow's work.
 
     Raises:
         UsageError: if TensorFlow has begun to work in this process already.
@@ -225,12 +188,7 @@ def joined(cluster: Cluster | None) -> Iterator[Team]:
 
 
 def accused(message: str, cluster: Cluster) -> list[int]:
-    """Returns the ranks that a message of TensorFlow's heartbeats names: of hosts that are silent.
-
-    Args:
-        message: of an error that ended a collective.
-        cluster: all workers; this one is never named.
-    """
+    """The ranks of silent hosts that an error message of TensorFlow's heartbeats names."""
     named = {int(rank) for rank in re.findall(r"/job:worker/(?:replica:0/)?task:(\d+)", message)}
     return sorted(rank for rank in named - {cluster.rank} if rank < cluster.size)
 
