@@ -94,7 +94,6 @@ LEDGER_FORMAT = 1
 ledgers of a newer version are refused, those of older ones and without a version are read."""
 
 HEARTBEAT_S = 1.0
-
 _LINES_AT_ONCE = 2000
 
 
@@ -102,10 +101,8 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     """Returns a ledger's events in file order, without those that a crash left incomplete.
 
     A killed process leaves at most its last line incomplete. A power loss may also leave zeros in
-    place of lines since the last `Ledger.sync`: the events end before the first of them.
-
-    Args:
-        path: ``events.jsonl``, or the run folder that holds it.
+    place of lines since the last `Ledger.sync`: the events end before the first of them. ``path``
+    is ``events.jsonl``, or the run folder that holds it.
 
     Raises:
         FileNotFoundError: if there is no ledger.
@@ -127,7 +124,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    """Returns a ledger's lines; raises UsageError if they are of a newer format."""
+    """Returns a ledger's lines; raises UsageError if a newer tfasr wrote them."""
     content = _until_zeros(path.read_bytes())
     at = -1
     while (at := content.find(b'"session_start"', at + 1)) >= 0:
@@ -146,17 +143,14 @@ def _content(path: Path) -> bytes:
 
 
 def _until_zeros(content: bytes) -> bytes:
-    """Returns the lines before the first zero byte, which no event holds.
-
-    File systems may note a file's length before they have written its data; what lies behind such
-    a gap was not synced either.
-    """
+    # No event holds a zero byte. A file system may record a file's length before it has written
+    # the data; nothing after such a gap was synced either.
     gap = content.find(b"\0")
     return content if gap < 0 else content[: content.rfind(b"\n", 0, gap) + 1]
 
 
 def ends_cut(run_dir: str | Path) -> bool:
-    """Whether a crash left a ledger's end incomplete; `read_events` leaves that out."""
+    """Whether a crash cut off a ledger's end, which `read_events` leaves out."""
     content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
     if b"\0" in content:
         return True
@@ -167,10 +161,7 @@ def ends_cut(run_dir: str | Path) -> bool:
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
-    """Returns the value of a ledger's last event of a key, without parsing the rest of it.
-
-    None where there is no ledger or no such event. Lines that are not events are skipped.
-    """
+    """Returns the value of a ledger's last event with a key without parsing the rest, or None."""
     path = Path(run_dir) / EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
@@ -185,25 +176,21 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 
 
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """Returns the events of a block, parsed at once; None if a line of it is not an event."""
+    # Parses a block at once; None if one of its lines is not an event.
     lines = [line for line in lines if line.strip()]
+    text = b"[%s]" % b",".join(lines)
     try:
-        events = _parsed(b"[%s]" % b",".join(lines))
+        try:
+            events = orjson.loads(text)
+        except ValueError:
+            events = json.loads(text)  # slower, but reads the NaN of a diverged training's loss
     except ValueError:
         return None
     return events if len(events) == len(lines) and all(map(_is_event, events)) else None
 
 
-def _parsed(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        # Slower, and it knows the NaN that a diverged training writes as its loss.
-        return json.loads(text)
-
-
 def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> list[dict[str, Any]]:
-    """Returns the events of a block, each line parsed alone: slower, but it finds the bad one."""
+    # Slower than `_whole_block`, but it finds the bad line.
     events = []
     for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
@@ -227,12 +214,12 @@ def _is_event(event: Any) -> bool:
 
 
 def _written(event: dict[str, Any]) -> bytes:
-    """Returns an event's line; a number that is none is written as NaN, which JSON has not."""
+    # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
     try:
         text = orjson.dumps(event)
     except TypeError:  # json takes more, such as keys that are numbers
         text = b"null"
-    # NaN would have become null: then the slower writer says which it is.
+    # orjson writes null for NaN: then the slower writer says which it is.
     return (json.dumps(event).encode() if b"null" in text else text) + b"\n"
 
 
@@ -244,9 +231,9 @@ class Ledger:
     two processes from writing one run.
 
     Args:
-        run_dir: the run's folder; it must exist.
-        session: 0 for a new run, one more than the last session for a resumption.
-        file: the ledger's name in the folder; that of a worker is another than the run's.
+        run_dir: an existing folder.
+        session: 0 for a new run, one more than the last session for a resumed one.
+        file: the ledger's name in the folder, which is different for a cluster's workers.
 
     Raises:
         UsageError: if another process is writing this run.
@@ -268,33 +255,20 @@ class Ledger:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._remove_cut_lines()
-        self._heartbeat = self.run_dir / HEARTBEAT_FILE
-        self.alive_until_ms = self._last_heartbeat_ms()
-        self._closed = threading.Event()
-        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
-        # Begins with the first event: of a process that wrote none, a sign of life would be taken
-        # for one of the session before it, and all the time between for that session's.
-        self._beat: threading.Thread | None = None
-
-    def _remove_cut_lines(self) -> None:
-        """Removes what a crash left incomplete of the last lines; no event is appended to it."""
-        path = self._path
-        content = path.read_bytes()
+        # No event may be appended to what a crash left of the last lines.
+        content = self._path.read_bytes()
         complete = _until_zeros(content).rfind(b"\n") + 1
         if complete < len(content):
-            os.truncate(path, complete)
-
-    def _last_heartbeat_ms(self) -> int | None:
-        try:
-            return int(self._heartbeat.stat().st_mtime * 1000)
-        except FileNotFoundError:
-            return None
-
-    def _begin_beating(self) -> None:
-        self._touch()
-        self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
-        self._beat.start()
+            os.truncate(self._path, complete)
+        self._heartbeat = self.run_dir / HEARTBEAT_FILE
+        self.alive_until_ms: int | None = None
+        with contextlib.suppress(FileNotFoundError):
+            self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
+        self._closed = threading.Event()
+        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
+        # Starts with the first event: a heartbeat of a process that wrote nothing would be taken
+        # for one of the previous session, which would then seem to have lasted until now.
+        self._beat: threading.Thread | None = None
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_S):
@@ -314,11 +288,7 @@ class Ledger:
             "event_type": event_type,
             "key": key,
             "value": value,
-            "metadata": {
-                **metadata,
-                "session": self.session,
-                "mono_s": round(time.monotonic(), 6),
-            },
+            "metadata": {**metadata, "session": self.session, "mono_s": round(time.monotonic(), 6)},
         }
         text = _written(line)
         with self._mutex:
@@ -330,10 +300,12 @@ class Ledger:
                 name_in_error(error, self._path)
                 raise
             if self._beat is None and self._beats:
-                self._begin_beating()
+                self._touch()
+                self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
+                self._beat.start()
 
     def begin_session(self, resumed_from_step: int | None, **metadata: Any) -> None:
-        """Writes ``session_start``, with which every process begins its part of the ledger."""
+        """Writes ``session_start``, the first event of every process."""
         value = {
             "session": self.session,
             "resumed_from_step": resumed_from_step,
@@ -348,16 +320,14 @@ class Ledger:
             os.fsync(self._file.fileno())
 
     def start(self, name: str, **metadata: Any) -> None:
-        """Opens the interval ``name``."""
         self.event(f"{name}_start", event_type="INTERVAL_START", **metadata)
 
     def stop(self, name: str, **metadata: Any) -> None:
-        """Closes the interval ``name``."""
         self.event(f"{name}_stop", event_type="INTERVAL_END", **metadata)
 
     @contextlib.contextmanager
     def interval(self, name: str, **metadata: Any) -> Iterator[None]:
-        """Opens ``name`` before a block and closes it after; a block that raises leaves it open."""
+        """Writes the start and stop of ``name`` around a block; no stop if the block raises."""
         self.start(name, **metadata)
         yield
         self.stop(name, **metadata)
@@ -367,6 +337,6 @@ class Ledger:
         self._closed.set()
         if self._beat is not None:
             self._beat.join()
-        # `event` has told of a line that the disk did not take; nothing else is left to write.
+        # `event` has reported a line that the disk did not take; nothing else is left to write.
         with contextlib.suppress(OSError):
             self._file.close()

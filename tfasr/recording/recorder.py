@@ -27,18 +27,18 @@ AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 
 
 class Step:
-    """One update of the weights, as a ``with`` block; what raises within it books no step.
+    """One update of the weights, as a ``with`` block; a block that raises records no step.
 
-    All but ``input_wait_s`` may be set until the block ends; None says nothing.
+    Every field except ``input_wait_s`` can be set until the block ends. None means unknown.
 
     Attributes:
-        loss: the mean training loss. Taking it waits for a framework that works asynchronously;
-            without it, what is still computed is booked with whatever waits for it.
-        compiled: whether the framework compiled something in it: the step is then no steady one.
+        loss: the mean training loss. Reading it waits for a framework that works asynchronously;
+            without it, what is still being computed is charged to whatever waits for it.
+        compiled: whether the framework compiled something, so that the step is not a steady one.
         utterances: of the batch, or samples of any kind.
-        audio_s: their seconds.
-        frames: their feature frames.
-        padded_frames: with the padding.
+        audio_s: seconds of audio.
+        frames: feature frames, without padding.
+        padded_frames: feature frames with padding.
     """
 
     def __init__(
@@ -82,10 +82,9 @@ class Step:
 
 
 class Evaluation:
-    """What one evaluation finds, as a ``with`` block; its time counts as evaluation.
+    """The results of one evaluation, as a ``with`` block; its time counts as evaluation.
 
-    Attributes:
-        scores: all that was found, by metric; complete when the block has ended.
+    ``scores`` holds the results by metric, complete when the block has ended.
     """
 
     def __init__(self, session: RecordedSession):
@@ -108,7 +107,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def decoding(self) -> Iterator[None]:
-        """Books a part of the block as decoding: writing texts from a model's outputs."""
+        """Books a part of the block as decoding: turning a model's outputs into text."""
         self._order.check("e.decoding()", "evaluation")
         self._order.promise("decoding")
         self._order.enter("decoding", "evaluation")
@@ -120,14 +119,10 @@ class Evaluation:
             self._order.leave()
 
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
-        """Counts word and character errors; calls of one evaluation add up.
-
-        Args:
-            references: plain texts, one an utterance.
-            hypotheses: what was recognised, in the same order.
+        """Counts word and character errors of plain texts; several calls add up.
 
         Raises:
-            UsageError: if the two differ in number, or the block does not run.
+            UsageError: if the two differ in number, or outside the block.
         """
         self._check_running("e.score(...)")
         try:
@@ -138,13 +133,13 @@ class Evaluation:
         self._references += references
 
     def measure(self, **values: Any) -> None:
-        """Notes other numbers: ``e.measure(accuracy=0.93, loss=0.2)``.
+        """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
-        Args:
-            **values: numbers by metric, rates as fractions; a later one replaces an earlier.
+        A later value replaces an earlier one.
 
         Raises:
-            UsageError: for a metric that is neither built in nor declared, or no number.
+            UsageError: for a metric that is neither built in nor declared, or a value that
+            isn't a number.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
@@ -157,7 +152,6 @@ class Evaluation:
             self.scores[name] = number(value, name)
 
     def takes(self, metric: str) -> bool:
-        """Whether a metric is built in, or declared by the run."""
         return self._session.knows(metric)
 
     def _check_running(self, what: str) -> None:
@@ -188,7 +182,7 @@ class Evaluation:
 
 
 class Saving:
-    """A checkpoint being saved, as a ``with`` block; it is booked when the block has ended."""
+    """A checkpoint being saved, as a ``with`` block; it is recorded when the block has ended."""
 
     def __init__(self, session: RecordedSession):
         self._session = session
@@ -210,7 +204,7 @@ class Saving:
 
 
 class Mark:
-    """What `Recorder.checkpoint` returns, to say what to write where it is used as a block."""
+    """The result of `Recorder.checkpoint`, which explains what to write if used as a block."""
 
     def __enter__(self) -> None:
         raise UsageError(
@@ -218,16 +212,11 @@ class Mark:
             "write with run.saving(): instead."
         )
 
-    def __exit__(self, *_) -> None:
-        """Is never reached."""
+    def __exit__(self, *_) -> None: ...
 
 
 class Epoch:
-    """What `Recorder.epoch` returns: a block may end it; otherwise the next call to it does.
-
-    Attributes:
-        number: counted from 1.
-    """
+    """The result of `Recorder.epoch`: a block may end it; otherwise the next call to that does."""
 
     def __init__(self, session: RecordedSession, number: int):
         self.number = number
@@ -244,11 +233,7 @@ class Epoch:
 
 
 def amount(name: str, value: Any) -> float:
-    """Returns an amount for the ledger.
-
-    Raises:
-        UsageError: if it is no number of at least 0.
-    """
+    """Returns an amount for the ledger; raises UsageError unless it is a number of at least 0."""
     result = number(value, name)
     if result is None or result < 0:
         raise UsageError(f"{name} must be a number of at least 0. Received: {value!r}.")
@@ -256,15 +241,14 @@ def amount(name: str, value: Any) -> float:
 
 
 def number(value: Any, name: str = "loss") -> float | None:
-    """Returns a number for the ledger; None of none, and of infinity and no number.
+    """Returns a number for the ledger; `None` for missing, infinite or NaN values.
 
-    Raises:
-        UsageError: if it cannot be turned into a float.
+    Raises UsageError for what can't be turned into a float.
     """
     if value is None:
         return None
     try:
-        # A tensor of PyTorch says so where float() would warn of its gradient.
+        # float() of a PyTorch tensor with a gradient would warn.
         result = float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} must be a number. Received: {value!r}.") from error
@@ -277,10 +261,10 @@ class Recorder:
     ::
 
         with tfasr.Recorder("runs/mine", train_samples=948, targets=[("cer", 0.15)]) as run:
-            model = build()  # what comes before the first epoch is booked as initialisation
+            model = build()  # what comes before the first epoch counts as initialisation
             for _ in range(run.epochs_done, 20):
                 run.epoch()
-                for batch in batches:  # waiting for it is booked as waiting for input
+                for batch in batches:  # waiting for it counts as waiting for input
                     with run.step(utterances=len(batch), audio_s=seconds(batch)) as step:
                         step.loss = update(model, batch)
                 with run.evaluation() as e:  # ends the epoch
@@ -288,39 +272,36 @@ class Recorder:
                 save(model)
                 run.checkpoint()
 
-    Every event is handed to the operating system at once: ``kill -9`` loses at most the line
-    being written. A folder that holds an unfinished run with the same settings is continued at
-    its last checkpoint, and what was done after that is booked as lost work. A block that ends
-    with an exception ends the run as aborted; it can be continued, too.
+    Every event is handed to the operating system at once: ``kill -9`` loses at most the line being
+    written. A folder with an unfinished run of the same settings is continued at its last
+    checkpoint,
+    and what was done after that counts as lost work. A block that ends with an exception ends the
+    run
+    as aborted; it can be continued, too.
 
     Args:
-        run_dir: the run's folder; made where it is missing. One process writes it: of a
-            distributed training the first.
-        train_samples: utterances, or whatever is trained on, of an epoch.
+        run_dir: the run's folder, created if missing. In distributed training, only the first
+            process may write it.
+        train_samples: utterances, or samples of any kind, in an epoch.
         targets: as ``("cer", 0.15)`` or "accuracy=0.9"; error rates are fractions.
-        target_window: the evaluations whose median must meet a target.
-        metrics: of a task of your own, names to "lower" or "higher" (is better), or to a
-            `tfasr.Metric`; what is built in (cer, wer, accuracy, loss and others) needs none.
-        global_batch_size: utterances of one update.
-        seed: of the run.
-        facts: further events by key, such as ``opt_name``, see `tfasr.ledger.events`; JSON.
-        comparability: what makes results comparable, JSON: reports refuse to rank runs that
-            differ in it. By default the references that are scored, and the targets' rule.
+        target_window: how many evaluations' median must meet a target.
+        metrics: your own, names to "lower" or "higher" (is better) or to a `tfasr.Metric`; built-in
+            ones (cer, wer, accuracy, loss and others) need no declaration.
+        global_batch_size: utterances per update.
+        seed: the run's random seed.
+        facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
+        comparability: what makes results comparable, JSON: reports refuse to rank runs that differ
+            in it. By default the references that are scored, and the targets' rule.
         config: the configuration in your own terms, JSON. A continued run must keep it, and runs
             that share it are one group of a report, whatever their seeds.
-        resumed_from_step: the step of the checkpoint that you go on from, 0 for none; by default
-            the last that was booked.
-        utilisation: whether to sample how busy the machine is, see
-            `tfasr.telemetry.samplers`.
+        resumed_from_step: the step of the checkpoint that you continue from, 0 for none; by default
+            the last one recorded.
+        utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
         own_process: whether this process was started for this run alone, and its start counts.
 
-    Attributes:
-        run_dir: the run's folder.
-
     Raises:
-        UsageError: for settings that make no sense; when the block begins, if another process
-            writes the folder, or it holds another run or a finished one; and for a call that
-            comes in a wrong order.
+        UsageError: for invalid settings; when the block begins, if another process writes the
+            folder, or it holds a different or a finished run; and for calls in a wrong order.
     """
 
     def __init__(
@@ -363,41 +344,38 @@ class Recorder:
 
     @property
     def steps_done(self) -> int:
-        """Updates so far; where a run goes on, at first those of its checkpoint."""
+        """Updates so far; in a continued run, at first those of its checkpoint."""
         return self._session.steps_done if self._session else 0
 
     @property
     def epochs_done(self) -> int:
-        """Epochs that are finished; where a run goes on, at first those of its checkpoint."""
+        """Finished epochs; in a continued run, at first those of its checkpoint."""
         return self._order.epoch - self._order.in_epoch
 
     @property
     def train_samples(self) -> int | None:
-        """What is trained on in an epoch, where the run was told."""
         return self._settings.facts.get("train_samples")
 
     @property
     def in_epoch(self) -> bool:
-        """Whether an epoch is under way."""
         return self._order.in_epoch
 
     @property
     def resumed_from_step(self) -> int | None:
-        """The step that this process goes on from, 0 for none; None where the run began here."""
+        """The step that this process continues from, 0 for none; None if the run began here."""
         return self._resumed_from
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """What the evaluations that count have found, in order."""
+        """The scores of the evaluations that count, in order."""
         return list(self._session.history) if self._session else []
 
     @property
     def targets_met(self) -> bool:
-        """Whether the last evaluations meet all targets, for a training that may stop there."""
+        """Whether the last evaluations meet all targets, so that training may stop."""
         return self._session is not None and self._session.targets_met
 
     def __enter__(self) -> "Recorder":
-        """Opens the run's folder and begins the initialisation."""
         if self._order.open:
             raise UsageError("A recorder must be opened once. Received: one that is open.")
         with contextlib.ExitStack() as stack:
@@ -418,7 +396,6 @@ class Recorder:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        """Ends the run: as a success, or as aborted by what the block raised."""
         session = self._session
         try:
             if kind is None:
@@ -437,29 +414,26 @@ class Recorder:
             self._stack.close()
 
     def note(self, **facts: Any) -> None:
-        """Books facts that are known only now, such as ``run.note(parameters=123_456)``.
-
-        Args:
-            **facts: values by the keys of events, see `tfasr.ledger.events`; JSON.
+        """Records facts that are known only now, JSON by event key:
+        ``run.note(parameters=123_456)``.
 
         Raises:
-            UsageError: if one is no JSON, or within a block.
+            UsageError: for what isn't JSON, or within a block.
         """
         self._order.check("run.note(...)")
         check_facts(facts)
         self._session.note(facts)
 
     def epoch(self, number: int | None = None) -> Epoch:
-        """Begins the next epoch; it ends with its evaluation, the next epoch, or its block.
+        """Begins the next epoch, or ``number``; it ends with its evaluation, the next epoch, or its
+        block.
 
-        To evaluate more often than once per pass over the data, take for an epoch what lies
-        between two evaluations.
-
-        Args:
-            number: of the epoch, where it is not the next.
+        To evaluate more often than once per pass over the data, call what lies between two
+        evaluations an
+        epoch.
 
         Raises:
-            UsageError: for a number that has been, or within a block.
+            UsageError: for a number that is not larger than the last one's, or within a block.
         """
         self._order.check("run.epoch()")
         number = self._order.epoch + 1 if number is None else number
@@ -481,18 +455,15 @@ class Recorder:
         padded_frames: int | None = None,
         input_wait_s: float | None = None,
     ) -> Step:
-        """Returns the block of one update of the weights; its attributes may be set later, too.
+        """Returns the block of one update of the weights, see `tfasr.recording.recorder.Step`.
 
-        Args:
-            utterances: see `tfasr.recording.recorder.Step`, as for what follows.
-            audio_s: seconds.
-            frames: a number.
-            padded_frames: a number.
-            input_wait_s: what was waited for the batch; by default the time since the last call.
+        ``input_wait_s`` is how long the batch took to arrive; by default the time since the last
+        call.
 
         Raises:
-            UsageError: outside an epoch, or within another block; at the block's end, for an
-                amount that is none.
+            UsageError: outside an epoch or within another block; at the block's end, for a
+            negative or
+                otherwise invalid amount.
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
@@ -511,7 +482,7 @@ class Recorder:
         return Evaluation(self._session)
 
     def checkpoint(self) -> Mark:
-        """Says that all work so far is saved: a run that is interrupted goes on from here."""
+        """Records that all work so far is saved: an interrupted run continues from here."""
         self._order.check("run.checkpoint()")
         session = self._session
         with session.ledger.interval("checkpoint", **session.where):
@@ -521,6 +492,6 @@ class Recorder:
         return Mark()
 
     def saving(self) -> Saving:
-        """Returns a block that saves a checkpoint: its time is booked, and `checkpoint` implied."""
+        """Returns a block that saves a checkpoint and records its time, as `checkpoint` does."""
         self._order.check("run.saving()")
         return Saving(self._session)

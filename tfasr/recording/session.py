@@ -35,37 +35,24 @@ from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
 from tfasr.tta.policies import rule_met
 
-# What a recorded run is told about itself: checked, and kept beside its ledger.
-
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes a run the run that it is; a resumed one must keep all of it.
+    """What makes a run the run that it is; a resumed one must keep all of it."""
 
-    Attributes:
-        targets: pairs of a metric and a value.
-        target_window: the evaluations whose median must meet a target.
-        metrics: for each metric that is declared, the fields of its `tfasr.tta.metrics.Metric`.
-        facts: ``train_samples``, ``global_batch_size``, ``seed`` and others, as events of the
-            ledger.
-        comparability: what makes the run's results comparable; None where the run does not say.
-        config: the configuration in the caller's own terms, JSON.
-    """
-
-    targets: list[list[Any]]
-    target_window: int
-    metrics: dict[str, dict[str, Any]]
-    facts: dict[str, Any] = field(default_factory=dict)
-    comparability: dict[str, Any] | None = None
+    targets: list[list[Any]]  # pairs of a metric and a value
+    target_window: int  # how many evaluations' median must meet a target
+    metrics: dict[str, dict[str, Any]]  # the fields of each declared `tfasr.tta.metrics.Metric`
+    facts: dict[str, Any] = field(default_factory=dict)  # further events of the ledger
+    comparability: dict[str, Any] | None = None  # what makes results comparable; None if unknown
+    # the configuration in the user's own terms, JSON
     config: dict[str, Any] = field(default_factory=dict)
 
     @property
     def pairs(self) -> list[Target]:
-        """The targets as metric and value."""
         return [(metric, value) for metric, value in self.targets]
 
     def write(self, run_dir: Path) -> None:
-        """Writes them into a run's folder."""
         # A line a value, so that runs of one configuration are told apart by their seeds alone.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
@@ -86,12 +73,8 @@ def settings_of(
     comparability: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Settings:
-    """Returns settings of what a user wrote.
-
-    The arguments are those of `tfasr.Recorder`; facts that are None are left out.
-
-    Raises:
-        UsageError: for a value of another kind.
+    """Returns checked settings from the arguments of `tfasr.Recorder`; facts that are None are left
+    out.
     """
     declared = {
         name: asdict(metric if isinstance(metric, Metric) else Metric(metric))
@@ -105,7 +88,7 @@ def settings_of(
         )
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
-    # What a plug-in has registered is told as well: not every reader of the run imports it.
+    # Metrics that a plug-in has registered too: not every reader of the run imports it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
     settings = Settings(
         [list(pair) for pair in pairs],
@@ -151,29 +134,24 @@ _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed"
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: value for name, value in settings.items() if name not in ("facts", "config")}
+    flat = {name: value for name, value in settings.items() if name not in ("facts", "config")}
     for group in ("facts", "config"):
         values = settings.get(group)
-        found |= values if isinstance(values, dict) else {group: values}
-    return found
+        flat |= values if isinstance(values, dict) else {group: values}
+    return flat
 
 
 # A run's folder: who may write it, and where a run that was interrupted goes on.
 
 WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
-"""Files that every run may have before its first step; a start that came to nothing is removed."""
+"""Files that every run may have before its first step; those of a failed start are removed."""
 
 
 @contextlib.contextmanager
 def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
-    """Makes a folder, and keeps all other processes from writing a run into it.
+    """Makes a folder and keeps all other processes from writing a run into it.
 
-    Args:
-        run_dir: the folder.
-        elsewhere: what to name instead, for the message.
-
-    Raises:
-        UsageError: if another process holds the folder.
+    Raises UsageError, naming ``elsewhere`` as the alternative, if another process holds the folder.
     """
     make_folder(run_dir)
     held = (
@@ -185,44 +163,41 @@ def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns the events in a run's folder; [] without a ledger."""
     return read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run got as far as training; one that did not can be removed without a loss."""
+    """Whether a run got as far as training; otherwise nothing is lost by removing it."""
     # A ledger with another first event was written by neither tfasr train nor a recorder.
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
 
 def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run's last session ended with success."""
+    """Whether a run's last session ended successfully."""
     ends = (e for e in reversed(events) if e["key"] in ("run_stop", "session_start"))
     return metadata(next(ends, {})).get("status") == "success"
 
 
 def next_session(events: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the number of the session that goes on with a run."""
     numbers = [metadata(event).get("session", 0) for event in events]
     return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
 
 
 def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an event's metadata; {} if it has none."""
     about = event.get("metadata")
     return about if isinstance(about, dict) else {}
 
 
 def remove_start(run_dir: Path, *more: str) -> None:
-    """Removes what is written before training, and what else is named; the last name goes last."""
+    """Removes what is written before training and ``more`` files, the last name last."""
     for name in (*WRITTEN_AT_START, *more):
         (run_dir / name).unlink(missing_ok=True)
         (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns which values a run was begun with and which it has now; "" if they are the same."""
+    """Returns which values changed between a run's start and now, or ""."""
     return "; ".join(
         f"{name}: {then.get(name)!r} then, {now.get(name)!r} now"
         for name in dict.fromkeys(itertools.chain(then, now))
@@ -232,31 +207,21 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a recorder's session begins.
+    """Where a recorder's session begins."""
 
-    Attributes:
-        session: the number of the process that goes on: 0 where the run begins.
-        step: updates done; those after it are lost.
-        epoch: the last epoch that was finished by then.
-        history: what the evaluations by then found, by epoch.
-    """
-
-    session: int = 0
-    step: int = 0
-    epoch: int = 0
+    session: int = 0  # 0 where the run begins, one more for each process that continues it
+    step: int = 0  # updates done; those after it are lost
+    epoch: int = 0  # the last finished epoch
+    # the scores of the evaluations until then, by epoch
     history: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
-    """Returns where a recorded run begins or goes on, and removes a start that came to nothing.
+    """Returns where a recorded run begins or continues, and removes a start that came to nothing.
 
-    Args:
-        run_dir: the run's folder, which no other process writes.
-        settings: of the run.
-        step: of the checkpoint that the caller goes on from; None for the last that was booked.
-
-    Raises:
-        UsageError: if the folder holds another run, a finished one, or no such step.
+    ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
+    one.
+    Raises UsageError if the folder holds a different or a finished run, or no such step.
     """
     if (run_dir / EXPERIMENT_FILE).exists():
         raise UsageError(
@@ -317,7 +282,7 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
     return Position(next_session(line.events), step or 0, finished, history)
 
 
-# In which order a recorder may be told things, and what to say of any other.
+# The order in which a recorder's methods may be called, and the messages for any other order.
 
 _BLOCK_ORDER = {
     "step": "with run.step(...):",
@@ -328,13 +293,8 @@ _BLOCK_ORDER = {
 
 
 class Order:
-    """What a recorder is in the midst of.
-
-    Attributes:
-        open: whether the recorder's own ``with`` block runs.
-        epoch: the number of the epoch, 0 before the first.
-        in_epoch: whether it has begun and not ended.
-        evaluated: whether it has been evaluated.
+    """Which calls a recorder allows now: whether it is open, its epoch (0 before the first), its
+    blocks.
     """
 
     def __init__(self):
@@ -346,11 +306,8 @@ class Order:
         self._promised: str | None = None
 
     def check(self, what: str, within: str | None = None) -> None:
-        """Raises UsageError unless a call may come now.
-
-        Args:
-            what: the call, for messages.
-            within: the block that it belongs into; None for none.
+        """Raises UsageError unless a call may come now; ``within`` is the block it needs, None for
+        none.
         """
         if not self.open:
             raise UsageError(
@@ -386,7 +343,6 @@ class Order:
         self._promised = block
 
     def enter(self, block: str, within: str | None = None) -> None:
-        """Notes that a block begins."""
         if self._promised != block:
             raise UsageError(f"{_BLOCK_ORDER[block]} must be written anew each time.")
         self._promised = None
@@ -394,7 +350,6 @@ class Order:
         self._doing.append(block)
 
     def leave(self) -> None:
-        """Notes that the innermost block ends."""
         self._promised = None
         self._doing.pop()
 
@@ -405,11 +360,9 @@ _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow"
 class Session:
     """One process's part of a run: how its ledger begins and ends, whoever trains.
 
-    As a block, it ends the run with what the block raised.
-
-    Args:
-        ledger: the run's, open, without an event of this process yet.
-        interruptions: errors that say that somebody asked for the end.
+    As a block, it ends the run with what the block raised. ``interruptions`` are the errors by
+    which
+    somebody asks for the end.
     """
 
     def __init__(
@@ -424,13 +377,13 @@ class Session:
         self.ledger.begin_session(resumed_from_step, **age)
 
     def begin_training(self, facts: Mapping[str, Any]) -> None:
-        """Writes ``run_start``, from which on data may be read, and the facts that are known."""
+        """Writes ``run_start``, after which data may be read, and the known facts."""
         self.ledger.event("run_start", event_type="INTERVAL_START")
         for key, value in facts.items():
             self.ledger.event(key, value)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Writes how the run ended; a disk that is full hides no other error."""
+        """Writes how the run ended; a full disk doesn't hide another error."""
         if error is None:
             self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
             self.ledger.sync()
@@ -451,18 +404,8 @@ class Session:
 class RecordedSession(Session):
     """What a `tfasr.Recorder`'s blocks write, and where the run stands.
 
-    Args:
-        run_dir: the run's folder.
-        ledger: the run's, open.
-        settings: the run's.
-        position: where the session begins.
-        order: what may be called now.
-        own_process: whether the process's age is booked.
-
-    Attributes:
-        steps_done: updates so far.
-        history: what the evaluations that count have found, in order.
-        last_at: when the last call ended, of ``time.perf_counter``.
+    ``history`` has the scores of the evaluations that count, ``last_at`` the time on
+    ``time.perf_counter`` at which the last call ended.
     """
 
     def __init__(
@@ -485,19 +428,18 @@ class RecordedSession(Session):
         order.epoch = position.epoch
         order.evaluated = position.epoch in position.history
         self.start(position.step if position.session else None, own_process=own_process)
-        # Looked at before the clock of the paper starts: it is no part of the training.
+        # Before the paper's clock starts: describing the machine is no part of training.
         write_whole(run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
         self.ledger.start("init")
         self.ledger.event("model_creation")
 
     @property
     def targets_met(self) -> bool:
-        """Whether the last evaluations meet all targets."""
         return rule_met(_numbers(self.history), self._settings.pairs, self._settings.target_window)
 
     @property
     def wanted(self) -> list[str]:
-        """The metrics that every evaluation must find: those of the targets."""
+        """The metrics that every evaluation must report: those of the targets."""
         return [metric for metric, _ in self._settings.pairs]
 
     def knows(self, metric: str) -> bool:
@@ -506,7 +448,6 @@ class RecordedSession(Session):
 
     @property
     def where(self) -> dict[str, int]:
-        """Step and epoch, as metadata of events."""
         return {"step": self.steps_done, "epoch_num": self.order.epoch}
 
     def end_init(self) -> None:
@@ -523,33 +464,28 @@ class RecordedSession(Session):
         self.touch()
 
     def note(self, facts: Mapping[str, Any]) -> None:
-        """Books facts about the run."""
         for key, value in facts.items():
             self.ledger.event(key, value)
         self.touch()
 
     def begin_epoch(self, number: int) -> None:
-        """Begins an epoch after what is before it."""
         self.end_init()
         self.order.epoch, self.order.in_epoch, self.order.evaluated = number, True, False
         self.ledger.start("epoch", epoch_num=number)
         self.touch()
 
     def end_epoch(self) -> None:
-        """Ends the epoch that is under way, if one is."""
         if self.order.in_epoch:
             self.order.in_epoch = False
             self.ledger.stop("epoch", epoch_num=self.order.epoch)
         self.touch()
 
     def book_step(self, value: dict[str, Any]) -> None:
-        """Books a step that has ended."""
         self.steps_done += 1
         self.ledger.event("train_step", value, epoch_num=self.order.epoch, step=self.steps_done)
         self.touch()
 
     def end_evaluation(self, scores: dict[str, Any], references: Sequence[str]) -> None:
-        """Ends an evaluated epoch."""
         self.history.append(scores)
         self.order.evaluated = True
         if self._settings.comparability is None and references and not self._hashed:

@@ -17,11 +17,11 @@ LOWER, HIGHER = "lower", "higher"
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that an evaluation finds.
+    """A number that an evaluation reports.
 
     Attributes:
         better: "lower" or "higher".
-        rate: whether it is a fraction between 0 and 1, which tables write in percent.
+        rate: whether it is a fraction between 0 and 1, which tables show in percent.
         label: its name in headings; by default the name it is registered under.
 
     Raises:
@@ -45,15 +45,14 @@ class Metric:
 
     @property
     def worst(self) -> float:
-        """A value that is worse than any: what a diverged evaluation counts as."""
+        """A value that is worse than any, for diverged evaluations."""
         return math.inf if self.better == LOWER else -math.inf
 
     def met(self, value: float, target: float) -> bool:
-        """Returns whether a value has come down, or up, to a target."""
+        """Whether a value is at least as good as a target."""
         return value <= target if self.better == LOWER else value >= target
 
     def best(self, values: list[float]) -> float | None:
-        """Returns the best of some values; None of none."""
         known = [value for value in values if not math.isnan(value)]
         choose = min if self.better == LOWER else max
         return choose(known, default=None)
@@ -92,24 +91,20 @@ _declared: dict[str, str] = {}
 
 
 def metric_named(name: str) -> Metric:
-    """Returns a metric; of a name that nothing declares, a number that is better lower."""
+    """Returns a metric; by default, for an unknown name, a number that is better lower."""
     return METRICS.get(name, Metric())
 
 
 def declared() -> dict[str, dict[str, Any]]:
-    """Returns what runs have declared in this process, as JSON, for another process to declare."""
+    """Returns the metrics that runs have declared so far, for another process to declare."""
     return {name: asdict(METRICS[name]) for name in _declared}
 
 
 def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
-    """Makes the metrics of a run known.
+    """Makes a ledger's metrics known: for each name an object with the fields of `Metric`.
 
-    Args:
-        metrics: of a ledger: for each name an object with the fields of `Metric`.
-        where: the run, for messages.
-
-    Raises:
-        UsageError: if a metric is not described so, or its name means something else already.
+    Raises UsageError, naming the run ``where``, if that isn't so or the name already means
+    something else.
     """
     for name, fields in (metrics or {}).items():
         try:
@@ -141,20 +136,12 @@ Target = tuple[str, float]
 
 
 def parse_target(text: str) -> Target:
-    """Returns metric and value of a target written as ``cer=0.10``.
-
-    Raises:
-        UsageError: if it is written otherwise, or `check_target` refuses it.
-    """
+    """Returns metric and value of a target written as ``cer=0.10``, checked by `check_target`."""
     return check_target(*written_target(text))
 
 
 def written_target(text: str) -> Target:
-    """Returns metric and value as written, of a metric that a run may yet declare.
-
-    Raises:
-        UsageError: if it is not written like ``cer=0.10``.
-    """
+    """Returns metric and value as written, without checking that the metric is known."""
     metric, separator, value = text.partition("=")
     try:
         target = (metric.strip(), float(value))
@@ -166,11 +153,7 @@ def written_target(text: str) -> Target:
 
 
 def check_target(metric: str, value: float) -> Target:
-    """Returns a target whose metric is known and whose value can be reached.
-
-    Raises:
-        UsageError: if the metric is unknown, or what is a rate gets no fraction.
-    """
+    """Returns a target; raises UsageError for an unknown metric or an impossible value."""
     if metric not in METRICS:
         raise UsageError(
             f"A target's metric must be one of {METRICS.listed()}, or one that a run declares. "
@@ -179,10 +162,7 @@ def check_target(metric: str, value: float) -> Target:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     rate = METRICS[metric].rate
     if not number or not math.isfinite(value) or (rate and not 0 <= value <= 1):
-        must_be = (
-            f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
-            if rate
-            else "a finite number"
-        )
+        fraction = f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
+        must_be = fraction if rate else "a finite number"
         raise UsageError(f"A target must be {must_be}. Received: {metric}={value!r}.")
     return metric, value
