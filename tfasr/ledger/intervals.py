@@ -15,10 +15,12 @@ Event = dict[str, Any]
 _ABSENT = object()
 # Microseconds have to fit into 64 bits, with room for sums.
 _LONGEST_S = 1e12
+_LARGEST = int(np.finfo(float).max)
 
 
-def metadata(event: Event) -> dict[str, Any]:
-    return event.get("metadata") or {}
+def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
+    about = event.get("metadata")
+    return about if isinstance(about, dict) else {}
 
 
 def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list[range]:
@@ -170,15 +172,14 @@ def numbers(values: list[Any]) -> np.ndarray:
         values = [value if type(value) in (int, float) else math.nan for value in values]
     try:
         return np.array(values, dtype=float)
-    except OverflowError:  # an integer beyond all floats
-        return np.array([_float(value) for value in values])
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
     except OverflowError:
-        return math.nan
+        return np.array(
+            [
+                math.nan if type(value) is int and abs(value) > _LARGEST else value
+                for value in values
+            ],
+            float,
+        )
 
 
 INTERVALS = (

@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,47 +22,37 @@ from tfasr.scoring.errors import ErrorCounts, count_errors
 from tfasr.telemetry.samplers import UtilisationSampler
 from tfasr.tta.metrics import BUILT_IN, Metric, Target
 
-# The blocks of a recorded run: a step, a checkpoint being saved, an evaluation.
-
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 
 
+@dataclass(eq=False)
 class Step:
     """One update of the weights, as a ``with`` block; a block that raises records no step.
 
-    Every field except ``input_wait_s`` can be set until the block ends. None means unknown.
-
-    Attributes:
-        loss: the mean training loss. Reading it waits for a framework that works asynchronously;
-            without it, what is still being computed is charged to whatever waits for it.
-        compiled: whether the framework compiled something, so that the step is not a steady one.
-        utterances: of the batch, or samples of any kind.
-        audio_s: seconds of audio.
-        frames: feature frames, without padding.
-        padded_frames: feature frames with padding.
+    Every field except the input wait can be set until the block ends. None means unknown.
     """
 
-    def __init__(
-        self, session: RecordedSession, input_wait_s, utterances, audio_s, frames, padded_frames
-    ):
-        self.loss: Any = None
-        self.compiled = False
-        self.utterances = utterances
-        self.audio_s = audio_s
-        self.frames = frames
-        self.padded_frames = padded_frames
-        self._session = session
-        self._order = session.order
-        self._input_wait_s = input_wait_s
-        self._order.promise("step")
+    _session: RecordedSession
+    _input_wait_s: float | None
+    utterances: float | None  # of the batch, or samples of any kind
+    audio_s: float | None  # seconds of audio
+    frames: int | None  # feature frames, without padding
+    padded_frames: int | None
+    # The mean training loss. Reading it waits for a framework that works asynchronously; without
+    # it, what is still being computed is charged to whatever waits for it.
+    loss: Any = None
+    compiled: bool = False  # whether the framework compiled something: the step is not steady
+
+    def __post_init__(self):
+        self._session.order.promise("step")
 
     def __enter__(self) -> "Step":
-        self._order.enter("step")
+        self._session.order.enter("step")
         self._began = time.perf_counter()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self._order.leave()
+        self._session.order.leave()
         if kind is not None:
             return
         loss = number(self.loss)  # which waits for it
@@ -154,9 +145,9 @@ class Evaluation:
     def takes(self, metric: str) -> bool:
         return self._session.knows(metric)
 
-    def _check_running(self, what: str) -> None:
+    def _check_running(self, method: str) -> None:
         if not self._running:
-            raise UsageError(f"{what} must be called within its own with run.evaluation() as e:.")
+            raise UsageError(f"{method} must be called within its own with run.evaluation() as e:.")
 
     def __exit__(self, kind, error, trace) -> None:
         self._ledger.stop("eval_forward", **self._where)
@@ -196,9 +187,8 @@ class Saving:
     def __exit__(self, kind, error, trace) -> None:
         session = self._session
         session.order.leave()
-        # Without a step it is no checkpoint to go on from, and the interval ends all the same.
-        where = session.where if kind is None else {}
-        session.ledger.stop("checkpoint", **where)
+        # An event without a step ends the interval, but no run continues from it.
+        session.ledger.stop("checkpoint", **(session.where if kind is None else {}))
         session.ledger.sync()
         session.touch()
 
@@ -322,16 +312,12 @@ class Recorder:
         own_process: bool = False,
     ):
         self.run_dir = Path(run_dir)
+        sizes = {"train_samples": train_samples, "global_batch_size": global_batch_size}
         self._settings = settings_of(
             targets,
             metrics or {},
             target_window=target_window,
-            facts={
-                "train_samples": train_samples,
-                "global_batch_size": global_batch_size,
-                "seed": seed,
-                **(facts or {}),
-            },
+            facts={**sizes, "seed": seed, **(facts or {})},
             comparability=comparability,
             config=config,
         )
@@ -386,7 +372,7 @@ class Recorder:
             stack.callback(ledger.close)
             order = Order()
             self._session = RecordedSession(
-                self.run_dir, ledger, self._settings, begin, order, own_process=self._own_process
+                self.run_dir, ledger, self._settings, begin, order, self._own_process
             )
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
@@ -422,7 +408,8 @@ class Recorder:
         """
         self._order.check("run.note(...)")
         check_facts(facts)
-        self._session.note(facts)
+        self._session.write_facts(facts)
+        self._session.touch()
 
     def epoch(self, number: int | None = None) -> Epoch:
         """Begins the next epoch, or ``number``; it ends with its evaluation, the next epoch, or its
@@ -484,12 +471,9 @@ class Recorder:
     def checkpoint(self) -> Mark:
         """Records that all work so far is saved: an interrupted run continues from here."""
         self._order.check("run.checkpoint()")
-        session = self._session
-        with session.ledger.interval("checkpoint", **session.where):
-            pass
-        session.ledger.sync()
-        session.touch()
-        return Mark()
+        self._order.promise("saving")
+        with Saving(self._session):
+            return Mark()
 
     def saving(self) -> Saving:
         """Returns a block that saves a checkpoint and records its time, as `checkpoint` does."""

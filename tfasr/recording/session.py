@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.ledger.intervals import kept_index
+from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
 from tfasr.telemetry.machine import process_age_s, version
 from tfasr.telemetry.system import describe_system
@@ -48,20 +49,15 @@ class Settings:
     # the configuration in the user's own terms, JSON
     config: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def pairs(self) -> list[Target]:
-        return [(metric, value) for metric, value in self.targets]
-
     def write(self, run_dir: Path) -> None:
         # A line a value, so that runs of one configuration are told apart by their seeds alone.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def then_and_now(self, run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the settings that a run's folder was begun with, and these, by name."""
-        then = read_object(
-            run_dir / RECORDER_FILE, "Without it a run cannot be continued: begin a new one."
-        )
-        return _flat(then), _flat(json.loads(json.dumps(asdict(self))))
+    def differences(self, run_dir: Path) -> str:
+        """Returns which settings of a run's folder are not these, or ""."""
+        remedy = "Without it a run cannot be continued: begin a new one."
+        before = read_object(run_dir / RECORDER_FILE, remedy)
+        return differences(_flat(before), _flat(json.loads(json.dumps(asdict(self)))))
 
 
 def settings_of(
@@ -76,10 +72,8 @@ def settings_of(
     """Returns checked settings from the arguments of `tfasr.Recorder`; facts that are None are left
     out.
     """
-    declared = {
-        name: asdict(metric if isinstance(metric, Metric) else Metric(metric))
-        for name, metric in metrics.items()
-    }
+    metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
+    declared = {name: asdict(metric) for name, metric in metrics.items()}
     declare(declared, "The recorder")
     pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
     if not isinstance(target_window, int) or target_window < 1:
@@ -90,14 +84,9 @@ def settings_of(
     check_facts(stated)
     # Metrics that a plug-in has registered too: not every reader of the run imports it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
-    settings = Settings(
-        [list(pair) for pair in pairs],
-        target_window,
-        declared,
-        stated,
-        None if comparability is None else dict(comparability),
-        dict(config or {}),
-    )
+    comparability = None if comparability is None else dict(comparability)
+    named = (declared, stated, comparability, dict(config or {}))
+    settings = Settings([list(pair) for pair in pairs], target_window, *named)
     _check_json(asdict(settings))
     return settings
 
@@ -141,8 +130,6 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-# A run's folder: who may write it, and where a run that was interrupted goes on.
-
 WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
 """Files that every run may have before its first step; those of a failed start are removed."""
 
@@ -154,11 +141,11 @@ def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
     Raises UsageError, naming ``elsewhere`` as the alternative, if another process holds the folder.
     """
     make_folder(run_dir)
-    held = (
+    refusal = (
         f"Only one process may write a run. {run_dir} is being written by another one: wait for "
         f"it, stop it, or choose another {elsewhere}."
     )
-    with locked(run_dir / LOCK_FILE, held):
+    with locked(run_dir / LOCK_FILE, refusal):
         yield
 
 
@@ -182,11 +169,6 @@ def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
 def next_session(events: Sequence[Mapping[str, Any]]) -> int:
     numbers = [metadata(event).get("session", 0) for event in events]
     return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
-
-
-def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
-    about = event.get("metadata")
-    return about if isinstance(about, dict) else {}
 
 
 def remove_start(run_dir: Path, *more: str) -> None:
@@ -232,18 +214,17 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
     if names and not (run_dir / RECORDER_FILE).exists():
         raise UsageError(
             f"A recorder must have a folder of its own. {run_dir} holds {', '.join(names)}, which "
-            "it has not written: choose another folder."
+            "no recorder wrote: choose another folder."
         )
     events = events_so_far(run_dir)
     if not has_begun(events):
         remove_start(run_dir, EVENTS_FILE, RECORDER_FILE)
         _check_step(run_dir, step, 0)
         return Position()
-    differing = differences(*settings.then_and_now(run_dir))
-    if differing:
+    if changes := settings.differences(run_dir):
         raise UsageError(
             f"A continued run must keep its settings. {run_dir} was begun with others: "
-            f"{differing}. Give the same, or another folder."
+            f"{changes}. Give the same, or another folder."
         )
     if is_finished(events):
         raise UsageError(
@@ -254,8 +235,7 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
 
 
 def _check_step(run_dir: Path, step: int | None, most: int) -> None:
-    usable = step is None or (type(step) is int and 0 <= step <= most)
-    if not usable:
+    if step is not None and (type(step) is not int or not 0 <= step <= most):
         raise UsageError(
             f"resumed_from_step must be a step that the run has done, 0 to {most}. Received: "
             f"{step!r} for {run_dir}."
@@ -292,23 +272,19 @@ _BLOCK_ORDER = {
 }
 
 
+@dataclass
 class Order:
-    """Which calls a recorder allows now: whether it is open, its epoch (0 before the first), its
-    blocks.
-    """
+    """Which calls a recorder allows now."""
 
-    def __init__(self):
-        self.open = False
-        self.epoch = 0
-        self.in_epoch = False
-        self.evaluated = False
-        self._doing: list[str] = []
-        self._promised: str | None = None
+    open: bool = False
+    epoch: int = 0  # 0 before the first
+    in_epoch: bool = False
+    evaluated: bool = False
+    _open_blocks: list[str] = field(default_factory=list)
+    _promised: str | None = None
 
     def check(self, what: str, within: str | None = None) -> None:
-        """Raises UsageError unless a call may come now; ``within`` is the block it needs, None for
-        none.
-        """
+        """Raises UsageError unless a call may come now; ``within`` is the block it needs."""
         if not self.open:
             raise UsageError(
                 f"{what} must be called within the recorder's block: with tfasr.Recorder(...) as "
@@ -319,27 +295,25 @@ class Order:
                 f"A block must be entered: write {_BLOCK_ORDER[self._promised]} with its work "
                 f"indented below. Received: {what} after a {self._promised} that was not."
             )
-        doing = self._doing[-1] if self._doing else None
-        if doing != within:
-            if doing is None:
-                raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
+        block = self._open_blocks[-1] if self._open_blocks else None
+        if block != within and block is None:
+            raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
+        if block != within:
             raise UsageError(
-                f"{what} must not be called within {_BLOCK_ORDER[doing]} End that block before."
+                f"{what} must not be called within {_BLOCK_ORDER[block]} End that block before."
             )
 
     def check_epoch(self, what: str) -> None:
-        """Raises UsageError unless an epoch is under way."""
         if self.in_epoch:
             return
+        text = f"{what} must be called within an epoch"
         if self.evaluated:
-            raise UsageError(
-                f"{what} must be called within an epoch. Epoch {self.epoch} ended with its "
-                "evaluation: call run.epoch() to begin the next."
-            )
-        raise UsageError(f"{what} must be called within an epoch: call run.epoch() before.")
+            text += f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
+            raise UsageError(f"{text}the next.")
+        raise UsageError(f"{text}: call run.epoch() before.")
 
     def promise(self, block: str) -> None:
-        """Notes that a block was made, which has to be entered before anything else is called."""
+        """Requires that a block that was made is entered before anything else is called."""
         self._promised = block
 
     def enter(self, block: str, within: str | None = None) -> None:
@@ -347,11 +321,11 @@ class Order:
             raise UsageError(f"{_BLOCK_ORDER[block]} must be written anew each time.")
         self._promised = None
         self.check(_BLOCK_ORDER[block], within)
-        self._doing.append(block)
+        self._open_blocks.append(block)
 
     def leave(self) -> None:
         self._promised = None
-        self._doing.pop()
+        self._open_blocks.pop()
 
 
 _FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
@@ -379,6 +353,9 @@ class Session:
     def begin_training(self, facts: Mapping[str, Any]) -> None:
         """Writes ``run_start``, after which data may be read, and the known facts."""
         self.ledger.event("run_start", event_type="INTERVAL_START")
+        self.write_facts(facts)
+
+    def write_facts(self, facts: Mapping[str, Any]) -> None:
         for key, value in facts.items():
             self.ledger.event(key, value)
 
@@ -389,9 +366,9 @@ class Session:
             self.ledger.sync()
             return
         status = "interrupted" if isinstance(error, self._interruptions) else "aborted"
-        reason = f"{type(error).__name__}: {error}"[:500]
+        about = {"status": status, "reason": f"{type(error).__name__}: {error}"[:500]}
         with contextlib.suppress(OSError):
-            self.ledger.event("run_stop", event_type="INTERVAL_END", status=status, reason=reason)
+            self.ledger.event("run_stop", event_type="INTERVAL_END", **about)
             self.ledger.sync()
 
     def __enter__(self) -> "Session":
@@ -415,7 +392,6 @@ class RecordedSession(Session):
         settings: Settings,
         position: Position,
         order: Order,
-        *,
         own_process: bool,
     ):
         super().__init__(ledger)
@@ -435,12 +411,16 @@ class RecordedSession(Session):
 
     @property
     def targets_met(self) -> bool:
-        return rule_met(_numbers(self.history), self._settings.pairs, self._settings.target_window)
+        history = [
+            {name: math.nan if value is None else value for name, value in scores.items()}
+            for scores in self.history
+        ]
+        return rule_met(history, self._settings.targets, self._settings.target_window)
 
     @property
     def wanted(self) -> list[str]:
         """The metrics that every evaluation must report: those of the targets."""
-        return [metric for metric, _ in self._settings.pairs]
+        return [metric for metric, _ in self._settings.targets]
 
     def knows(self, metric: str) -> bool:
         """Whether readers of the run will know which way a metric is better."""
@@ -461,11 +441,6 @@ class RecordedSession(Session):
         targets = {"metrics": settings.metrics, "targets": settings.targets}
         self.begin_training({**settings.facts, **targets, **stated})
         self.ledger.sync()
-        self.touch()
-
-    def note(self, facts: Mapping[str, Any]) -> None:
-        for key, value in facts.items():
-            self.ledger.event(key, value)
         self.touch()
 
     def begin_epoch(self, number: int) -> None:
@@ -510,13 +485,6 @@ class RecordedSession(Session):
 def _system() -> dict[str, Any]:
     system = describe_system()
     used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
-    others = {name: text for name, text in system["packages"].items() if name not in _FRAMEWORKS}
-    system["packages"] = others | {name: text for name, text in used.items() if text}
+    packages = {n: text for n, text in system["packages"].items() if n not in _FRAMEWORKS}
+    system["packages"] = packages | {name: text for name, text in used.items() if text}
     return system
-
-
-def _numbers(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    return [
-        {name: float("nan") if value is None else value for name, value in scores.items()}
-        for scores in history
-    ]

@@ -101,6 +101,7 @@ def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
 
 
 LEVEL = 0.05
+_OTHER = {"first": "second", "second": "first"}
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,10 @@ class GroupComparison:
 
     @property
     def sooner(self) -> str | None:
-        """The faster group, "first" or "second", or None if undecided.
-
-        A verdict needs ``adjusted_p`` below 5 % and a gap larger than a bracket.
-        """
+        """The faster group if ``adjusted_p`` is below 5 % and the gap larger than a bracket."""
         if self.adjusted_p is None or self.adjusted_p >= LEVEL or self.below_bracket:
             return None
-        return {"first": "second", "second": "first"}.get(self.later)
+        return _OTHER.get(self.later)
 
     @property
     def verdict(self) -> str:
@@ -156,8 +154,8 @@ class GroupComparison:
             return "no ratio: a group never reached the target"
         text = f"{self.ratio:.2f} times as long"
         if self.restricted_to_s is not None:
-            text += f" within the {self.restricted_to_s:.3g} s that both observed, as a run never "
-            text += "arrived"
+            observed = f"{self.restricted_to_s:.3g} s that both observed"
+            text += f" within the {observed}, as a run never arrived"
         if self.interval is not None:
             text += f" (95 % interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
         if self.adjusted_p is None:
@@ -274,11 +272,7 @@ def _log_mean(times: Sequence[float]) -> float:
     return statistics.fmean(map(math.log, times))
 
 
-# Enough seeds? A comparison that looks several times and stops as soon as it is decided.
-
-LOOKS = (3, 5, 8, 12)
-"""Runs a group at which a comparison is looked at."""
-
+LOOKS = (3, 5, 8, 12)  # runs a group at which a comparison is looked at
 _GRID_STEPS = 1001
 
 
@@ -308,9 +302,10 @@ class Decision:
             return f"the {self.sooner} group is faster ({tested})"
         if self.comparison.below_bracket:
             tested += "; the gap is no larger than the time between evaluations"
-        if self.over:
-            return f"undecided after all looks ({tested})"
-        return f"undecided ({tested}); next look at {self.next_look}"
+        following = f"; next look at {self.next_look}"
+        return (
+            f"undecided{' after all looks' * self.over} ({tested}){'' if self.over else following}"
+        )
 
 
 def decide(
@@ -331,8 +326,7 @@ def decide(
         comparison = compare_groups(first[:n], second[:n])
         shown = comparison.p_value is not None and comparison.p_value < level
         if shown and not comparison.below_bracket and comparison.later is not None:
-            sooner = {"first": "second", "second": "first"}[comparison.later]
-            return Decision(sooner, n, level, comparison, None)
+            return Decision(_OTHER[comparison.later], n, level, comparison, None)
         decision = Decision(None, n, level, comparison, after)
     return decision
 

@@ -10,6 +10,9 @@ import numpy as np
 from tfasr.tta.policies import Bracket
 
 CONFIDENCE = 0.95
+FEWEST_FOR_INTERVAL = 3
+FEWEST_FOR_TEST = 5
+_MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,6 @@ def mean_difference(
     with np.errstate(divide="ignore", invalid="ignore"):
         p_value = np.where(beyond > 0, 2 * t.sf(beyond / error, freedom), 1.0)
     return MeanDifference(shift, reach, p_value)
-
-
-FEWEST_FOR_INTERVAL = 3
-FEWEST_FOR_TEST = 5
 
 
 @dataclass(frozen=True)
@@ -187,9 +186,6 @@ def _variation(arrived: Sequence[Bracket]) -> float | None:
     times = [b.interpolated_s if interpolated else b.first_hit_s for b in arrived]
     mean = statistics.fmean(times) if len(times) > 1 else 0
     return statistics.stdev(times) / mean if mean > 0 else None
-
-
-_MOST_RUNS = 1000
 
 
 def runs_to_detect(

@@ -17,26 +17,16 @@ LOWER, HIGHER = "lower", "higher"
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that an evaluation reports.
+    """A number that an evaluation reports; raises UsageError for another direction."""
 
-    Attributes:
-        better: "lower" or "higher".
-        rate: whether it is a fraction between 0 and 1, which tables show in percent.
-        label: its name in headings; by default the name it is registered under.
-
-    Raises:
-        UsageError: for another direction.
-    """
-
-    better: str = LOWER
-    rate: bool = False
-    label: str = ""
+    better: str = LOWER  # "lower" or "higher"
+    rate: bool = False  # whether it is a fraction between 0 and 1, which tables show in percent
+    label: str = ""  # its name in headings; by default the name it is registered under
 
     def __post_init__(self):
         if self.better not in (LOWER, HIGHER):
-            raise UsageError(
-                f'A metric must be better "{LOWER}" or "{HIGHER}". Received: {self.better!r}.'
-            )
+            directions = f'"{LOWER}" or "{HIGHER}"'
+            raise UsageError(f"A metric must be better {directions}. Received: {self.better!r}.")
         if not isinstance(self.rate, bool) or not isinstance(self.label, str):
             raise UsageError(
                 "A metric must have true or false as its rate, and a text as its label. Received: "
@@ -68,7 +58,7 @@ def _check(metric: object) -> None:
 
 
 METRICS: Registry[Metric] = Registry("metric", check=_check)
-"""All metrics by name, in the order of reports; those that runs have declared come last."""
+"""All metrics by name, in the order of reports; declared ones come last."""
 
 for _name, _metric in {
     "cer": Metric(rate=True, label="CER"),
@@ -85,7 +75,7 @@ for _name, _metric in {
     METRICS.register(_name, _metric)
 
 BUILT_IN = frozenset(METRICS)
-"""The names that every tfasr knows, so that no run has to declare them."""
+"""The names that no run has to declare."""
 
 _declared: dict[str, str] = {}
 
@@ -110,17 +100,15 @@ def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> N
         try:
             metric = Metric(**fields)
         except (TypeError, UsageError) as error:
-            raise UsageError(
-                f"{where} must say of the metric {name!r} what it is. {error}"
-            ) from None
+            raise UsageError(f"{where} must describe the metric {name!r}. {error}") from None
         if name not in METRICS:
             METRICS.register(name, metric)
             _declared[name] = str(where)
         elif METRICS[name] != metric:
             raise UsageError(
                 f"A metric's name must mean one thing. {where} has {name!r} as {_shown(metric)}, "
-                f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Give one of them "
-                "another name, or report on the runs apart."
+                f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Rename one of them, "
+                "or report on the runs separately."
             )
 
 
@@ -129,8 +117,6 @@ def _shown(metric: Metric) -> str:
     label = f", labelled {metric.label!r}" if metric.label else ""
     return f"{kind} that is better {metric.better}{label}"
 
-
-# Targets: which metric has to come to which value.
 
 Target = tuple[str, float]
 
@@ -142,14 +128,11 @@ def parse_target(text: str) -> Target:
 
 def written_target(text: str) -> Target:
     """Returns metric and value as written, without checking that the metric is known."""
-    metric, separator, value = text.partition("=")
+    metric, _, value = text.partition("=")
     try:
-        target = (metric.strip(), float(value))
+        return metric.strip(), float(value)
     except ValueError:
-        separator = ""
-    if not separator:
-        raise UsageError(f"A target must be written like cer=0.10. Received: {text!r}.")
-    return target
+        raise UsageError(f"A target must be written like cer=0.10. Received: {text!r}.") from None
 
 
 def check_target(metric: str, value: float) -> Target:

@@ -207,9 +207,7 @@ def brackets_at(
     return brackets
 
 
-PROCESS = "process"
-"""A clock's start that is not an event: the creation of the process, see `Policy.start`."""
-
+PROCESS = "process"  # a policy's start that is not an event: the creation of the process
 _EVALUATION = frozenset(EVALUATION)
 
 
@@ -218,46 +216,31 @@ class Policy:
     """When a benchmark's clock starts, what stops it, and which rule reads it.
 
     Register your own with ``POLICIES.register("mine", Policy("mine", ...))``. For a rule that these
-    fields can't express, write a subclass with its own `times_s` or `readings`.
-
-    Attributes:
-        name: its name on the command line.
-        start: the key of the event that starts the clock; if a log lacks it, the clock starts at
-            ``model_creation``, else at the first event. `PROCESS` starts it when the process was
-            created, or at the first event if the ledger does not say when that was.
-        excluded: intervals during which the clock stands still.
-        counts_evaluation: whether the clock runs between ``eval_start`` and ``eval_stop``.
-        window: how many evaluations' median must meet the target; 1 is the first crossing.
-        at_epoch_end: whether the time is read at the end of the epoch or of the evaluation; see
-            `tfasr.tta.policies.readings` for evaluations that overlap with training.
-        rule: the policy in a sentence.
-        source: where it is published.
-
-    Raises:
-        ValueError: for an unknown interval, or a window below 1.
+    fields can't express, write a subclass with its own `times_s` or `readings`. Raises ValueError
+    for an unknown interval, or a window below 1.
     """
 
     name: str
+    # The key of the event that starts the clock, or `PROCESS`; see `start_index`.
     start: str
-    excluded: frozenset[str]
-    counts_evaluation: bool
-    window: int
-    at_epoch_end: bool
-    rule: str
-    source: str
+    excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
+    # Whether the clock runs between ``eval_start`` and ``eval_stop``.
+    counts_evaluation: bool = True
+    window: int = 1  # how many evaluations' median must meet the target; 1 is the first crossing
+    # Whether the time is read at the end of the epoch or of the evaluation; see `readings` for
+    # evaluations that overlap with training.
+    at_epoch_end: bool = False
+    rule: str = ""  # the policy in a sentence
+    source: str = ""  # where it is published
 
     def __post_init__(self):
-        unknown = sorted(set(self.excluded) - set(INTERVALS))
+        unknown, where = sorted(set(self.excluded) - set(INTERVALS)), f"in the policy {self.name!r}"
         if unknown:
-            raise ValueError(
-                f"A policy's clock must stand still during some of {INTERVALS}. Received: "
-                f"{unknown} in the policy {self.name!r}."
-            )
+            text = f"A policy's clock must stand still during some of {INTERVALS}."
+            raise ValueError(f"{text} Received: {unknown} {where}.")
         if self.window < 1:
-            raise ValueError(
-                f"A policy's window must be at least 1 evaluation. Received: {self.window} in the "
-                f"policy {self.name!r}."
-            )
+            text = "A policy's window must be at least 1 evaluation."
+            raise ValueError(f"{text} Received: {self.window} {where}.")
 
     def times_s(self, timeline: Timeline) -> list[float]:
         """Returns what the clock shows at each event, in seconds; 0 or less before its start.
@@ -270,7 +253,11 @@ class Policy:
         return ((counted - (0 if start is None else counted[start])) / 1e6).tolist()
 
     def start_index(self, timeline: Timeline) -> int | None:
-        """Returns the event at which the clock starts; None if at the process's creation."""
+        """Returns the event at which the clock starts; None if at the process's creation.
+
+        If a log lacks the event, that is ``model_creation``, else the first event. The process's
+        creation is the first event if the ledger does not say when it was.
+        """
         if self.start == PROCESS or not timeline.events:
             return None
         starts = [timeline.indices.get(key) for key in (self.start, "model_creation")]
@@ -305,15 +292,11 @@ def _check(policy: object) -> None:
 
 
 POLICIES: Registry[Policy] = Registry("policy", check=_check, plural="policies")
-"""All clock policies by name."""
-
 
 for _policy in (
     Policy(
         "paper",
         start="model_creation",
-        excluded=frozenset(),
-        counts_evaluation=True,
         window=3,
         at_epoch_end=True,
         rule=(
@@ -325,10 +308,6 @@ for _policy in (
     Policy(
         "mlperf",
         start="run_start",
-        excluded=frozenset(),
-        counts_evaluation=True,
-        window=1,
-        at_epoch_end=False,
         rule=(
             "from run_start, after initialisation and before data is touched, everything "
             "counted, to the end of the first evaluation that meets the target"
@@ -340,8 +319,6 @@ for _policy in (
         start="run_start",
         excluded=_EVALUATION | {"init", "checkpoint", "sentences", "logging", "lost_work"},
         counts_evaluation=False,
-        window=1,
-        at_epoch_end=False,
         rule=(
             "the submission's own time from run_start, without evaluation, logging, "
             "checkpoints, and what a restored checkpoint undid, until the first evaluation "
@@ -357,16 +334,12 @@ for _policy in (
         start=PROCESS,
         excluded=_EVALUATION | {"checkpoint"},
         counts_evaluation=False,
-        window=1,
         at_epoch_end=True,
         rule=(
             "from the start of the program, initialisation counted, validation and "
             "checkpoints not, to the end of the first epoch that meets the target"
         ),
-        source=(
-            "README's FAQ and issues 9, 12 and 21 "
-            "(github.com/stanford-futuredata/dawn-bench-entries)"
-        ),
+        source="README's FAQ and issues 9, 12, 21 (github.com/stanford-futuredata/dawn-bench-entries)",
     ),
 ):
     POLICIES.register(_policy.name, _policy)

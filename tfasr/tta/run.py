@@ -123,11 +123,10 @@ class Run:
     @property
     def status(self) -> str:
         """How the run ended: "success", "aborted", "interrupted", or "unfinished" if unknown."""
-        for index in reversed(self.timeline.of("session_start", "run_stop")):
-            if self.timeline.keys[index] == "session_start":
-                break
-            return str(self.timeline.metadata[index].get("status", "unfinished"))
-        return "unfinished"
+        ends = self.timeline.of("session_start", "run_stop")
+        if not ends or self.timeline.keys[ends[-1]] == "session_start":
+            return "unfinished"
+        return str(self.timeline.metadata[ends[-1]].get("status", "unfinished"))
 
     @cached_property
     def _curves(self) -> dict[tuple[str, Policy], list[AccuracyPoint]]:
@@ -281,9 +280,7 @@ class Run:
 
 def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
     if len(target) != 1:
-        raise UsageError(
-            f"{method} must be given one target, such as cer=0.10. Received: {target}."
-        )
+        raise UsageError(f"{method} needs one target, such as cer=0.10. Received: {target}.")
     return check_target(*next(iter(target.items())))
 
 
@@ -336,9 +333,9 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
             )
         events = read_events(path)
         if not events:
+            ledger = path / EVENTS_FILE
             raise ValueError(
-                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
-                "begun."
+                f"A ledger must hold events. {ledger} is empty: the run has not begun."
             )
         run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
         wrong = wrong_value(run.timeline)
@@ -357,15 +354,15 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"{twice}: its times say nothing of either. Train again into an empty folder."
             )
     except RecursionError as error:
+        ledger = path / EVENTS_FILE
         raise UsageError(
-            f"Every line of {path / EVENTS_FILE} must be an event. One is nested too deeply."
+            f"Every line of {ledger} must be an event. One is nested too deeply."
         ) from error
     except UsageError:
         raise
-    except FileNotFoundError as error:
-        raise UsageError(str(error)) from error
     except OSError as error:
-        raise UsageError(explained(error)[0]) from error
+        missing = isinstance(error, FileNotFoundError)
+        raise UsageError(str(error) if missing else explained(error)[0]) from error
     except ValueError as error:
         where = "" if str(path) in str(error) else f"{path / EVENTS_FILE}: "
         raise UsageError(f"{where}{error}") from error
