@@ -104,8 +104,6 @@ class Rects(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Segments(Mark):
-    """Straight lines from (x0, y0) to (x1, y1)."""
-
     x0: Numbers
     x1: Numbers
     y0: Numbers
@@ -198,7 +196,6 @@ def rows_axis(names: Sequence[str]) -> Axis:
 def curve(
     x: Numbers, y: Numbers, colour: str, series: str = "", *, dash="solid", symbol="circle"
 ) -> list[Mark]:
-    """Returns a line with symbols."""
     line = Line(x=x, y=y, colour=colour, dash=dash, series=series)
     return [line, Points(x=x, y=y, colour=colour, symbol=symbol)]
 

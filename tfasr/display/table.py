@@ -160,12 +160,10 @@ gigabytes = fixed(1, 1e-9)  # of bytes
 
 
 def three_digits(value: float) -> str:
-    """Formats a number with three significant digits, whole numbers from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Formats seconds as milliseconds with sensible decimals; "n/a" for None."""
     if seconds is None:
         return UNKNOWN
     ms = 1000 * seconds
@@ -343,7 +341,6 @@ _NOTE_WIDTH = 100
 
 
 def to_text(tables: Sequence[Table]) -> str:
-    """Returns tables drawn for a terminal, with their notes below them."""
     from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
 
@@ -389,7 +386,6 @@ def _printable(cell: str) -> str:
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
-    """Returns tables in GitHub's Markdown, with their notes below them."""
     blocks = []
     for table in tables:
         lines = [f"## {table.title}", "", _markdown_row(table.columns)]

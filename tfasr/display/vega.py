@@ -111,7 +111,6 @@ def page_legend(chart: Chart) -> list[Spec]:
 
 
 def config_of(ink: str) -> Spec:
-    """Returns how axes, titles and legends look in a colour of ink."""
     axis = {
         "labelColor": ink, "titleColor": ink, "domainColor": ink, "gridColor": ink,
         "domainOpacity": 0.4, "gridOpacity": 0.14, "ticks": False, "labelPadding": 5,
@@ -142,7 +141,6 @@ def numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Returns as many round numbers between two positive ones as fit."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
         ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in steps]

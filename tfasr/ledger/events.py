@@ -1,69 +1,66 @@
 """The append-only record of a run: ``events.jsonl``, one JSON object a line, mllog's keys.
 
-A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type``
-is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session``
-(0 for the process that began the run, one more for every resumption) and ``mono_s`` (that
-process's monotonic clock, which no clock adjustment moves).
+A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type`` is
+INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session`` (0 for
+the process that began the run, one more for each that resumed it) and ``mono_s`` (that process's
+monotonic clock, which no clock adjustment moves).
 
-Written by a training run, in order:
+A training run writes, in order:
 
-- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms"
-  (wall clock at which the previous process was last known alive, or None), "ledger_format"
-  (`LEDGER_FORMAT`; missing before it was introduced)}``; metadata ``process_age_s`` (seconds since
-  the process was created, where it was started for this run alone).
+- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms" (wall
+  clock at which the previous process was last known alive, or None), "ledger_format"
+  (`LEDGER_FORMAT`; missing in the oldest)}``; metadata ``process_age_s`` (seconds since the process
+  was created, if it was started for this run alone).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and points with the run's facts: ``shards`` (each split's content
   hash), ``shared_with_training`` (of the validation split: ``utterances``, ``of_utterances``,
-  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set``
-  (of the compiled layers: ``name``, and ``forced`` where TFASR_INSTRUCTION_SET names it; None
-  without such layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``,
-  ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics``
-  (those that `tfasr.Recorder` was told of, each with the fields of `tfasr.tta.metrics.Metric`),
-  ``comparability`` (a dict of what makes results comparable), ``hardware`` (what the machine
-  costs, where that was given).
-- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
-  (metadata ``step``), ``sentences_start/_stop`` and ``logging_start/_stop`` (what ``--log_to``
-  takes; both with metadata ``step``), ``eval_start``,
-  ``eval_forward_start/_stop``, ``decode_start/_stop`` (what training waited for the decoder),
-  ``decode_work`` (seconds that the decoder's thread worked), ``eval_accuracy`` (WER, a fraction),
-  ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,
-  insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
-  counted from 1. The result of an overlapped evaluation is written as soon as it is there, between
-  a second pair of ``eval_start`` and ``eval_stop``, which may come in a later epoch.
-- ``given_up``, where a budget ended the run: value ``{"budget_s", "metric", "target",
-  "not_before_s" (None where the budget was spent without a forecast)}``, metadata ``epoch_num``.
-- where ``second_decoder`` (a fact) names one: ``metrics``, which declares its rates,
-  ``second_decode_work`` (seconds), and in ``tracked_stats`` the rates, such as ``word_beam_wer``.
-- where the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
-  ``step``), while the averages are computed and batch statistics estimated for them, and
-  ``swap_start/_stop``, twice an evaluation, where they take the training weights' place.
-- where the evaluation is not the training model's own: ``evaluation_placement`` among the facts
-  (value ``{"name", "devices"}``); ``swap_start/_stop``, twice an evaluation, while one model leaves
-  the device and another is loaded; of an evaluation in another process ``eval_wait_start/_stop``
-  (what training waited for it), ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s`` in
-  that process) and ``evaluator_died`` (value ``{"exit_code", "deaths"}``). Its first pair of
-  ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, its second where the
-  scores were known.
-- ``traces``, at the end of a run that is finished: ``{"training": {"traces", "shapes",
-  "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
-- ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,
-  "interrupted" (both with ``reason``).
+  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set`` (of the
+  compiled layers: ``name``, and ``forced`` if TFASR_INSTRUCTION_SET names it; None without such
+  layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``, ``opt_name``,
+  ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics`` (those declared
+  to `tfasr.Recorder`, with the fields of `tfasr.tta.metrics.Metric`), ``comparability`` (a dict of
+  what makes results comparable), ``hardware`` (what the machine costs, if known).
+- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``,
+  ``sentences_start/_stop`` and ``logging_start/_stop`` (the time for ``--log_to``), all with
+  metadata ``step``, ``eval_start``, ``eval_forward_start/_stop``, ``decode_start/_stop`` (training
+  waiting for the decoder), ``decode_work`` (seconds that the decoder's thread worked),
+  ``eval_accuracy`` (WER, a fraction), ``tracked_stats`` (``wer, cer, cer_reference, substitutions,
+  deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata
+  ``epoch_num``, from 1. The result of an overlapped evaluation is written when it is known, between
+  a second pair of ``eval_start`` and ``eval_stop``, which may be in a later epoch.
+- ``given_up``, if a budget ended the run: ``{"budget_s", "metric", "target", "not_before_s" (None
+  if the budget was spent without a forecast)}``, metadata ``epoch_num``.
+- with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``
+  (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
+- if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
+  ``step``), while averages and their batch statistics are computed, and ``swap_start/_stop``, twice
+  an evaluation, when they replace the training weights and back.
+- if another model evaluates: ``evaluation_placement`` among the facts (``{"name", "devices"}``);
+  ``swap_start/_stop``, twice an evaluation, while models are exchanged on the device; if it is in
+  another process ``eval_wait_start/_stop`` (training waiting for it), ``evaluation_work`` (its
+  ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died`` (``{"exit_code", "deaths"}``). The
+  first pair of ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, the second
+  where the scores were known.
+- ``traces``, at the end of a finished run, for its last session: ``{"training": {"traces",
+  "shapes", "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``.
+- ``run_stop`` with metadata ``status``: "success"; "aborted" or, after a signal, "interrupted"
+  (both with ``reason``).
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
 "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``; the last three are
-seconds that end at the event, ``compile_s`` being 0 unless this step traced a new shape and then
-holding the whole step. Steps, evaluations and checkpoints that a killed process did after the
-checkpoint a later session resumed from are lost work.
+seconds that end at the event. ``compile_s`` is 0 unless the step traced a new shape, and then the
+entire step. Steps, evaluations and checkpoints of a killed process after the checkpoint from which
+a later session resumed are lost work.
 
-Where several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
-``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what each has and all sum up in a
-step, in which type, and how fast a buffer of that size was summed up before the first step (see
+If several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
+``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what all sum up in a step, in which
+type, and how fast a buffer of that size was summed up before the first step (see
 `tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``. Each
-worker, the chief too, writes ``events-worker-<rank>.jsonl`` beside it: ``worker_start`` (value
-``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+worker, the chief too, writes ``events-worker-<rank>.jsonl`` in the same folder: ``worker_start``
+(``{"rank", "workers"}``), a ``worker_step`` per step with the values of
 `tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
-`tfasr.telemetry.samplers.MachineNotes`); those of the others hold their own ``init``,
-``epoch``, ``eval_forward`` and ``decode`` intervals too.
+`tfasr.telemetry.samplers.MachineNotes`); all but the chief also ``init``, ``epoch``,
+``eval_forward`` and ``decode`` intervals.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -89,10 +86,9 @@ from tfasr.kit.files import (
     take_lock,
 )
 
+# The version of the format that is written. Raise it when an older tfasr would misread the events:
+# ledgers of a newer version are rejected, those of older ones and without a version are read.
 LEDGER_FORMAT = 1
-"""The version of the format that is written. Raise it when an older tfasr would misread the events;
-ledgers of a newer version are refused, those of older ones and without a version are read."""
-
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000
 
@@ -113,7 +109,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
-            "Name the folder that was given to tfasr train as --run_dir."
+            "Name the --run_dir of tfasr train."
         )
     lines = _content(path).split(b"\n")
     events: list[dict[str, Any]] = []
@@ -154,10 +150,9 @@ def ends_cut(run_dir: str | Path) -> bool:
     content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
     if b"\0" in content:
         return True
-    try:
+    with contextlib.suppress(ValueError):
         return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
-    except ValueError:
-        return True
+    return True
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
@@ -215,10 +210,9 @@ def _is_event(event: Any) -> bool:
 
 def _written(event: dict[str, Any]) -> bytes:
     # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
-    try:
+    text = b"null"
+    with contextlib.suppress(TypeError):  # json takes more, such as keys that are numbers
         text = orjson.dumps(event)
-    except TypeError:  # json takes more, such as keys that are numbers
-        text = b"null"
     # orjson writes null for NaN: then the slower writer says which it is.
     return (json.dumps(event).encode() if b"null" in text else text) + b"\n"
 

@@ -232,7 +232,6 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    """Returns the run cut into pieces that have one of `INTERVALS` each."""
     # What follows each event until the next one of its session, or the session's end, is a slot:
     # what its steps claim, from its end, and before that the rest.
     firsts = np.array([session.start for session in sessions], dtype=int)

@@ -53,13 +53,11 @@ class Timeline:
         return indices
 
     def of(self, *keys: str) -> list[int]:
-        """Returns the indices of the events of any of these keys, in file order."""
         if keys not in self._of:
             self._of[keys] = sorted(i for key in keys for i in self.indices.get(key, []))
         return self._of[keys]
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event of a key, or None."""
         indices = self.indices.get(key)
         return self.events[indices[-1]].get("value") if indices else None
 
@@ -113,7 +111,6 @@ class Timeline:
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The run's time cut into pieces, each of one interval."""
         return self._pieces.named()
 
     @cached_property
@@ -192,7 +189,6 @@ class Timeline:
 
     @cached_property
     def steps(self) -> Steps:
-        """The training steps that count, without those of lost work."""
         indices = np.array(self.indices.get("train_step", []), dtype=int)
         indices = indices[np.array(self.useful, dtype=bool)[indices]]
         firsts = [session.start for session in self.sessions]

@@ -112,33 +112,29 @@ class Evaluation:
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
         """Counts word and character errors of plain texts; several calls add up.
 
-        Raises:
-            UsageError: if the two differ in number, or outside the block.
+        Raises UsageError if the two differ in number, or outside the block.
         """
         self._check_running("e.score(...)")
         try:
-            counted = count_errors(list(references), list(hypotheses))
+            counts = count_errors(list(references), list(hypotheses))
         except ValueError as error:
             raise UsageError(str(error)) from error
-        self._counts = counted if self._counts is None else self._counts + counted
+        self._counts = counts if self._counts is None else self._counts + counts
         self._references += references
 
     def measure(self, **values: Any) -> None:
         """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
-        A later value replaces an earlier one.
-
-        Raises:
-            UsageError: for a metric that is neither built in nor declared, or a value that
-            isn't a number.
+        A later value replaces an earlier one. Raises UsageError for a metric that is neither built
+        in nor declared, or a value that isn't a number.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
             if not self.takes(name):
+                example = f'tfasr.Recorder(..., metrics={{"{name}": "higher"}})'
                 raise UsageError(
                     f"A metric must be one of {', '.join(sorted(BUILT_IN))}, or declared with its "
-                    "direction: "
-                    f'tfasr.Recorder(..., metrics={{"{name}": "higher"}}). Received: {name}.'
+                    f"direction: {example}. Received: {name}."
                 )
             self.scores[name] = number(value, name)
 
@@ -231,10 +227,7 @@ def amount(name: str, value: Any) -> float:
 
 
 def number(value: Any, name: str = "loss") -> float | None:
-    """Returns a number for the ledger; `None` for missing, infinite or NaN values.
-
-    Raises UsageError for what can't be turned into a float.
-    """
+    """Returns a number for the ledger; `None` for missing, infinite or NaN values."""
     if value is None:
         return None
     try:
@@ -403,8 +396,7 @@ class Recorder:
         """Records facts that are known only now, JSON by event key:
         ``run.note(parameters=123_456)``.
 
-        Raises:
-            UsageError: for what isn't JSON, or within a block.
+        Raises UsageError for what isn't JSON, or within a block.
         """
         self._order.check("run.note(...)")
         check_facts(facts)
@@ -416,19 +408,14 @@ class Recorder:
         block.
 
         To evaluate more often than once per pass over the data, call what lies between two
-        evaluations an
-        epoch.
-
-        Raises:
-            UsageError: for a number that is not larger than the last one's, or within a block.
+        evaluations an epoch. Raises UsageError unless the number is larger than the last one's, or
+        within a block.
         """
         self._order.check("run.epoch()")
         number = self._order.epoch + 1 if number is None else number
         if type(number) is not int or number <= self._order.epoch:
-            raise UsageError(
-                f"An epoch's number must be above the last one's, {self._order.epoch}. Received: "
-                f"{number!r}."
-            )
+            text = f"An epoch's number must be above the last one's, {self._order.epoch}."
+            raise UsageError(f"{text} Received: {number!r}.")
         self._session.end_epoch()
         self._session.begin_epoch(number)
         return Epoch(self._session, number)
@@ -445,12 +432,8 @@ class Recorder:
         """Returns the block of one update of the weights, see `tfasr.recording.recorder.Step`.
 
         ``input_wait_s`` is how long the batch took to arrive; by default the time since the last
-        call.
-
-        Raises:
-            UsageError: outside an epoch or within another block; at the block's end, for a
-            negative or
-                otherwise invalid amount.
+        call. Raises UsageError outside an epoch or within another block; at the block's end, for an
+        amount that is negative or not a number.
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
@@ -459,8 +442,7 @@ class Recorder:
     def evaluation(self) -> Evaluation:
         """Returns the block of an evaluation; it ends the epoch.
 
-        Raises:
-            UsageError: before the first epoch, for a second one of an epoch, or within a block.
+        Raises UsageError before the first epoch, for a second one of an epoch, or within a block.
         """
         self._order.check("run.evaluation()")
         if self._order.evaluated or not self._order.epoch:

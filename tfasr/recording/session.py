@@ -54,7 +54,6 @@ class Settings:
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
     def differences(self, run_dir: Path) -> str:
-        """Returns which settings of a run's folder are not these, or ""."""
         remedy = "Without it a run cannot be continued: begin a new one."
         before = read_object(run_dir / RECORDER_FILE, remedy)
         return differences(_flat(before), _flat(json.loads(json.dumps(asdict(self)))))
@@ -69,17 +68,14 @@ def settings_of(
     comparability: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Settings:
-    """Returns checked settings from the arguments of `tfasr.Recorder`; facts that are None are left
-    out.
-    """
+    """Returns checked settings from the arguments of `tfasr.Recorder`, without facts of None."""
     metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
     declared = {name: asdict(metric) for name, metric in metrics.items()}
     declare(declared, "The recorder")
     pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
     if not isinstance(target_window, int) or target_window < 1:
-        raise UsageError(
-            f"target_window must be at least 1 evaluation. Received: {target_window!r}."
-        )
+        text = "target_window must be at least 1 evaluation."
+        raise UsageError(f"{text} Received: {target_window!r}.")
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
     # Metrics that a plug-in has registered too: not every reader of the run imports it.
@@ -92,12 +88,11 @@ def settings_of(
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raises UsageError for facts that no ledger may hold."""
     for name, value in facts.items():
-        if name in _COUNTS and (type(value) is not int or value < _COUNTS[name]):
-            raise UsageError(
-                f"{name} must be a whole number of at least {_COUNTS[name]}. Received: {value!r}."
-            )
+        least = _COUNTS.get(name)
+        if least is not None and (type(value) is not int or value < least):
+            text = f"{name} must be a whole number of at least {least}."
+            raise UsageError(f"{text} Received: {value!r}.")
         if name in WRITTEN:
             raise UsageError(f"A recorder writes {name!r} itself: call the fact something else.")
     _check_json(dict(facts))
@@ -112,13 +107,15 @@ def _check_json(values: dict[str, Any]) -> None:
         ) from error
 
 
-_BLOCKS = ("init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences")
+_INTERVALS = (
+    "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
+    "logging",
+)  # fmt: skip
 WRITTEN = {
-    *(f"{name}_{edge}" for name in (*_BLOCKS, "session", "logging") for edge in ("start", "stop")),
+    *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
     *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
     *("targets", "metrics", "comparability"),
-}
-"""Keys of events that are no facts."""
+}  # keys of events that are not facts
 _COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
 
 
@@ -130,8 +127,8 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+# Files that every run may have before its first step; those of a failed start are removed.
 WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
-"""Files that every run may have before its first step; those of a failed start are removed."""
 
 
 @contextlib.contextmanager
@@ -154,14 +151,12 @@ def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run got as far as training; otherwise nothing is lost by removing it."""
     # A ledger with another first event was written by neither tfasr train nor a recorder.
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
 
 def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run's last session ended successfully."""
     ends = (e for e in reversed(events) if e["key"] in ("run_stop", "session_start"))
     return metadata(next(ends, {})).get("status") == "success"
 
@@ -189,8 +184,6 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a recorder's session begins."""
-
     session: int = 0  # 0 where the run begins, one more for each process that continues it
     step: int = 0  # updates done; those after it are lost
     epoch: int = 0  # the last finished epoch
@@ -262,20 +255,14 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
     return Position(next_session(line.events), step or 0, finished, history)
 
 
-# The order in which a recorder's methods may be called, and the messages for any other order.
-
 _BLOCK_ORDER = {
-    "step": "with run.step(...):",
-    "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():",
-    "saving": "with run.saving():",
-}
+    "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
+    "decoding": "with e.decoding():", "saving": "with run.saving():",
+}  # fmt: skip
 
 
 @dataclass
 class Order:
-    """Which calls a recorder allows now."""
-
     open: bool = False
     epoch: int = 0  # 0 before the first
     in_epoch: bool = False
@@ -346,7 +333,6 @@ class Session:
         self._interruptions = interruptions
 
     def start(self, resumed_from_step: int | None, *, own_process: bool) -> None:
-        """Writes ``session_start``, with the process's age if it was started for this run alone."""
         age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
         self.ledger.begin_session(resumed_from_step, **age)
 
@@ -419,11 +405,9 @@ class RecordedSession(Session):
 
     @property
     def wanted(self) -> list[str]:
-        """The metrics that every evaluation must report: those of the targets."""
         return [metric for metric, _ in self._settings.targets]
 
     def knows(self, metric: str) -> bool:
-        """Whether readers of the run will know which way a metric is better."""
         return metric in BUILT_IN or metric in self._settings.metrics
 
     @property
@@ -431,7 +415,6 @@ class RecordedSession(Session):
         return {"step": self.steps_done, "epoch_num": self.order.epoch}
 
     def end_init(self) -> None:
-        """Ends the initialisation, when something is done for the first time."""
         if self._training:
             return
         self._training = True

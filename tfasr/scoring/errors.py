@@ -244,15 +244,12 @@ class Scored:
 
 @dataclass(frozen=True)
 class Confusions:
-    """The most frequent errors, each with its count, the most frequent first."""
-
     substitutions: list[tuple[tuple[str, str], int]]  # the reference's word and the recognised one
     deletions: list[tuple[str, int]]
     insertions: list[tuple[str, int]]
 
 
 def score(transcripts: Iterable[Transcript]) -> list[Scored]:
-    """Returns utterances with their errors and alignments, in the same order."""
     texts = (
         (transcript, transcript.reference, transcript.hypothesis) for transcript in transcripts
     )

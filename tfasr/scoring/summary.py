@@ -35,7 +35,6 @@ def total(scored: Sequence[Scored]) -> ErrorCounts:
 
 
 def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
-    """Returns the blocks to resample, or None if speakers are unknown or too few."""
     if not all(speakers) or len(set(speakers)) < FEWEST_SPEAKERS:
         return None
     return list(speakers)
@@ -115,7 +114,6 @@ class PairedComparison:
 
     @property
     def significant(self) -> bool | None:
-        """Whether the difference is more than chance, by the permutation test at 5 %."""
         return None if self.permutation_p is None else self.permutation_p < LEVEL
 
 
@@ -196,7 +194,6 @@ def exchange_p(differences: np.ndarray) -> float | None:
 
 
 def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
-    """Returns the result of a comparison in a sentence."""
     if comparison.permutation_p is None:
         return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
     p = probability_text(comparison.permutation_p)

@@ -63,7 +63,6 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
 
 
 def advice(machine: Examination) -> list[str]:
-    """Returns what to correct, or to know, before trusting times measured on a machine."""
     return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
 
 
@@ -191,15 +190,14 @@ def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
     """
     link = gpu["pcie"]
     generation, width = link[f"{prefix}generation"], link[f"{prefix}width"]
-    if generation is None or width is None:
-        return ""
-    return f"PCIe Gen{generation} x{width}"
+    return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
 
 
 def _accelerators(machine: Examination) -> dict[str, str]:
     gpus = machine.gpus
     absent = UNKNOWN if machine.gpus_on_bus else NONE
     links = {gpu["nvlinks"] for gpu in gpus} - {None}
+    memories = _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus)
     return {
         "accelerators_per_node": str(len(gpus)) if gpus else absent,
         "accelerator_model_name": _each(gpu["name"] for gpu in gpus) if gpus else absent,
@@ -208,9 +206,7 @@ def _accelerators(machine: Examination) -> dict[str, str]:
         "accelerator_frequency": UNKNOWN,
         "accelerator_on-chip_memories": UNKNOWN,
         "accelerator_memory_configuration": UNKNOWN,
-        "accelerator_memory_capacity": (
-            _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus) if gpus else absent
-        ),
+        "accelerator_memory_capacity": memories if gpus else absent,
         "accelerator_interconnect": f"NVLink x{max(links)}" if any(links) else UNKNOWN,
         "accelerator_interconnect_topology": UNKNOWN,
     }

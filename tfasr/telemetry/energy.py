@@ -12,6 +12,7 @@ from typing import Any
 
 from tfasr.kit.files import ENERGY_FILE
 from tfasr.telemetry.gpus import nvml
+from tfasr.telemetry.machine import text
 from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
@@ -20,8 +21,6 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    """A counter of joules."""
-
     name: str  # "package-0", "package-0/dram", "gpu0"; "gpu0-power" is integrated from samples
     read: Callable[[], float]  # returns joules since some time in the past; it may raise
     range_joules: float | None = None  # where the counter restarts from 0; None if it never does
@@ -37,11 +36,11 @@ def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
     """
     zones = {}
     for folder in sorted(root.glob("intel-rapl:*")):
-        name = _text(folder / "name")
+        name = text(folder / "name")
         if name.startswith("package"):
             zones[name] = folder
         elif name == "dram":
-            package = _text(root / folder.name.rpartition(":")[0] / "name") or folder.name
+            package = text(root / folder.name.rpartition(":")[0] / "name") or folder.name
             zones[f"{package}/dram"] = folder
     return zones
 
@@ -105,7 +104,10 @@ class EnergySampler:
         with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
             self._counters += gpu_counters(library)
         if self._counters:
-            self._file = self._resources.enter_context(self._opened())
+            # A line cut by a crash stays separate.
+            begins = not self._path.exists() or not self._path.stat().st_size
+            self._file = self._resources.enter_context(self._path.open("a", encoding="utf-8"))
+            self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
             self._look()
             self._thread.start()
         return self
@@ -117,13 +119,6 @@ class EnergySampler:
             self._look()
         with contextlib.suppress(OSError):
             self._resources.close()
-
-    def _opened(self):
-        begins = not self._path.exists() or not self._path.stat().st_size
-        file = self._path.open("a", encoding="utf-8")
-        # A line cut by a crash stays separate.
-        file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
-        return file
 
     def _keep_looking(self) -> None:
         while not self._stop.wait(self._interval_s):
@@ -188,10 +183,3 @@ def _readable(path: Path) -> bool:
 
 def _microjoules(path: Path) -> float:
     return int(path.read_text(encoding="ascii")) / 1e6
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

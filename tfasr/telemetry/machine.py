@@ -147,12 +147,8 @@ def peak_bytes() -> int | None:
 
     Linux's own mark, not ``getrusage``, which is inherited from the process that started this one.
     """
-    if not _STATUS.is_file():
-        return None
-    for line in _STATUS.read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
+    kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
+    return int(kibibytes[1]) * 1024 if kibibytes else None
 
 
 def peak_memory_mib() -> float | None:
@@ -175,13 +171,9 @@ def available_bytes() -> int:
 
 
 def _left_in_cgroup(files: tuple[str, str, Path]) -> int | None:
-    limit_name, usage_name, folder = files
-    try:
-        limit = (folder / limit_name).read_text(encoding="utf-8").strip()
-        usage = int((folder / usage_name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else int(limit) - usage
+    *names, folder = files
+    limit, usage = (text(folder / name) for name in names)
+    return int(limit) - int(usage) if limit.isdigit() and usage.isdigit() else None
 
 
 def process_age_s() -> float:
@@ -241,7 +233,6 @@ _DRIVER_PATIENCE_S = 180
 
 
 def describe_software() -> dict[str, Any]:
-    """Returns versions as JSON values; None is not installed."""
     return {
         "python": sys.version.split()[0],
         "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
@@ -257,7 +248,6 @@ def version(package: str) -> str | None:
 
 
 def decoder_problem() -> str | None:
-    """Returns why the compiled decoder does not load, or None if it does."""
     return _attempt(_DECODER)[1]
 
 

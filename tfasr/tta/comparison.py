@@ -106,36 +106,31 @@ _OTHER = {"first": "second", "second": "first"}
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """How much longer one group takes than another; None where the data do not allow it."""
+    """How much longer the second group takes than the first.
 
-    # the second group's time over the first's at first hits: of geometric means if every run
-    # arrived, otherwise of restricted means up to the longest time that both groups observed
+    None where the data do not allow it; most fields need that every run arrived.
+    """
+
+    # of times at first hits: of geometric means if every run arrived, otherwise of restricted means
     ratio: float | None
-    restricted_to_s: float | None = None  # that time; None if every run arrived
-    # of geometric means of the brackets' middles, free of late evaluations' bias; if every run
-    # arrived
-    ratio_of_middles: float | None = None
-    # 95 % interval of the ratio of true times, from the brackets by Welch's t on logarithms; n >= 3
-    # in both groups and every run arrived
+    restricted_to_s: float | None = None  # the longest time that both groups observed
+    ratio_of_middles: float | None = None  # of the brackets, free of late evaluations' bias
+    # 95 %, of true times, from the brackets by Welch's t on logarithms; n >= 3 in both
     interval: tuple[float, float] | None = None
-    # time between two evaluations as a share of the time to the target, the larger of both groups'
-    # means; if every run arrived
+    # time between two evaluations as a share of the time to the target, the larger mean
     bracket: float | None = None
     interpolated_ratio: float | None = None  # of geometric means of interpolated times
-    # its 95 % interval by Welch's t, which ignores brackets
+    # 95 %, by Welch's t, which ignores brackets
     interpolated_interval: tuple[float, float] | None = None
     p_value: float | None = None  # two-sided
     test: str | None = None  # "welch" with an interval, "gehan" if some runs never arrived, or None
-    # of Gehan's test over exchanges of runs, n >= 5 in both groups
-    permutation_p: float | None = None
+    permutation_p: float | None = None  # of Gehan's test, n >= 5 in both groups
     later: str | None = None  # "first" or "second", the group that takes longer by the test
-    # ``p_value`` by Holm's method, which allows for all comparisons of a report
-    adjusted_p: float | None = None
+    adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
     comparisons: int = 1  # how many those are
 
     @property
     def below_bracket(self) -> bool:
-        """Whether the gap is no larger than the time between two evaluations."""
         if self.ratio_of_middles is None:
             return False
         return abs(math.log(self.ratio_of_middles)) <= math.log1p(self.bracket)
@@ -149,7 +144,6 @@ class GroupComparison:
 
     @property
     def verdict(self) -> str:
-        """What the comparison shows, as a sentence about "the second" group against the first."""
         if self.ratio is None:
             return "no ratio: a group never reached the target"
         text = f"{self.ratio:.2f} times as long"
@@ -278,8 +272,6 @@ _GRID_STEPS = 1001
 
 @dataclass(frozen=True)
 class Decision:
-    """The state of a group-sequential comparison."""
-
     sooner: str | None  # the faster group, "first" or "second"; None if undecided
     runs: int  # runs a group at the look that it rests on; 0 before the first look
     level: float | None  # what the p-value had to be below there
@@ -302,10 +294,9 @@ class Decision:
             return f"the {self.sooner} group is faster ({tested})"
         if self.comparison.below_bracket:
             tested += "; the gap is no larger than the time between evaluations"
-        following = f"; next look at {self.next_look}"
-        return (
-            f"undecided{' after all looks' * self.over} ({tested}){'' if self.over else following}"
-        )
+        if self.over:
+            return f"undecided after all looks ({tested})"
+        return f"undecided ({tested}); next look at {self.next_look}"
 
 
 def decide(

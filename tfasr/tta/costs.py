@@ -156,8 +156,8 @@ def _kwh(
     hardware: HardwareConfig, hours: float, energy: EnergyUse | None
 ) -> tuple[float | None, str | None]:
     if energy is not None:
-        sure = energy.total_unknown_s == 0
-        return energy.total_joules / JOULES_PER_KWH, "measured" if sure else "at least"
+        kind = "at least" if energy.total_unknown_s else "measured"
+        return energy.total_joules / JOULES_PER_KWH, kind
     if hardware.power_w is not None:
         return hardware.power_w * hours / 1000, "estimate"
     return None, None

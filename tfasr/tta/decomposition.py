@@ -68,7 +68,6 @@ def throughput(
 
 
 def steps_until(timeline: Timeline, until_s: float | None) -> np.ndarray:
-    """Returns which of the steps that count ended by a time since the model's creation."""
     until_us = math.inf if until_s is None else timeline.zero_us + round(until_s * 1e6)
     return timeline.steps.at_us <= until_us
 
@@ -111,7 +110,6 @@ class Parts:
     seconds: dict[str, float]
 
     def number_of(self, name: str) -> float:
-        """Returns how many times a part of ``seconds`` was paid for."""
         return getattr(self, _NUMBERS[name])
 
     @property

@@ -18,8 +18,6 @@ JOULES_PER_KWH = 3.6e6
 
 @dataclass(frozen=True)
 class EnergySample:
-    """One counter's value at one time."""
-
     time_ms: float  # wall clock
     session: int
     mono_s: float  # that process's monotonic clock, as in the ledger
@@ -133,7 +131,6 @@ def energy_use(
 
 
 def used_joules(samples: Iterable[EnergySample]) -> float | None:
-    """Returns the known energy of all stretches between samples; None without any."""
     sessions = _by_session(samples).values()
     known = [joules for session in sessions for _, _, joules in _steps(session, True, 0.0)]
     return math.fsum(known) if known else None

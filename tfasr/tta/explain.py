@@ -62,7 +62,6 @@ class Explanation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the explanation for programs, times in seconds and rates as fractions."""
         return {
             "run": self.run,
             "policy": self.policy.name,

@@ -134,7 +134,6 @@ def course(
 
 
 def rule_of(window: int) -> str:
-    """Returns the name of a window's coefficients."""
     return "single" if window == 1 else "median"
 
 
@@ -159,7 +158,6 @@ def evaluations_left(
 
 
 def pace_s(points: Sequence[AccuracyPoint]) -> float:
-    """Returns the median of the seconds between the last evaluations."""
     gaps_s = _late_gaps_s(points)
     return float(np.median(gaps_s)) if len(gaps_s) else math.nan
 

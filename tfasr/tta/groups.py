@@ -20,23 +20,20 @@ class BracketedMean:
     """The mean of a group's true times, as far as their brackets show it.
 
     Source: the characteristic function of a normal distribution at the harmonics of the grid;
-    Widrow
-    and Kollar 2008, Quantization Noise, chapter 4.
+    Widrow and Kollar 2008, Quantization Noise, chapter 4.
     """
 
     mean: np.ndarray  # of the brackets' middles
-    # the mean's standard error by the runs' spread, for which at least half that of times anywhere
-    # in their brackets, width / sqrt(48), is taken: runs in one bracket aren't without spread
+    # standard error of the mean; a spread counts as at least width / sqrt(48), half of that of
+    # times anywhere in their brackets
     error: np.ndarray
-    # how far the mean may be off because all runs were evaluated at the same moments: times with a
-    # spread ``s`` over a grid of width ``w`` have middles with a mean within ``(w / 2) exp(-2 pi^2
-    # s^2 / w^2)`` of the true one
+    # how far the mean may be off because all runs were evaluated at the same moments: for a spread
+    # ``s`` over a grid of width ``w`` by ``(w / 2) exp(-2 pi^2 s^2 / w^2)``
     bound: np.ndarray
     width: np.ndarray  # the brackets' mean width
     n: int  # runs
 
     def reach(self) -> np.ndarray:
-        """Returns half the width of the 95 % interval of the mean, by Student's t."""
         from scipy.stats import t
 
         quantile = float(t.ppf((1 + CONFIDENCE) / 2, self.n - 1))
@@ -45,8 +42,6 @@ class BracketedMean:
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """How two groups' means differ, second minus first."""
-
     shift: np.ndarray
     reach: np.ndarray  # half the width of the shift's interval
     p_value: np.ndarray  # two-sided; below 5 % exactly where the 95 % interval does not hold 0
@@ -97,15 +92,12 @@ class GroupStatistics:
     failure_probability: float
     median_s: float | None  # with "never" as longer than any time; None where the middle is never
     mean_without_extremes_s: float | None  # see `mean_without_extremes`
-    # standard deviation (n - 1) over mean of the runs that reached the target; of interpolated
-    # times, or of first hits if a run has no interpolated time
+    # n - 1, of the runs that arrived; of interpolated times if all have one
     coefficient_of_variation: float | None
-    # mean time between last miss and first hit of the runs that reached the target
-    bracket_s: float | None
+    bracket_s: float | None  # mean time between last miss and first hit
     restricted_mean_s: float | None  # up to ``restriction_s``, see `restricted_mean_s`
     restriction_s: float  # the longest observed time
-    # 95 % interval of the mean of the true times, from the brackets by Student's t; n >= 3, if
-    # every run arrived
+    # 95 %, of the mean of true times, by Student's t; n >= 3, if every run arrived
     interval_s: tuple[float, float] | None
 
 
@@ -120,6 +112,9 @@ def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
     times = [math.inf if b.first_hit_s is None else b.first_hit_s for b in brackets]
     arrived = [b for b in brackets if b.first_hit_s is not None]
     widths = [b.first_hit_s - b.last_miss_s for b in arrived]
+    interpolated = all(b.interpolated_s is not None for b in arrived)
+    hits = [b.interpolated_s if interpolated else b.first_hit_s for b in arrived]
+    mean_hit = statistics.fmean(hits) if len(hits) > 1 else 0
     restriction = longest_seen_s(brackets)
     interval = None
     if FEWEST_FOR_INTERVAL <= len(brackets) == len(arrived):
@@ -132,7 +127,7 @@ def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
         failure_probability=1 - len(arrived) / len(times),
         median_s=_finite(statistics.median(times)),
         mean_without_extremes_s=mean_without_extremes(times),
-        coefficient_of_variation=_variation(arrived),
+        coefficient_of_variation=statistics.stdev(hits) / mean_hit if mean_hit > 0 else None,
         bracket_s=statistics.fmean(widths) if widths else None,
         restricted_mean_s=restricted_mean_s(brackets, restriction),
         restriction_s=restriction,
@@ -173,19 +168,11 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
 
 
 def longest_seen_s(brackets: Sequence[Bracket]) -> float:
-    """Returns the longest observed time, for runs that never arrived their last."""
     return max(b.last_miss_s if b.first_hit_s is None else b.first_hit_s for b in brackets)
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _variation(arrived: Sequence[Bracket]) -> float | None:
-    interpolated = all(b.interpolated_s is not None for b in arrived)
-    times = [b.interpolated_s if interpolated else b.first_hit_s for b in arrived]
-    mean = statistics.fmean(times) if len(times) > 1 else 0
-    return statistics.stdev(times) / mean if mean > 0 else None
 
 
 def runs_to_detect(

@@ -48,7 +48,6 @@ class Metric:
         return choose(known, default=None)
 
     def hardness(self, target: float) -> float:
-        """Returns a number that grows as a target becomes harder to meet."""
         return -target if self.better == LOWER else target
 
 

@@ -179,14 +179,12 @@ class Bracket:
 def bracket(
     points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
 ) -> Bracket:
-    """Returns the bracket of the first time that the median of ``window`` points met a target."""
     return brackets_at(points, [target], window=window, metric=metric)[0]
 
 
 def brackets_at(
     points: Sequence[AccuracyPoint], targets: Iterable[float], *, window: int, metric: str = "cer"
 ) -> list[Bracket]:
-    """Returns the bracket of each of many targets."""
     kind = metric_named(metric)
     middles = list(medians([point.value for point in points], window, kind.worst))
     # Where the best so far first meets a target, the median of that moment does.
@@ -264,12 +262,10 @@ class Policy:
         return next((indices[0] for indices in starts if indices), 0)
 
     def readings(self, timeline: Timeline, metric: str) -> list[Reading]:
-        """Returns the evaluations that count, and at which events the clock is read for them."""
         ends = {"at_epoch_end": self.at_epoch_end, "counts_evaluation": self.counts_evaluation}
         return readings(timeline, metric, **ends)
 
     def curve(self, timeline: Timeline, metric: str) -> list[AccuracyPoint]:
-        """Returns a metric over the clock, a point for each evaluation that counts."""
         times = self.times_s(timeline)
         return [
             AccuracyPoint(reading.epoch, times[reading.index], reading.value)
@@ -279,7 +275,6 @@ class Policy:
     def time_to_accuracy(
         self, timeline: Timeline, target: float, *, metric: str = "cer", window: int | None = None
     ) -> tuple[TimeToAccuracy, Bracket]:
-        """Returns the time to a target, and the bracket it lies in."""
         window = self.window if window is None else window
         points = self.curve(timeline, metric)
         result = first_sustained(points, target, metric=metric, window=window)
@@ -339,7 +334,10 @@ for _policy in (
             "from the start of the program, initialisation counted, validation and "
             "checkpoints not, to the end of the first epoch that meets the target"
         ),
-        source="README's FAQ and issues 9, 12, 21 (github.com/stanford-futuredata/dawn-bench-entries)",
+        source=(
+            "README's FAQ and issues 9, 12 and 21 "
+            "(github.com/stanford-futuredata/dawn-bench-entries)"
+        ),
     ),
 ):
     POLICIES.register(_policy.name, _policy)

@@ -280,7 +280,9 @@ class Run:
 
 def _one_target(method: str, target: dict[str, float]) -> tuple[str, float]:
     if len(target) != 1:
-        raise UsageError(f"{method} needs one target, such as cer=0.10. Received: {target}.")
+        raise UsageError(
+            f"{method} must be given one target, such as cer=0.10. Received: {target}."
+        )
     return check_target(*next(iter(target.items())))
 
 

@@ -23,14 +23,13 @@ _KEYS = {
     "train_samples", "eval_samples", "opt_name", "opt_base_learning_rate",
     "gradient_accumulation_steps",
 }  # fmt: skip
-_BEGINNING_BYTES = 65536
 
 
 def recognises(path: Path) -> bool:
     if path.suffix not in (".txt", ".log"):
         return False
     with path.open("rb") as file:
-        return PREFIX.encode() in file.read(_BEGINNING_BYTES)
+        return PREFIX.encode() in file.read(65536)
 
 
 def read(path: Path, name: str | None = None) -> Run:

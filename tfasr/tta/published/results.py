@@ -18,8 +18,6 @@ SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table as it was published."""
-
     name: str  # in its source, such as "Table 4"
     kind: str  # "systems", "parameters", "evaluation", "time_to_accuracy", "final" or "steps"
     what: str  # what it shows
@@ -30,15 +28,12 @@ class PublishedTable:
     notes: list[str]  # about the entire table
 
     def all_notes(self) -> list[str]:
-        """Returns the table's notes and those of its rows, each with its row."""
         of_rows = [f"{row.get('system', '')}: {row['note']}" for row in self.rows if "note" in row]
         return [*self.notes, *of_rows]
 
 
 @dataclass(frozen=True)
 class PublishedSource:
-    """A publication and its tables by name."""
-
     name: str
     source: str
     tables: dict[str, PublishedTable]
@@ -65,7 +60,6 @@ class TableEvents:
             self._event(key)
 
     def train(self, seconds: float, epoch: int) -> None:
-        """Adds training as one step without other values."""
         self._now_s += max(0.0, seconds)
         self._step += 1
         value = {"train_s": max(0.0, seconds), "input_wait_s": 0.0, "compile_s": 0.0}
