@@ -1,7 +1,10 @@
 """The ledger for any training loop: what was done when, for ``tfasr report`` to read."""
 
 import contextlib
+import hashlib
+import json
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,19 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
+from tfasr.kit.files import RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
-from tfasr.recording.session import (
-    Order,
-    RecordedSession,
-    check_facts,
-    claimed,
-    position,
-    settings_of,
-)
+from tfasr.recording.session import Order, Session, check_facts, claimed, position, settings_of
 from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
+from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, Metric, Target
+from tfasr.tta.policies import rule_met
 
+_FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 
 
@@ -32,7 +33,7 @@ class Step:
     Every field except the input wait can be set until the block ends. None means unknown.
     """
 
-    _session: RecordedSession
+    _run: "Recorder"
     _input_wait_s: float | None
     utterances: float | None  # of the batch, or samples of any kind
     audio_s: float | None  # seconds of audio
@@ -44,22 +45,23 @@ class Step:
     compiled: bool = False  # whether the framework compiled something: the step is not steady
 
     def __post_init__(self):
-        self._session.order.promise("step")
+        self._order = self._run._order
+        self._order.promise("step")
 
     def __enter__(self) -> "Step":
-        self._session.order.enter("step")
+        self._order.enter("step")
         self._began = time.perf_counter()
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        self._session.order.leave()
+        self._order.leave()
         if kind is not None:
             return
         loss = number(self.loss)  # which waits for it
         took = time.perf_counter() - self._began
         waited = self._input_wait_s
         if waited is None:
-            waited = max(0.0, self._began - self._session.last_at)
+            waited = max(0.0, self._began - self._run._last_at)
         values: dict[str, Any] = {"loss": loss}
         for name in AMOUNTS:
             value = getattr(self, name)
@@ -69,7 +71,7 @@ class Step:
         values["input_wait_s"] = round(waited, 6)
         values["compile_s"] = round(took, 6) if self.compiled else 0.0
         values["train_s"] = 0.0 if self.compiled else round(took, 6)
-        self._session.book_step(values)
+        self._run._book_step(values)
 
 
 class Evaluation:
@@ -78,11 +80,9 @@ class Evaluation:
     ``scores`` holds the results by metric, complete when the block has ended.
     """
 
-    def __init__(self, session: RecordedSession):
+    def __init__(self, run: "Recorder"):
         self.scores: dict[str, Any] = {}
-        self._session = session
-        self._order = session.order
-        self._ledger = session.ledger
+        self._run, self._order, self._ledger = run, run._order, run._ledger
         self._running = False
         self._counts: ErrorCounts | None = None
         self._references: list[str] = []
@@ -139,7 +139,7 @@ class Evaluation:
             self.scores[name] = number(value, name)
 
     def takes(self, metric: str) -> bool:
-        return self._session.knows(metric)
+        return metric in BUILT_IN or metric in self._run._settings.metrics
 
     def _check_running(self, method: str) -> None:
         if not self._running:
@@ -151,7 +151,7 @@ class Evaluation:
         self._order.leave()
         counts = {} if self._counts is None else self._counts.to_json()
         self.scores = counts | self.scores
-        missing = [name for name in self._session.wanted if name not in self.scores]
+        missing = [name for name, _ in self._run._settings.targets if name not in self.scores]
         usable = kind is None and self.scores and not missing
         if usable:
             if "wer" in self.scores:
@@ -159,7 +159,7 @@ class Evaluation:
             self._ledger.event("tracked_stats", self.scores, **self._where)
         self._ledger.stop("eval", **self._where)
         if usable:
-            self._session.end_evaluation(self.scores, self._references)
+            self._run._end_evaluation(self.scores, self._references)
         elif kind is None:
             raise UsageError(
                 f"An evaluation must find {', '.join(missing) or 'something'}: call "
@@ -171,22 +171,20 @@ class Evaluation:
 class Saving:
     """A checkpoint being saved, as a ``with`` block; it is recorded when the block has ended."""
 
-    def __init__(self, session: RecordedSession):
-        self._session = session
-        session.order.promise("saving")
+    def __init__(self, run: "Recorder"):
+        self._run, self._order = run, run._order
+        self._order.promise("saving")
 
     def __enter__(self) -> None:
-        session = self._session
-        session.order.enter("saving")
-        session.ledger.start("checkpoint", **session.where)
+        self._order.enter("saving")
+        self._run._ledger.start("checkpoint", **self._run._where)
 
     def __exit__(self, kind, error, trace) -> None:
-        session = self._session
-        session.order.leave()
+        self._order.leave()
         # An event without a step ends the interval, but no run continues from it.
-        session.ledger.stop("checkpoint", **(session.where if kind is None else {}))
-        session.ledger.sync()
-        session.touch()
+        self._run._ledger.stop("checkpoint", **(self._run._where if kind is None else {}))
+        self._run._ledger.sync()
+        self._run._touch()
 
 
 class Mark:
@@ -204,18 +202,17 @@ class Mark:
 class Epoch:
     """The result of `Recorder.epoch`: a block may end it; otherwise the next call to that does."""
 
-    def __init__(self, session: RecordedSession, number: int):
+    def __init__(self, run: "Recorder", number: int):
         self.number = number
-        self._session = session
+        self._run, self._order = run, run._order
 
     def __enter__(self) -> int:
         return self.number
 
     def __exit__(self, kind, error, trace) -> None:
-        order = self._session.order
-        if kind is None and order.in_epoch and order.epoch == self.number:
-            order.check("The end of an epoch's block")
-            self._session.end_epoch()
+        if kind is None and self._order.in_epoch and self._order.epoch == self.number:
+            self._order.check("The end of an epoch's block")
+            self._run._end_epoch()
 
 
 def amount(name: str, value: Any) -> float:
@@ -257,10 +254,8 @@ class Recorder:
 
     Every event is handed to the operating system at once: ``kill -9`` loses at most the line being
     written. A folder with an unfinished run of the same settings is continued at its last
-    checkpoint,
-    and what was done after that counts as lost work. A block that ends with an exception ends the
-    run
-    as aborted; it can be continued, too.
+    checkpoint, and what was done after that counts as lost work. A block that ends with an
+    exception ends the run as aborted; it can be continued, too.
 
     Args:
         run_dir: the run's folder, created if missing. In distributed training, only the first
@@ -318,13 +313,10 @@ class Recorder:
         self._utilisation = utilisation
         self._own_process = own_process
         self._order = Order()
-        self._session: RecordedSession | None = None
-        self._resumed_from: int | None = None
-
-    @property
-    def steps_done(self) -> int:
-        """Updates so far; in a continued run, at first those of its checkpoint."""
-        return self._session.steps_done if self._session else 0
+        self.steps_done = 0  # in a continued run, at first those of its checkpoint
+        # The step that this process continues from, 0 for none; None if the run began here.
+        self.resumed_from_step: int | None = None
+        self._history: list[dict[str, Any]] = []
 
     @property
     def epochs_done(self) -> int:
@@ -340,19 +332,18 @@ class Recorder:
         return self._order.in_epoch
 
     @property
-    def resumed_from_step(self) -> int | None:
-        """The step that this process continues from, 0 for none; None if the run began here."""
-        return self._resumed_from
-
-    @property
     def history(self) -> list[dict[str, Any]]:
         """The scores of the evaluations that count, in order."""
-        return list(self._session.history) if self._session else []
+        return list(self._history)
 
     @property
     def targets_met(self) -> bool:
         """Whether the last evaluations meet all targets, so that training may stop."""
-        return self._session is not None and self._session.targets_met
+        history = [
+            {name: math.nan if value is None else value for name, value in scores.items()}
+            for scores in self._history
+        ]
+        return rule_met(history, self._settings.targets, self._settings.target_window)
 
     def __enter__(self) -> "Recorder":
         if self._order.open:
@@ -361,64 +352,71 @@ class Recorder:
             stack.enter_context(claimed(self.run_dir, "folder"))
             begin = position(self.run_dir, self._settings, self._wanted_step)
             self._settings.write(self.run_dir)
-            ledger = Ledger(self.run_dir, begin.session)
-            stack.callback(ledger.close)
-            order = Order()
-            self._session = RecordedSession(
-                self.run_dir, ledger, self._settings, begin, order, self._own_process
-            )
+            self._ledger = Ledger(self.run_dir, begin.session)
+            stack.callback(self._ledger.close)
+            self._session = Session(self._ledger)
+            self._training = self._hashed = False
+            self.steps_done = begin.step
+            self.resumed_from_step = begin.step if begin.session else None
+            self._history = [begin.history[epoch] for epoch in sorted(begin.history)]
+            self._touch()
+            self._session.start(self.resumed_from_step, own_process=self._own_process)
+            # Before the paper's clock starts: describing the machine is no part of training.
+            write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
+            self._ledger.start("init")
+            self._ledger.event("model_creation")
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
-            self._resumed_from = begin.step if begin.session else None
             self._stack = stack.pop_all()
-            self._order, order.open = order, True
+            self._order = Order(True, begin.epoch, evaluated=begin.epoch in begin.history)
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        session = self._session
         try:
             if kind is None:
                 self._order.check("The end of the recorder's block")
-                session.end_epoch()
-                session.end_init()
+                self._end_epoch()
+                self._end_init()
                 with contextlib.suppress(OSError):  # the training itself has succeeded
-                    session.finish()
+                    self._session.finish()
             else:
-                session.finish(error)
+                self._session.finish(error)
         except UsageError as wrong:
-            session.finish(wrong)
+            self._session.finish(wrong)
             raise
         finally:
             self._order.open = False
             self._stack.close()
 
     def note(self, **facts: Any) -> None:
-        """Records facts that are known only now, JSON by event key:
-        ``run.note(parameters=123_456)``.
+        """Records JSON facts that are known only now, such as ``run.note(parameters=123_456)``.
 
         Raises UsageError for what isn't JSON, or within a block.
         """
         self._order.check("run.note(...)")
         check_facts(facts)
         self._session.write_facts(facts)
-        self._session.touch()
+        self._touch()
 
     def epoch(self, number: int | None = None) -> Epoch:
-        """Begins the next epoch, or ``number``; it ends with its evaluation, the next epoch, or its
-        block.
+        """Begins the next epoch, or ``number``; its evaluation, the next one or its block ends it.
 
         To evaluate more often than once per pass over the data, call what lies between two
         evaluations an epoch. Raises UsageError unless the number is larger than the last one's, or
         within a block.
         """
-        self._order.check("run.epoch()")
-        number = self._order.epoch + 1 if number is None else number
-        if type(number) is not int or number <= self._order.epoch:
-            text = f"An epoch's number must be above the last one's, {self._order.epoch}."
+        order = self._order
+        order.check("run.epoch()")
+        number = order.epoch + 1 if number is None else number
+        if type(number) is not int or number <= order.epoch:
+            text = f"An epoch's number must be above the last one's, {order.epoch}."
             raise UsageError(f"{text} Received: {number!r}.")
-        self._session.end_epoch()
-        self._session.begin_epoch(number)
-        return Epoch(self._session, number)
+        self._end_epoch()
+        self._end_init()
+        order.epoch, order.in_epoch, order.evaluated = number, True, False
+        self._ledger.start("epoch", epoch_num=number)
+        self._touch()
+        return Epoch(self, number)
 
     def step(
         self,
@@ -437,7 +435,7 @@ class Recorder:
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
-        return Step(self._session, input_wait_s, utterances, audio_s, frames, padded_frames)
+        return Step(self, input_wait_s, utterances, audio_s, frames, padded_frames)
 
     def evaluation(self) -> Evaluation:
         """Returns the block of an evaluation; it ends the epoch.
@@ -447,17 +445,69 @@ class Recorder:
         self._order.check("run.evaluation()")
         if self._order.evaluated or not self._order.epoch:
             self._order.check_epoch("run.evaluation()")
-        self._session.end_init()
-        return Evaluation(self._session)
+        self._end_init()
+        return Evaluation(self)
 
     def checkpoint(self) -> Mark:
         """Records that all work so far is saved: an interrupted run continues from here."""
         self._order.check("run.checkpoint()")
-        self._order.promise("saving")
-        with Saving(self._session):
+        with Saving(self):
             return Mark()
 
     def saving(self) -> Saving:
         """Returns a block that saves a checkpoint and records its time, as `checkpoint` does."""
         self._order.check("run.saving()")
-        return Saving(self._session)
+        return Saving(self)
+
+    @property
+    def _where(self) -> dict[str, int]:
+        return {"step": self.steps_done, "epoch_num": self._order.epoch}
+
+    def _end_init(self) -> None:
+        if self._training:
+            return
+        self._training = True
+        settings = self._settings
+        self._ledger.stop("init")
+        stated = {} if settings.comparability is None else {"comparability": settings.comparability}
+        targets = {"metrics": settings.metrics, "targets": settings.targets}
+        self._session.begin_training({**settings.facts, **targets, **stated})
+        self._ledger.sync()
+        self._touch()
+
+    def _end_epoch(self) -> None:
+        if self._order.in_epoch:
+            self._order.in_epoch = False
+            self._ledger.stop("epoch", epoch_num=self._order.epoch)
+        self._touch()
+
+    def _book_step(self, value: dict[str, Any]) -> None:
+        self.steps_done += 1
+        self._ledger.event("train_step", value, epoch_num=self._order.epoch, step=self.steps_done)
+        self._touch()
+
+    def _end_evaluation(self, scores: dict[str, Any], references: Sequence[str]) -> None:
+        self._history.append(scores)
+        self._order.evaluated = True
+        if self._settings.comparability is None and references and not self._hashed:
+            self._hashed = True
+            lines = "\n".join(sorted(" ".join(text.split()) for text in references))
+            comparability = {
+                "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
+                "validation_utterances": len(references),
+                "target_rule": f"median of {self._settings.target_window} epochs",
+            }
+            self._ledger.event("comparability", comparability)
+        self._end_epoch()
+        self._ledger.sync()
+
+    def _touch(self) -> None:
+        self._last_at = time.perf_counter()  # from now on, time is waiting for the next batch
+
+
+def _system() -> dict[str, Any]:
+    system = describe_system()
+    used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
+    packages = {n: text for n, text in system["packages"].items() if n not in _FRAMEWORKS}
+    system["packages"] = packages | {name: text for name, text in used.items() if text}
+    return system

@@ -1,12 +1,8 @@
 """One process's part of a recorded run: what its blocks write, and where it stands."""
 
 import contextlib
-import hashlib
 import itertools
 import json
-import math
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,10 +27,8 @@ from tfasr.kit.files import (
 from tfasr.ledger.events import Ledger, read_events
 from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
-from tfasr.telemetry.machine import process_age_s, version
-from tfasr.telemetry.system import describe_system
+from tfasr.telemetry.machine import process_age_s
 from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
-from tfasr.tta.policies import rule_met
 
 
 @dataclass(frozen=True)
@@ -315,9 +309,6 @@ class Order:
         self._open_blocks.pop()
 
 
-_FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
-
-
 class Session:
     """One process's part of a run: how its ledger begins and ends, whoever trains.
 
@@ -362,112 +353,3 @@ class Session:
 
     def __exit__(self, kind, error, trace) -> None:
         self.finish(error)
-
-
-class RecordedSession(Session):
-    """What a `tfasr.Recorder`'s blocks write, and where the run stands.
-
-    ``history`` has the scores of the evaluations that count, ``last_at`` the time on
-    ``time.perf_counter`` at which the last call ended.
-    """
-
-    def __init__(
-        self,
-        run_dir: Path,
-        ledger: Ledger,
-        settings: Settings,
-        position: Position,
-        order: Order,
-        own_process: bool,
-    ):
-        super().__init__(ledger)
-        self.order = order
-        self.steps_done = position.step
-        self.history = [position.history[epoch] for epoch in sorted(position.history)]
-        self.last_at = time.perf_counter()
-        self._settings = settings
-        self._training = self._hashed = False
-        order.epoch = position.epoch
-        order.evaluated = position.epoch in position.history
-        self.start(position.step if position.session else None, own_process=own_process)
-        # Before the paper's clock starts: describing the machine is no part of training.
-        write_whole(run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
-        self.ledger.start("init")
-        self.ledger.event("model_creation")
-
-    @property
-    def targets_met(self) -> bool:
-        history = [
-            {name: math.nan if value is None else value for name, value in scores.items()}
-            for scores in self.history
-        ]
-        return rule_met(history, self._settings.targets, self._settings.target_window)
-
-    @property
-    def wanted(self) -> list[str]:
-        return [metric for metric, _ in self._settings.targets]
-
-    def knows(self, metric: str) -> bool:
-        return metric in BUILT_IN or metric in self._settings.metrics
-
-    @property
-    def where(self) -> dict[str, int]:
-        return {"step": self.steps_done, "epoch_num": self.order.epoch}
-
-    def end_init(self) -> None:
-        if self._training:
-            return
-        self._training = True
-        settings = self._settings
-        self.ledger.stop("init")
-        stated = {} if settings.comparability is None else {"comparability": settings.comparability}
-        targets = {"metrics": settings.metrics, "targets": settings.targets}
-        self.begin_training({**settings.facts, **targets, **stated})
-        self.ledger.sync()
-        self.touch()
-
-    def begin_epoch(self, number: int) -> None:
-        self.end_init()
-        self.order.epoch, self.order.in_epoch, self.order.evaluated = number, True, False
-        self.ledger.start("epoch", epoch_num=number)
-        self.touch()
-
-    def end_epoch(self) -> None:
-        if self.order.in_epoch:
-            self.order.in_epoch = False
-            self.ledger.stop("epoch", epoch_num=self.order.epoch)
-        self.touch()
-
-    def book_step(self, value: dict[str, Any]) -> None:
-        self.steps_done += 1
-        self.ledger.event("train_step", value, epoch_num=self.order.epoch, step=self.steps_done)
-        self.touch()
-
-    def end_evaluation(self, scores: dict[str, Any], references: Sequence[str]) -> None:
-        self.history.append(scores)
-        self.order.evaluated = True
-        if self._settings.comparability is None and references and not self._hashed:
-            self._hashed = True
-            self.ledger.event("comparability", self._comparability(references))
-        self.end_epoch()
-        self.ledger.sync()
-
-    def touch(self) -> None:
-        """Notes that waiting for the next batch begins now."""
-        self.last_at = time.perf_counter()
-
-    def _comparability(self, references: Sequence[str]) -> dict[str, Any]:
-        lines = "\n".join(sorted(" ".join(text.split()) for text in references))
-        return {
-            "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
-            "validation_utterances": len(references),
-            "target_rule": f"median of {self._settings.target_window} epochs",
-        }
-
-
-def _system() -> dict[str, Any]:
-    system = describe_system()
-    used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
-    packages = {n: text for n, text in system["packages"].items() if n not in _FRAMEWORKS}
-    system["packages"] = packages | {name: text for name, text in used.items() if text}
-    return system

@@ -337,7 +337,7 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
         if not events:
             ledger = path / EVENTS_FILE
             raise ValueError(
-                f"A ledger must hold events. {ledger} is empty: the run has not begun."
+                f"A ledger must hold events. {ledger} holds none: the run has not begun."
             )
         run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
         wrong = wrong_value(run.timeline)
