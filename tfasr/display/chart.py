@@ -8,8 +8,7 @@ rows of bars are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# Contrast of about 3:1 against white and near-black; in this order the colour-blind can tell them
-# apart.
+# Contrast of about 3:1 on white and near-black; the colour-blind can tell apart the first ones.
 RUN_COLOURS = (
     "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
 )  # fmt: skip

@@ -389,7 +389,7 @@ def to_markdown(tables: Sequence[Table]) -> str:
     blocks = []
     for table in tables:
         lines = [f"## {table.title}", "", _markdown_row(table.columns)]
-        lines.append(_markdown_row(["---", *["---:"] * (len(table.columns) - 1)], escape=False))
+        lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
         lines.extend(_markdown_row(row) for row in table.rows)
         lines.append("")
         lines.extend(f"- {_markdown(note)}" for note in table.notes)
@@ -397,8 +397,8 @@ def to_markdown(tables: Sequence[Table]) -> str:
     return "\n".join(blocks)
 
 
-def _markdown_row(cells: Sequence[str], *, escape: bool = True) -> str:
-    return "| " + " | ".join(_markdown(cell) if escape else cell for cell in cells) + " |"
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(_markdown, cells)) + " |"
 
 
 def _markdown(text: str) -> str:

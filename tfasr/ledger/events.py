@@ -86,8 +86,7 @@ from tfasr.kit.files import (
     take_lock,
 )
 
-# The version of the format that is written. Raise it when an older tfasr would misread the events:
-# ledgers of a newer version are rejected, those of older ones and without a version are read.
+# Raise it when an older tfasr would misread the events: ledgers of newer versions are rejected.
 LEDGER_FORMAT = 1
 HEARTBEAT_S = 1.0
 _LINES_AT_ONCE = 2000

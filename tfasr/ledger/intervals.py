@@ -39,18 +39,14 @@ def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list
 def clock_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], sessions: Sequence[range]
 ) -> tuple[list[int], list[int]]:
-    """Returns the run's clock at each event, and where each session begins, in microseconds.
+    """Returns the run's clock at each event, and where each session begins, in whole microseconds.
 
     It is 0 where the first process was created, if the ledger says when (``process_age_s``),
-    otherwise
-    at the first event. Within a session it is the process's monotonic clock (``mono_s``), or
-    ``time_ms`` if an event has no ``mono_s``; it never runs backwards. Downtime isn't counted: a
-    killed
-    session lasts until its last event or the ``alive_until_ms`` of the next ``session_start``,
-    whichever
-    is later, and there the next one begins with the creation of its process. Whole microseconds
-    make
-    sums over intervals exact. Raises ValueError naming the event that has no usable time.
+    otherwise at the first event. Within a session it is the process's monotonic clock (``mono_s``),
+    or ``time_ms`` if an event has no ``mono_s``; it never runs backwards. Downtime isn't counted: a
+    killed session lasts until its last event or the next ``session_start``'s ``alive_until_ms``,
+    whichever is later, where the next one begins with the creation of its process. ValueError names
+    an event without a usable time.
     """
     clock: list[int] = []
     begins: list[int] = []
@@ -218,11 +214,6 @@ class Pieces:
     starts_us: np.ndarray  # on the run's clock, the first at 0
     stops_us: np.ndarray  # the last is the run's end
 
-    def named(self) -> list[Piece]:
-        names = (INTERVALS[code] for code in self.codes.tolist())
-        ends = (self.starts_us.tolist(), self.stops_us.tolist())
-        return list(zip(names, *ends, strict=True))
-
 
 def interval_pieces(
     events: Sequence[Event],
@@ -332,12 +323,9 @@ def lost_ranges(
     """Returns where work was lost, as ranges of event indices.
 
     A range starts at the last event whose work a checkpoint saved and stops at the
-    ``session_start``
-    that resumed; all between the two is lost. The last saved event is the ``checkpoint_stop`` of
-    the
-    step that was resumed from, or ``checkpoint_start`` or the step's ``train_step`` if the process
-    was
-    killed before it wrote that. A session that resumed from no step leaves only the first session's
+    ``session_start`` that resumed; all between is lost. That event is the ``checkpoint_stop`` of
+    the step that was resumed from, or ``checkpoint_start`` or the step's ``train_step`` if the
+    process was killed before. A session that resumed from no step leaves only the first session's
     initialisation.
     """
     ranges = []

@@ -111,7 +111,9 @@ class Timeline:
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        return self._pieces.named()
+        pieces = self._pieces
+        names = (INTERVALS[code] for code in pieces.codes.tolist())
+        return list(zip(names, pieces.starts_us.tolist(), pieces.stops_us.tolist(), strict=True))
 
     @cached_property
     def _pieces(self) -> Pieces:

@@ -162,9 +162,8 @@ class Evaluation:
             self._run._end_evaluation(self.scores, self._references)
         elif kind is None:
             raise UsageError(
-                f"An evaluation must find {', '.join(missing) or 'something'}: call "
-                "e.score(references, hypotheses) for cer and wer, e.measure(accuracy=...) for "
-                "others."
+                f"An evaluation must find {', '.join(missing) or 'something'}: call e.score("
+                "references, hypotheses) for cer and wer, e.measure(accuracy=...) for others."
             )
 
 
@@ -258,8 +257,7 @@ class Recorder:
     exception ends the run as aborted; it can be continued, too.
 
     Args:
-        run_dir: the run's folder, created if missing. In distributed training, only the first
-            process may write it.
+        run_dir: the run's folder, created if missing; one process may write it.
         train_samples: utterances, or samples of any kind, in an epoch.
         targets: as ``("cer", 0.15)`` or "accuracy=0.9"; error rates are fractions.
         target_window: how many evaluations' median must meet a target.
@@ -270,10 +268,9 @@ class Recorder:
         facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
         comparability: what makes results comparable, JSON: reports refuse to rank runs that differ
             in it. By default the references that are scored, and the targets' rule.
-        config: the configuration in your own terms, JSON. A continued run must keep it, and runs
-            that share it are one group of a report, whatever their seeds.
-        resumed_from_step: the step of the checkpoint that you continue from, 0 for none; by default
-            the last one recorded.
+        config: your configuration, JSON. A continued run must keep it, and runs that share it are
+            one group of a report, whatever their seeds.
+        resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
         utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
         own_process: whether this process was started for this run alone, and its start counts.
 

@@ -280,18 +280,17 @@ class Order:
         if block != within and block is None:
             raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
         if block != within:
-            raise UsageError(
-                f"{what} must not be called within {_BLOCK_ORDER[block]} End that block before."
-            )
+            where = _BLOCK_ORDER[block]
+            raise UsageError(f"{what} must not be called within {where} End that block before.")
 
     def check_epoch(self, what: str) -> None:
         if self.in_epoch:
             return
-        text = f"{what} must be called within an epoch"
+        remedy = ": call run.epoch() before."
         if self.evaluated:
-            text += f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
-            raise UsageError(f"{text}the next.")
-        raise UsageError(f"{text}: call run.epoch() before.")
+            remedy = f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
+            remedy += "the next."
+        raise UsageError(f"{what} must be called within an epoch{remedy}")
 
     def promise(self, block: str) -> None:
         """Requires that a block that was made is entered before anything else is called."""
@@ -312,14 +311,10 @@ class Order:
 class Session:
     """One process's part of a run: how its ledger begins and ends, whoever trains.
 
-    As a block, it ends the run with what the block raised. ``interruptions`` are the errors by
-    which
-    somebody asks for the end.
+    As a block, it ends the run with what the block raised, "interrupted" for ``interruptions``.
     """
 
-    def __init__(
-        self, ledger: Ledger, interruptions: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
-    ):
+    def __init__(self, ledger: Ledger, interruptions=(KeyboardInterrupt,)):
         self.ledger = ledger
         self._interruptions = interruptions
 

@@ -18,8 +18,6 @@ class DifferenceInterval:
     """The bootstrap of the difference of two error rates, second minus first."""
 
     interval: Interval  # fractions
-    # The share of resamples in which the second one is better; those in which both are equal count
-    # half
     # share of resamples in which the second is better; ties count half
     probability_of_improvement: float
 
@@ -34,11 +32,10 @@ def rate_interval(
 ) -> Interval | None:
     """Returns the 95 % interval of an error rate, sum of edits over sum of lengths, as fractions.
 
-    Utterances are drawn with replacement, as many as there are, and the rate is taken of their
-    sums; the interval is between percentiles of ``resamples`` such rates, further out for few
-    utterances. Blocks, such as each utterance's speaker, are drawn together, which allows for what
-    their utterances have in common. None for fewer than two utterances or blocks; ValueError if the
-    lengths differ.
+    Utterances are drawn with replacement, as many as there are; the interval lies between
+    percentiles of ``resamples`` such rates. Blocks, such as each utterance's speaker, are drawn
+    together, which allows for what their utterances have in common. None for fewer than two
+    utterances or blocks.
 
     Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009); with blocks: Liu and Peng 2020
     (arXiv 1912.09508).

@@ -99,15 +99,10 @@ class PairedComparison:
     wer_difference: float  # the second one's WER minus the first one's, a fraction
     by_utterance: DifferenceInterval | None  # bootstrap of that difference over utterances
     by_speaker: DifferenceInterval | None  # over speakers, if there are enough
-    # Mean difference of errors per utterance over its standard error, second minus first: the
-    # statistic of the matched-pairs test
     # mean difference of errors per utterance, second minus first, over its standard error
     matched_pairs_z: float | None
     matched_pairs_p: float | None  # two-sided, by Student's t
-    # two-sided probability by exchanging the systems at random, speaker by speaker where there are
-    # enough of them, otherwise utterance by utterance; exact where there are few that differ
-    # two-sided, by exchanging the systems at random, speaker by speaker if there are enough of
-    # them, otherwise utterance by utterance; exact if few of them differ
+    # two-sided, by exchanging the systems at random, by speaker if there are enough
     permutation_p: float | None
     exchanged: str = "utterance"  # "speaker" or "utterance", what that exchanges
     speakers: int | None = None  # None if unknown for some utterance

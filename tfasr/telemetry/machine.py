@@ -75,10 +75,10 @@ _CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
 
 
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
-    """Returns this computer's memory, limits, load, networks and system as JSON values.
+    """Returns this computer's memory, limits, load (of a minute), networks and system as JSON
+    values.
 
-    ``root`` holds ``proc``, ``sys`` and ``etc``. Limits are those of the process and its control
-    group, ``cpu_limit`` in processors; the load is the average of a minute.
+    ``root`` holds ``proc``, ``sys`` and ``etc``; ``cpu_limit`` is in processors.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
@@ -143,10 +143,7 @@ _CGROUPS = (
 
 
 def peak_bytes() -> int | None:
-    """Returns the most memory that this process ever used, or None if unknown.
-
-    Linux's own mark, not ``getrusage``, which is inherited from the process that started this one.
-    """
+    """Returns the most memory this process ever used; ``getrusage`` would include its parent's."""
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
     return int(kibibytes[1]) * 1024 if kibibytes else None
 
@@ -157,10 +154,8 @@ def peak_memory_mib() -> float | None:
 
 
 def available_bytes() -> int:
-    """Returns how much more memory this process may take before something ends it.
-
-    The least of what the machine has, what its control group leaves it, and what is left of its own
-    limit of address space (``ulimit -v``), if it has one.
+    """Returns how much more memory the machine, the control group and ``ulimit -v`` leave this
+    process.
     """
     candidates = [psutil.virtual_memory().available]
     candidates += [left for left in map(_left_in_cgroup, _CGROUPS) if left is not None]
@@ -177,10 +172,8 @@ def _left_in_cgroup(files: tuple[str, str, Path]) -> int | None:
 
 
 def process_age_s() -> float:
-    """Returns the seconds since this process was created, imports included.
-
-    On Linux to a hundredth of a second, by a clock that no adjustment moves; elsewhere by the wall
-    clock.
+    """Returns the seconds since this process was created, by a clock that no adjustment moves, on
+    Linux.
     """
     try:
         # The name in parentheses may hold anything; the start is the 20th field after it.

@@ -58,8 +58,6 @@ class ProcessTree:
 EVERY_S = 5.0
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-Note = Callable[[str, Any], None]
-
 
 def host_id() -> str:
     """Returns an id that all processes of a host share, also those in containers."""
@@ -79,7 +77,13 @@ class MachineNotes:
     counter. ``note`` writes a key and its value with the time.
     """
 
-    def __init__(self, note: Note, *, root: Path = POWERCAP, interval_s: float = EVERY_S):
+    def __init__(
+        self,
+        note: Callable[[str, Any], None],
+        *,
+        root: Path = POWERCAP,
+        interval_s: float = EVERY_S,
+    ):
         self._note = note
         self._interval_s = interval_s
         self._held = contextlib.ExitStack()
@@ -120,8 +124,7 @@ class MachineNotes:
             self._note("worker_sample", {**sample, "gpu_percent": self._gpus(), "energy": energy})
 
     def _processors(self) -> tuple[float | None, float | None]:
-        # psutil.cpu_percent keeps one last reading for the whole process, and others of its
-        # callers here ask every few milliseconds.
+        # psutil.cpu_percent keeps one last reading for all callers in this process.
         now, before = psutil.cpu_times(), self._before
         self._before = now
         process = self._tree.percent()
@@ -145,9 +148,8 @@ class MachineNotes:
             return name
         index = int(name.removeprefix("gpu").removesuffix("-power"))
         with contextlib.suppress(Exception):
-            identity = self._library.nvmlDeviceGetUUID(
-                self._library.nvmlDeviceGetHandleByIndex(index)
-            )
+            handle = self._library.nvmlDeviceGetHandleByIndex(index)
+            identity = self._library.nvmlDeviceGetUUID(handle)
             return identity.decode() if isinstance(identity, bytes) else str(identity)
         return name
 
@@ -199,11 +201,11 @@ class SampleFile:
             self._give_up(error)
 
     def close(self) -> None:
-        if self._file is not None:
-            try:
+        try:
+            if self._file is not None:
                 self._file.close()
-            except OSError as error:
-                self._give_up(error)
+        except OSError as error:
+            self._give_up(error)
 
     def _prepared(self) -> list[int]:
         content = self._path.read_bytes() if self._path.exists() else b""

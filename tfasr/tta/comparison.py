@@ -3,7 +3,7 @@
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
@@ -36,11 +36,9 @@ def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Returns for each run how many others it is surely later than, minus those surely later than
     it.
 
-    A run is surely later than another if its bracket begins where the other's has ended. One that
-    never
-    arrived has a bracket from where it was last seen to infinity. So a run that was stopped early
-    counts
-    as stopped early, not as late. ``low`` and ``high``: ``(..., runs)`` of both groups together.
+    ``low`` and ``high``: ``(..., runs)`` of both groups. A run is surely later than another if its
+    bracket begins where the other's has ended. One that never arrived has a bracket from where it
+    was last seen to infinity, so that a run that was stopped early doesn't count as late.
 
     Source: Gehan 1965 (doi 10.1093/biomet/52.1-2.203).
     """
@@ -68,21 +66,18 @@ def order_test(
 def _over_exchanges(scores: np.ndarray, n: int) -> float:
     """Returns twice the smaller share of exchanges whose first group's scores are as extreme.
 
-    The same number as ``scipy.stats.permutation_test`` on the difference of means, with
-    ``np.random.default_rng(0)``, but without drawing anew for each of hundreds of comparisons: the
-    scores of both groups add up to 0, so the first group's sum has the order of that difference.
+    As ``scipy.stats.permutation_test`` on the difference of means, with
+    ``np.random.default_rng(0)``, but drawn once for all comparisons. The scores add up to 0: the
+    first group's sum orders the same.
     """
     observed = scores[:n].sum()
+    count = math.comb(scores.size, n)
+    exchanges = _cached_exchanges if n * min(_RESAMPLES, count) <= _MOST_KEPT else _exchanges
     # Sums of whole numbers are exact: equal is equal.
-    sums = np.concatenate([scores[rows].sum(axis=1) for rows in _blocks(scores.size, n)])
-    drawn = math.comb(scores.size, n) > _RESAMPLES
+    sums = np.concatenate([scores[rows].sum(axis=1) for rows in exchanges(scores.size, n)])
+    drawn = count > _RESAMPLES
     tails = [np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed)]
     return 2 * (min(tails) + drawn) / (sums.size + drawn)
-
-
-def _blocks(size: int, n: int) -> Iterable[np.ndarray]:
-    cached = n * min(_RESAMPLES, math.comb(size, n)) <= _MOST_KEPT
-    return _cached_exchanges(size, n) if cached else _exchanges(size, n)
 
 
 @lru_cache(maxsize=4)

@@ -171,8 +171,7 @@ def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) 
     can't.
 
     ``name`` is a gin file that binds `HardwareConfig`, a preset of ``hardware/``, or a
-    ``system.json`` of MLPerf or ``tfasr doctor``, which may hold any field of `HardwareConfig` in
-    addition. ``price_usd_per_hour`` replaces the file's.
+    ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of `HardwareConfig`.
     """
     path = _find(str(name))
     price = {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}

@@ -105,9 +105,7 @@ class Parts:
     utterances_per_s: float  # of steady training steps, without waiting for input
     evaluations: int  # begun until then
     epochs: int  # begun until then
-    # by the names of `FACTORS`, with ``training`` for the first two: utterances over throughput;
-    # ``startup`` includes what steps took beyond that
-    seconds: dict[str, float]
+    seconds: dict[str, float]  # by the names of `FACTORS`, with ``training`` for the first two
 
     def number_of(self, name: str) -> float:
         return getattr(self, _NUMBERS[name])
@@ -125,9 +123,7 @@ class Decomposition:
     """
 
     ratio: float  # of times from the creation of the model
-    # by the names of `FACTORS`; their product is the ratio. Above 1 makes the second group slower.
-    # Each is weighted by its part of the time: twice the utterances make less than a factor 2 if
-    # training isn't all there is
+    # by the names of `FACTORS`, with the ratio as their product; above 1 slows the second group
     factors: dict[str, float]
     utterances_ratio: float  # of utterances to the target
     throughput_ratio: float  # of steady throughput to the target

@@ -52,8 +52,7 @@ class Forecast:
     low_s: float | None = None
     middle_s: float | None = None  # the median
     high_s: float | None = None  # the 80 % interval's upper end
-    # the run meets the target later than this with 95 %; calibrated over entire runs, so that a run
-    # checked after every evaluation is hardly ever given up wrongly
+    # the run meets the target later than this with 95 %, calibrated over entire runs
     not_before_s: float | None = None
     reason: str = ""  # why there is no interval, or ""
 

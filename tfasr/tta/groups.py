@@ -24,11 +24,8 @@ class BracketedMean:
     """
 
     mean: np.ndarray  # of the brackets' middles
-    # standard error of the mean; a spread counts as at least width / sqrt(48), half of that of
-    # times anywhere in their brackets
-    error: np.ndarray
-    # how far the mean may be off because all runs were evaluated at the same moments: for a spread
-    # ``s`` over a grid of width ``w`` by ``(w / 2) exp(-2 pi^2 s^2 / w^2)``
+    error: np.ndarray  # standard error of the mean; a spread counts as at least width / sqrt(48)
+    # of the mean's shift, as all runs are evaluated at the same moments, see `bracketed_mean`
     bound: np.ndarray
     width: np.ndarray  # the brackets' mean width
     n: int  # runs
@@ -48,7 +45,12 @@ class MeanDifference:
 
 
 def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
-    """Returns the mean of times between two ends each, ``(..., runs)``, of two runs or more."""
+    """Returns the mean of times between two ends each, ``(..., runs)``, of two runs or more.
+
+    Times with a spread ``s``, evaluated on a grid of width ``w``, have middles whose mean is within
+    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. width / sqrt(48) is half the spread of times
+    anywhere in their brackets.
+    """
     low, high = np.asarray(low, float), np.asarray(high, float)
     middles, n = (low + high) / 2, low.shape[-1]
     width = np.mean(high - low, axis=-1)

@@ -92,8 +92,7 @@ def declared() -> dict[str, dict[str, Any]]:
 def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
     """Makes a ledger's metrics known: for each name an object with the fields of `Metric`.
 
-    Raises UsageError, naming the run ``where``, if that isn't so or the name already means
-    something else.
+    Raises UsageError, naming ``where``, if that isn't so or the name already means something else.
     """
     for name, fields in (metrics or {}).items():
         try:

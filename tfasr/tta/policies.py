@@ -73,14 +73,11 @@ def readings(
     """Returns a metric over the run, a reading for each evaluation that counts, as results were
     known.
 
-    An evaluation in lost work does not count: the resumed session repeats it. In logs that end the
-    epoch before they evaluate it, as MLPerf's do, it is read at the evaluation's end; otherwise at
-    the end of the epoch if ``at_epoch_end``, else of the evaluation. A value that is not a number
-    is NaN.
-
-    The result of an overlapped evaluation is known only after further training. A clock that counts
-    evaluation is read when the result is known. One that stands still for evaluation is read where
-    training stopped for it: at the time of the weights that were evaluated.
+    Evaluations in lost work don't count. They are read at the end of the epoch if ``at_epoch_end``,
+    unless the log ends the epoch before, as MLPerf's do, else of the evaluation. The result of an
+    overlapped evaluation is known only after further training: a clock that counts evaluation is
+    read when the result is known, one that stands still for it where training stopped for it, at
+    the time of the weights that were evaluated. A value that is not a number is NaN.
     """
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
@@ -219,15 +216,11 @@ class Policy:
     """
 
     name: str
-    # The key of the event that starts the clock, or `PROCESS`; see `start_index`.
-    start: str
+    start: str  # the key of the event that starts the clock, or `PROCESS`; see `start_index`
     excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
-    # Whether the clock runs between ``eval_start`` and ``eval_stop``.
-    counts_evaluation: bool = True
+    counts_evaluation: bool = True  # whether the clock runs between eval_start and eval_stop
     window: int = 1  # how many evaluations' median must meet the target; 1 is the first crossing
-    # Whether the time is read at the end of the epoch or of the evaluation; see `readings` for
-    # evaluations that overlap with training.
-    at_epoch_end: bool = False
+    at_epoch_end: bool = False  # whether the time is read there or at the evaluation's end
     rule: str = ""  # the policy in a sentence
     source: str = ""  # where it is published
 
@@ -243,8 +236,8 @@ class Policy:
     def times_s(self, timeline: Timeline) -> list[float]:
         """Returns what the clock shows at each event, in seconds; 0 or less before its start.
 
-        No policy counts downtime between sessions. MLPerf's rules don't allow a pause, so a resumed
-        run is not a valid result there.
+        No policy counts downtime. MLPerf allows no pause, so a resumed run is not a valid result
+        there.
         """
         counted = timeline.counted_us(self.excluded, within_evaluation=self.counts_evaluation)
         start = self.start_index(timeline)

@@ -213,10 +213,8 @@ class Run:
         return sorted((self.path / HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
-        """Returns the columns of ``cpu.csv`` or ``gpu.csv``, ``time_ms`` among them; {} without
-        that file.
-
-        Float arrays by column; NaN where the file has no number.
+        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, ``time_ms`` among them; {}
+        without it.
         """
         text = _text(self.path / f"{device}.csv", _REMEDY_SAMPLES)
         if text is None or not text.strip():
@@ -232,8 +230,7 @@ class Run:
     def to_dataframe(self, policy: str | Policy = PAPER) -> "pd.DataFrame":
         """Returns the accuracy curve, a row for each evaluation that counts.
 
-        Columns ``epoch``, ``elapsed_s`` by the policy's clock, and the evaluated metrics, rates as
-        fractions. Raises UsageError if pandas is not installed, or the policy is unknown.
+        Columns ``epoch``, ``elapsed_s`` by the policy's clock, and metrics, rates as fractions.
         """
         rows: dict[int, dict[str, float]] = {}
         for metric in METRICS:
@@ -246,8 +243,7 @@ class Run:
         """Returns the training steps that count, a row each.
 
         Columns ``step``, ``epoch``, ``elapsed_s`` (since the model's creation), and what the ledger
-        has of a step: ``loss``, ``utterances``, ``audio_s``, ``frames``, ``padded_frames``,
-        ``input_wait_s``, ``compile_s``, ``train_s``. Raises UsageError if pandas is not installed.
+        has of a step, such as ``loss`` and ``train_s``.
         """
         rows = []
         line = self.timeline
@@ -319,12 +315,9 @@ def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
 def load_run(path: str | Path, name: str | None = None) -> Run:
     """Reads a run's folder; only its ``events.jsonl`` is required.
 
-    Args:
-        path: the ``--run_dir`` of ``tfasr train``.
-        name: the run's name in reports; by default the folder's.
-
-    Raises:
-        UsageError: if the folder does not exist, or its ledger is missing, empty or broken.
+    ``path`` is the ``--run_dir`` of ``tfasr train``, ``name`` the run's name in reports, by default
+    the folder's. Raises UsageError if the folder does not exist, or its ledger is missing, empty or
+    broken.
     """
     path = Path(path)
     try:

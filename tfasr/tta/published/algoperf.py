@@ -28,9 +28,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads a table; each row becomes an epoch of training, evaluation and logging.
 
-    What the total duration holds beyond submission and evaluation time is logging and saving, and
-    counts as checkpoint. Raises UsageError if a clock or the validation columns are missing, or a
-    value is not a number.
+    What the total duration holds beyond submission and evaluation time counts as checkpoint.
     """
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

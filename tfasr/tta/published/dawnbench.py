@@ -34,8 +34,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads an entry's table; accuracies become error rates, hours training.
 
-    The run is named after model and hardware if a JSON in the same folder has them. Raises
-    UsageError if there is no known accuracy, or a value is not a number.
+    The run is named after model and hardware if a JSON in the same folder has them.
     """
     header, *rows = (line.split() for line in path.read_text("utf-8").splitlines() if line.strip())
     known = [column for column in header if column in COLUMNS]

@@ -35,8 +35,6 @@ def recognises(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads a log without a last line cut by a crash; events of several processes are sorted by
     time.
-
-    Raises UsageError if another line is broken, or the benchmark measures no error rate.
     """
     events: list[Event] = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

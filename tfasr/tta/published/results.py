@@ -22,8 +22,7 @@ class PublishedTable:
     kind: str  # "systems", "parameters", "evaluation", "time_to_accuracy", "final" or "steps"
     what: str  # what it shows
     conditions: str  # how it was measured
-    # by heading; times in seconds, rates as fractions, None if never reached or not stated; a row's
-    # ``note`` says where the source contradicts itself
+    # by heading; times in seconds, rates as fractions, None if never reached or not stated
     rows: list[dict[str, Any]]
     notes: list[str]  # about the entire table
 
