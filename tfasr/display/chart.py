@@ -27,6 +27,8 @@ CLIFF_COLOUR = "#cf4747"
 DASHES = ("solid", "dashed", "dash-dot", "dotted")
 LEGEND_ENTRIES = 17
 FONTS = "DejaVu Sans, Verdana, Arial, sans-serif"
+Numbers = Sequence[float]
+SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "star")
 
 
 def run_colour(index: int) -> str:
@@ -49,10 +51,6 @@ def shortened(name: str, most: int = 30) -> str:
         return name
     half = (most - 1) // 2
     return f"{name[: most - 1 - half]}…{name[-half:]}"
-
-
-Numbers = Sequence[float]
-SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "star")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,24 @@ from tfasr.kit.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
+Cell = str | int | float | bool | None
+NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"
+Row = TypeVar("Row")
+Other = TypeVar("Other")
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
+PREAMBLE = "% Needs \\usepackage{booktabs} in the preamble.\n"
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
+    # What the report itself writes beyond ASCII, for engines of any age.
+    "–": "--", "—": "---", "−": "$-$", "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$",
+    "µ": r"$\mu$", "\u00a0": "~",
+}  # fmt: skip
+_WIDTH = 400  # so that rich never cuts or wraps a table; a terminal may wrap it
+_NOTE_WIDTH = 100
+JSON = "json"
+
 
 def file_names(titles: Sequence[str]) -> list[str]:
     """Returns a distinct file name without suffix for each title: ASCII, lower case."""
@@ -30,9 +48,6 @@ def file_names(titles: Sequence[str]) -> list[str]:
             name, number = f"{plain}-{number}", number + 1
         names.append(name)
     return names
-
-
-Cell = str | int | float | bool | None
 
 
 @dataclass(frozen=True)
@@ -47,9 +62,6 @@ def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
     return Records(columns, [[row.get(heading) for heading in columns] for row in rows])
 
 
-NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"
-
-
 @dataclass(frozen=True)
 class Table:
     """A table of text, each row with as many cells as there are columns."""
@@ -62,9 +74,6 @@ class Table:
     colours: list[int | None] | None = None
     name: str = ""  # of its files; by default its title
     records: Records | None = None  # the same for programs; None if they get the text
-
-
-Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -136,9 +145,6 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
     return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
 
 
-Other = TypeVar("Other")
-
-
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
@@ -172,9 +178,6 @@ def milliseconds(seconds: float | None) -> str:
 
 def number(value: float | None, form: str) -> str:
     return UNKNOWN if value is None else format(value, form)
-
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\n")
 
 
 def to_csv(tables: Sequence[Table]) -> str:
@@ -211,9 +214,8 @@ def _cell(cell: Cell) -> str:
 
 
 def harmless(text: str) -> str:
-    """Returns a text with an apostrophe before it if spreadsheets would take it for a formula.
-
-    Numbers stay as they are.
+    """Returns a text, with an apostrophe first if spreadsheets would read it as a formula, not a
+    number.
 
     Source: OWASP, "CSV Injection".
     """
@@ -239,18 +241,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-PREAMBLE = "% Needs \\usepackage{booktabs} in the preamble.\n"
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
-    # What the report itself writes beyond ASCII, for engines of any age.
-    "–": "--", "—": "---", "−": "$-$", "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$",
-    "µ": r"$\mu$", "\u00a0": "~",
-}  # fmt: skip
 
 
 def to_latex(tables: Sequence[Table]) -> str:
@@ -336,10 +326,6 @@ def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.
     return pandas.DataFrame(list(rows), columns=list(dict.fromkeys([*columns, *more])))
 
 
-_WIDTH = 400  # so that rich never cuts or wraps a table; a terminal may wrap it
-_NOTE_WIDTH = 100
-
-
 def to_text(tables: Sequence[Table]) -> str:
     from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
@@ -407,7 +393,6 @@ def _markdown(text: str) -> str:
     return " ".join(text.split())
 
 
-JSON = "json"
 WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
     "format",
     {"table": "tfasr.display.table:to_text", "markdown": "tfasr.display.table:to_markdown",

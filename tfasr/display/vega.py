@@ -35,7 +35,6 @@ from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 
 Spec = dict[str, Any]
-
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dash-dot": [7, 3, 2, 3], "dotted": [2, 3]}
 _SHAPES = {
     "circle": "circle", "ring": "circle", "square": "square", "diamond": "diamond",
@@ -52,6 +51,9 @@ _NAME_CHARACTERS = 42
 _TOOLTIPS = 120
 _PLACES = {"x": ("x", "x0", "x1"), "y": ("y", "y0", "y1", "low", "high")}
 _NOTHING: Spec = {"data": {"values": []}, "mark": "point"}
+_VEGA_LITE = "6.4"
+_PNG_SCALE = 2
+_PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def picture_spec(chart: Chart) -> Spec:
@@ -100,14 +102,11 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
 
 def page_legend(chart: Chart) -> list[Spec]:
     """Returns the legend's entries: ``name``, ``colour``, and ``dash``, which is None for areas."""
-    return [
-        {
-            "name": name,
-            "colour": mark.colour,
-            "dash": DASHES[mark.dash] if isinstance(mark, Line | Segments) else None,
-        }
-        for name, mark in chart.series().items()
-    ]
+    entries = []
+    for name, mark in chart.series().items():
+        dash = DASHES[mark.dash] if isinstance(mark, Line | Segments) else None
+        entries.append({"name": name, "colour": mark.colour, "dash": dash})
+    return entries
 
 
 def config_of(ink: str) -> Spec:
@@ -363,11 +362,6 @@ def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spe
         shapes = {"domain": names, "range": [_SHAPES[symbol] for symbol in symbols]}
         encoding["shape"] = {**field, "scale": shapes}
     return {"data": {"values": [{"s": name} for name in names]}, "mark": look, "encoding": encoding}
-
-
-_VEGA_LITE = "6.4"
-_PNG_SCALE = 2
-_PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def write_chart(chart: Chart, folder: Path) -> str:

@@ -8,14 +8,34 @@ from typing import Any
 
 import numpy as np
 
-# The run's own clock: which process wrote an event, and how far into the run it happened.
-
 Event = dict[str, Any]
-
 _ABSENT = object()
 # Microseconds have to fit into 64 bits, with room for sums.
 _LONGEST_S = 1e12
 _LARGEST = int(np.finfo(float).max)
+INTERVALS = (
+    "init", "compile", "input_wait", "train", "averaging", "swap", "eval_forward", "decode",
+    "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
+)  # fmt: skip
+"""The names of all intervals, in the order in which tables and figures show them.
+
+- ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
+- ``lost_work``: everything after the checkpoint from which a later session resumed, see
+  `lost_ranges`.
+- ``overhead``: what is inside the run and in none of the others.
+- all others: between their start and stop events; where two are open, the one opened last has the
+  time. ``init`` also has a process's time before its first event, if the ledger says it.
+"""
+EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
+"""The intervals of training time that an evaluation takes."""
+Piece = tuple[str, int, int]
+_CODES = {name: code for code, name in enumerate(INTERVALS)}
+_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
+_EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
+# Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
+_STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
+# Backwards from a step's event: first the step itself, before it the wait for its batch.
+_STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
 
 
 def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,9 +136,6 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     return value
 
 
-# The training steps that count, as columns of numbers.
-
-
 class Steps:
     """The steps of a run without those of lost work, in the order of their events.
 
@@ -178,34 +195,6 @@ def numbers(values: list[Any]) -> np.ndarray:
         )
 
 
-INTERVALS = (
-    "init", "compile", "input_wait", "train", "averaging", "swap", "eval_forward", "decode",
-    "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
-)  # fmt: skip
-"""The names of all intervals, in the order in which tables and figures show them.
-
-- ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
-- ``lost_work``: everything after the checkpoint from which a later session resumed, see
-  `lost_ranges`.
-- ``overhead``: what is inside the run and in none of the others.
-- all others: between their start and stop events; where two are open, the one opened last has the
-  time. ``init`` also has a process's time before its first event, if the ledger says it.
-"""
-
-EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
-"""The intervals of training time that an evaluation takes."""
-
-Piece = tuple[str, int, int]
-
-_CODES = {name: code for code, name in enumerate(INTERVALS)}
-_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
-_EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
-# Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
-_STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
-# Backwards from a step's event: first the step itself, before it the wait for its batch.
-_STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
-
-
 @dataclass(frozen=True)
 class Pieces:
     """A run cut into pieces, none empty: arrays of one length, without gaps or overlaps."""
@@ -229,13 +218,13 @@ def interval_pieces(
     times = np.array(clock, dtype=np.int64)
     ends = np.append(times[1:], times[-1:])
     ends[firsts[1:] - 1] = begins[1:]
-    rest = ends - times
+    left = ends - times
     states = _states(indices, firsts, len(events))
-    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], rest, 0))
+    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], left, 0))
     # Before a session's first event its process was created.
-    before = np.zeros_like(rest)
+    before = np.zeros_like(left)
     before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
-    lengths = np.column_stack([before, rest - claimed.sum(axis=1), claimed[:, ::-1]])
+    lengths = np.column_stack([before, left - claimed.sum(axis=1), claimed[:, ::-1]])
     codes = np.empty(lengths.shape, dtype=int)
     codes[:] = [_CODES["init"], 0, *(_CODES[name] for name, _ in reversed(_STEP_PARTS))]
     codes[:, 1] = states
@@ -335,12 +324,12 @@ def lost_ranges(
         if start["key"] != "session_start" or not isinstance(value, dict):
             continue
         step = value.get("resumed_from_step")
-        kept = kept_index(events, indices, session.start, step) if step else None
-        if kept is None:
+        saved = kept_index(events, indices, session.start, step) if step else None
+        if saved is None:
             stops = indices.get("init_stop", [])
-            kept = stops[0] if stops and stops[0] < sessions[0].stop else 0
-        if kept < session.start:
-            ranges.append(range(kept, session.start))
+            saved = stops[0] if stops and stops[0] < sessions[0].stop else 0
+        if saved < session.start:
+            ranges.append(range(saved, session.start))
     return ranges
 
 

@@ -21,15 +21,17 @@ from tfasr.ledger.intervals import (
 )
 
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
+_INTEGERS = {int, type(None)}
+_METADATA = ("session", "epoch_num", "step")
+_LATEST_MS = 1e15
 
 
 class Timeline:
     """All of a run's events in file order, with everything that follows from them alone.
 
     Pass every event of the run: an event's time depends on those before it. Each property is
-    computed
-    once, so the events must not change. A property or method that needs times raises ValueError,
-    naming the event, if one has no usable time.
+    computed once, so the events must not change. A property or method that needs times raises
+    ValueError, naming the event, if one has no usable time.
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -140,8 +142,7 @@ class Timeline:
         """Returns what a clock shows at each event if it stands still during some intervals.
 
         Microseconds, int64 ``(events,)``, from 0 at the run's beginning. ``within_evaluation``:
-        whether
-        overhead between ``eval_start`` and ``eval_stop`` counts.
+        whether overhead between ``eval_start`` and ``eval_stop`` counts.
         """
         choice = (excluded, within_evaluation)
         if choice not in self._counted:
@@ -199,13 +200,6 @@ class Timeline:
         chosen, clock = indices.tolist(), self.clock_us
         values = [self.events[index].get("value") for index in chosen]
         return Steps(chosen, places.tolist(), values, [clock[index] for index in chosen])
-
-
-# Whether the values of a ledger are of the kinds that everything after it relies on.
-
-_INTEGERS = {int, type(None)}
-_METADATA = ("session", "epoch_num", "step")
-_LATEST_MS = 1e15
 
 
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
@@ -297,15 +291,11 @@ _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-# Whether one process at a time wrote a ledger.
-
-
 def second_writer(timeline: Timeline) -> str | None:
     """Returns what shows that two processes wrote a ledger at once, or None.
 
     A process numbers its steps upwards and has its own session, with a larger number than those
-    before.
-    The lock fails on file systems without locks, and if somebody joins two ledgers.
+    before. The lock fails on file systems without locks, and if somebody joins two ledgers.
     """
     if _as_usual(timeline):
         return None

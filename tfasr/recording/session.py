@@ -30,6 +30,23 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.telemetry.machine import process_age_s
 from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
 
+_INTERVALS = (
+    "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
+    "logging",
+)  # fmt: skip
+WRITTEN = {
+    *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
+    *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
+    *("targets", "metrics", "comparability"),
+}  # keys of events that are not facts
+_COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
+# Files that every run may have before its first step; those of a failed start are removed.
+WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
+_BLOCK_ORDER = {
+    "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
+    "decoding": "with e.decoding():", "saving": "with run.saving():",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -101,28 +118,12 @@ def _check_json(values: dict[str, Any]) -> None:
         ) from error
 
 
-_INTERVALS = (
-    "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
-    "logging",
-)  # fmt: skip
-WRITTEN = {
-    *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
-    *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
-    *("targets", "metrics", "comparability"),
-}  # keys of events that are not facts
-_COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
-
-
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat = {name: value for name, value in settings.items() if name not in ("facts", "config")}
     for group in ("facts", "config"):
         values = settings.get(group)
         flat |= values if isinstance(values, dict) else {group: values}
     return flat
-
-
-# Files that every run may have before its first step; those of a failed start are removed.
-WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
 
 
 @contextlib.contextmanager
@@ -189,8 +190,7 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
     """Returns where a recorded run begins or continues, and removes a start that came to nothing.
 
     ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
-    one.
-    Raises UsageError if the folder holds a different or a finished run, or no such step.
+    one. Raises UsageError if the folder holds a different or a finished run, or no such step.
     """
     if (run_dir / EXPERIMENT_FILE).exists():
         raise UsageError(
@@ -247,12 +247,6 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
         else:
             history[epoch] = line.events[index]["value"]
     return Position(next_session(line.events), step or 0, finished, history)
-
-
-_BLOCK_ORDER = {
-    "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():", "saving": "with run.saving():",
-}  # fmt: skip
 
 
 @dataclass

@@ -12,6 +12,10 @@ import jiwer
 from tfasr.alphabet import normalise
 from tfasr.errors import UsageError
 
+_NAMED = 3
+Pair = tuple[str | None, str | None]
+"""A reference's word and the recognised one; None for a missing word."""
+
 
 @dataclass(frozen=True)
 class ErrorCounts:
@@ -124,9 +128,6 @@ def kaldi_line(counts: ErrorCounts) -> str:
     )
 
 
-_NAMED = 3
-
-
 @dataclass(frozen=True)
 class Transcript:
     """An utterance's reference and hypothesis, both normalised by `tfasr.alphabet.normalise`."""
@@ -229,10 +230,6 @@ def _count(ids: Sequence[str]) -> str:
 
 def _some(ids: Sequence[str]) -> str:
     return ", ".join(ids[:_NAMED]) + (", ..." if len(ids) > _NAMED else "")
-
-
-Pair = tuple[str | None, str | None]
-"""A reference's word and the recognised one; None for a missing word."""
 
 
 @dataclass(frozen=True)

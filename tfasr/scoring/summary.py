@@ -20,6 +20,9 @@ from tfasr.scoring.errors import ErrorCounts, Scored, matched
 
 RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong_utterances")
 """The columns of `SpeakerRow.rates`: shares of words, the last one of utterances."""
+LEVEL = 0.05
+FEWEST_FOR_TEST = 5
+_RESAMPLES = 9999
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,6 @@ def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     rates = [getattr(counts, kind) / words for kind in kinds]
     rates.append(counts.wrong_utterances / counts.utterances if counts.utterances else float("nan"))
     return SpeakerRow(name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True)))
-
-
-LEVEL = 0.05
-FEWEST_FOR_TEST = 5
-_RESAMPLES = 9999
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ _PARTS = {
     "word beam search": "tfasr.decoding._word_beam_core",
 }
 _BUILD = "Build them in the source folder with a C++17 compiler: pip install --editable ."
-
 # Names the compiled layers' instruction set; the processor's best by default.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
-
 log = logging.getLogger("tfasr")
 
 

@@ -21,6 +21,8 @@ BUSY_LOAD = 0.25
 """Load per thread above which other processes distort measured times."""
 
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+UNKNOWN = ""
+NONE = "n/a"
 
 
 @dataclass(frozen=True)
@@ -126,10 +128,6 @@ def _software_advice(machine: Examination) -> Iterator[str]:
     problem = (machine.tensorflow or {}).get("problem")
     if problem:
         yield f"TensorFlow does not load: {problem}"
-
-
-UNKNOWN = ""
-NONE = "n/a"
 
 
 def system_description(

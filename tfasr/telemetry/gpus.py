@@ -6,6 +6,9 @@ from typing import Any
 
 from tfasr.telemetry.machine import ROOT, text
 
+_NVIDIA = "0x10de"
+_DISPLAY = ("0x0300", "0x0302")
+
 
 class nvml:  # noqa: N801 - a context manager, read as one
     """Opens NVML, or gives None and has the reason as ``problem``."""
@@ -30,10 +33,6 @@ class nvml:  # noqa: N801 - a context manager, read as one
     def __exit__(self, *_):
         if self._library is not None:
             self._library.nvmlShutdown()
-
-
-_NVIDIA = "0x10de"
-_DISPLAY = ("0x0300", "0x0302")
 
 
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:

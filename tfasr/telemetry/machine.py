@@ -24,13 +24,34 @@ _INSTRUCTIONS = {
     "avx512_bf16": "AVX-512 bf16", "amx_tile": "AMX", "amx_bf16": "AMX bf16", "asimd": "NEON",
     "sve": "SVE", "bf16": "bf16",
 }  # fmt: skip
+_CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
+_STATUS = Path("/proc/self/status")
+# Version 2 of control groups, then version 1; a container sees its own group as the root.
+_CGROUPS = (
+    ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
+)
+_PATIENCE_S = 5
+OPTIONAL = {
+    "nvidia-ml-py": "GPU utilisation and energy",
+    "espeakng-loader": "the demo's synthetic speech",
+    "kenlm": "word beam search with a KenLM model",
+    "tensorflow-io": "--audio_reader tfio",
+}
+_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
+_DECODER = "import tfasr.decoding._word_beam_core"
+_TENSORFLOW = """
+import json, tensorflow as tf
+built = tf.sysconfig.get_build_info()
+devices = [device.name for device in tf.config.list_physical_devices()]
+print(json.dumps({"version": tf.__version__, "devices": devices,
+                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
+"""
+_DRIVER_PATIENCE_S = 180
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
-    """Returns this computer's processors as JSON values; ``root`` holds ``proc`` and ``sys``.
-
-    Instructions are those of interest, ``virtual`` is whether a hypervisor shows itself.
-    """
+    """Returns this computer's processors as JSON values; ``root`` holds ``proc`` and ``sys``."""
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
     flags = (first.get("flags") or first.get("Features") or "").split()
@@ -69,9 +90,6 @@ def _cpuinfo(path: Path) -> list[dict[str, str]]:
         if "processor" in values:
             blocks.append(values)
     return blocks
-
-
-_CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
 
 
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
@@ -134,14 +152,6 @@ def _container(root: Path) -> str | None:
     return match[0] if match else None
 
 
-_STATUS = Path("/proc/self/status")
-# Version 2 of control groups, then version 1; a container sees its own group as the root.
-_CGROUPS = (
-    ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
-)
-
-
 def peak_bytes() -> int | None:
     """Returns the most memory this process ever used; ``getrusage`` would include its parent's."""
     kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
@@ -185,9 +195,6 @@ def process_age_s() -> float:
     return max(0.0, age_s)
 
 
-_PATIENCE_S = 5
-
-
 def revision(folder: str | Path = ".") -> str | None:
     """Returns a folder's git commit, with "+" if files were changed since; None if unknown."""
     try:
@@ -205,24 +212,6 @@ def _git(folder: str | Path, *words: str) -> str:
         command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE_S, check=True
     )
     return done.stdout
-
-
-OPTIONAL = {
-    "nvidia-ml-py": "GPU utilisation and energy",
-    "espeakng-loader": "the demo's synthetic speech",
-    "kenlm": "word beam search with a KenLM model",
-    "tensorflow-io": "--audio_reader tfio",
-}
-_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
-_DECODER = "import tfasr.decoding._word_beam_core"
-_TENSORFLOW = """
-import json, tensorflow as tf
-built = tf.sysconfig.get_build_info()
-devices = [device.name for device in tf.config.list_physical_devices()]
-print(json.dumps({"version": tf.__version__, "devices": devices,
-                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
-"""
-_DRIVER_PATIENCE_S = 180
 
 
 def describe_software() -> dict[str, Any]:

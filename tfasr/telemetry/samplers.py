@@ -18,6 +18,12 @@ from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_c
 from tfasr.telemetry.gpus import nvml
 
 CHILDREN_EVERY_S = 10.0  # looking for children takes milliseconds: it reads all processes
+EVERY_S = 5.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+FLUSH_S = 1.0  # seconds between writes, and thus of the samples that a kill may lose
+log = logging.getLogger("tfasr")
+CPU_INTERVAL_S = 0.03
+GPU_INTERVAL_S = 0.1
 
 
 class ProcessTree:
@@ -53,10 +59,6 @@ class ProcessTree:
             except psutil.Error:
                 self._children.remove(child)
         return used_s, at_s
-
-
-EVERY_S = 5.0
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def host_id() -> str:
@@ -161,11 +163,6 @@ def _busy_and_idle(times: Any) -> tuple[float, float]:
     return sum(parts.values()) - guests - idle, idle
 
 
-FLUSH_S = 1.0  # seconds between writes, and thus of the samples that a kill may lose
-
-log = logging.getLogger("tfasr")
-
-
 class SampleFile:
     """Appends lines of numbers; a full disk ends the samples with a warning, not the run.
 
@@ -209,15 +206,15 @@ class SampleFile:
 
     def _prepared(self) -> list[int]:
         content = self._path.read_bytes() if self._path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        first = whole.split(b"\n", 1)[0].decode("utf-8", "replace")
-        if not whole or first[:1].isdigit():
-            cells = first.count(",") + 1 if whole else len(self._columns)
+        lines = content[: content.rfind(b"\n") + 1]
+        first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
+        if not lines or first[:1].isdigit():
+            cells = first.count(",") + 1 if lines else len(self._columns)
             heading = self._columns[:cells]
-            write_whole(self._path, ",".join(heading).encode() + b"\n" + whole)
+            write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
             return list(range(len(heading)))
-        if len(whole) < len(content):
-            os.truncate(self._path, len(whole))
+        if len(lines) < len(content):
+            os.truncate(self._path, len(lines))
         known = [name for name in first.split(",") if name in self._columns]
         return [self._columns.index(name) for name in known]
 
@@ -227,10 +224,6 @@ class SampleFile:
         if file is not None:
             with contextlib.suppress(OSError):  # what is buffered finds no room either
                 file.close()
-
-
-CPU_INTERVAL_S = 0.03
-GPU_INTERVAL_S = 0.1
 
 
 class UtilisationSampler:

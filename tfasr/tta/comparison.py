@@ -22,6 +22,10 @@ from tfasr.tta.policies import Bracket
 _RESAMPLES = 19_999
 _ROWS_AT_ONCE = 2000
 _MOST_KEPT = 2**22
+LEVEL = 0.05
+_OTHER = {"first": "second", "second": "first"}
+LOOKS = (3, 5, 8, 12)  # runs a group at which a comparison is looked at
+_GRID_STEPS = 1001
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,6 @@ def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
         yield np.array([rng.permutation(size)[:n] for _ in rows], dtype=np.int32)
 
 
-LEVEL = 0.05
-_OTHER = {"first": "second", "second": "first"}
-
-
 @dataclass(frozen=True)
 class GroupComparison:
     """How much longer the second group takes than the first.
@@ -161,10 +161,7 @@ class GroupComparison:
 def compare_groups(
     first: Sequence[Bracket], second: Sequence[Bracket], *, by_order: bool = True
 ) -> GroupComparison:
-    """Compares the times of two groups.
-
-    ``by_order``: whether to make Gehan's test, which takes a while for hundreds of runs.
-    """
+    """Compares the times of two groups; ``by_order`` adds Gehan's test, slow for many runs."""
     fewest = min(len(first), len(second))
     tested = by_order and fewest >= FEWEST_FOR_TEST
     order = order_test(_ends(first), _ends(second)) if tested else None
@@ -261,10 +258,6 @@ def _log_mean(times: Sequence[float]) -> float:
     return statistics.fmean(map(math.log, times))
 
 
-LOOKS = (3, 5, 8, 12)  # runs a group at which a comparison is looked at
-_GRID_STEPS = 1001
-
-
 @dataclass(frozen=True)
 class Decision:
     sooner: str | None  # the faster group, "first" or "second"; None if undecided
@@ -340,16 +333,13 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
     """Returns for each look what a two-sided p-value has to be below.
 
     Up to a look with the share ``t`` of all runs the looks may err with ``level * log(1 + (e - 1)
-    t)``
-    altogether (Pocock's shape, which spends early, where seeds are saved). The levels follow from
-    the
-    joint normal distribution of the statistics; as significance levels they carry over to t tests
-    with
-    few runs (benchmarks/enough_seeds.py). Raises ValueError unless the looks increase from 2 on.
+    t)`` altogether (Pocock's shape, which spends early, where seeds are saved). The levels follow
+    from the joint normal distribution of the statistics; as significance levels they carry over to
+    t tests with few runs (benchmarks/enough_seeds.py). Raises ValueError unless the looks increase
+    from 2 on.
 
     Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
-    the
-    recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
+    the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
     """
     if not looks or looks[0] < 2 or any(b <= a for a, b in zip(looks, looks[1:], strict=False)):
         raise ValueError(f"Looks must increase, from 2 runs on. Received: {looks}.")

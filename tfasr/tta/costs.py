@@ -26,6 +26,7 @@ _POSITIVE = (
     "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
     "amortisation_years", "relative_price", "power_w", "num_hosts", "num_devices",
 )  # fmt: skip
+_UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
 
 
 @config_class
@@ -161,9 +162,6 @@ def _kwh(
     if hardware.power_w is not None:
         return hardware.power_w * hours / 1000, "estimate"
     return None, None
-
-
-_UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
 
 
 def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) -> HardwareConfig:

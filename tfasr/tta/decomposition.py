@@ -10,6 +10,20 @@ from tfasr.ledger.intervals import EVALUATION
 from tfasr.ledger.timeline import Timeline
 
 WARMUP_STEPS = 10
+FACTORS = {
+    "statistical_efficiency": "amount of training to the target",
+    "hardware_throughput": "steady training throughput",
+    "input_wait": "waiting for input, per utterance",
+    "evaluation": "cost of an evaluation",
+    "startup": "initialisation, compilation, warm-up",
+    "lost_work": "lost work",
+    "other": "checkpoints and all else, per epoch",
+}
+"""The factors' names and labels, in the order of a waterfall."""
+# Parts that are a number, which statistical efficiency decides, times a cost.
+_NUMBERS = {"training": "utterances", "input_wait": "utterances", "evaluation": "evaluations",
+            "other": "epochs"}  # fmt: skip
+_OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
 @dataclass(frozen=True)
@@ -78,23 +92,6 @@ def _sum(values: np.ndarray, chosen: np.ndarray) -> float:
 
 def _ratio(amount: float, total: float) -> float | None:
     return amount / total if total > 0 else None
-
-
-FACTORS = {
-    "statistical_efficiency": "amount of training to the target",
-    "hardware_throughput": "steady training throughput",
-    "input_wait": "waiting for input, per utterance",
-    "evaluation": "cost of an evaluation",
-    "startup": "initialisation, compilation, warm-up",
-    "lost_work": "lost work",
-    "other": "checkpoints and all else, per epoch",
-}
-"""The factors' names and labels, in the order of a waterfall."""
-
-# Parts that are a number, which statistical efficiency decides, times a cost.
-_NUMBERS = {"training": "utterances", "input_wait": "utterances", "evaluation": "evaluations",
-            "other": "epochs"}  # fmt: skip
-_OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
 @dataclass(frozen=True)

@@ -144,10 +144,7 @@ def _by_session(samples: Iterable[EnergySample]) -> dict[int, list[EnergySample]
 
 
 def added(uses: Sequence[EnergyUse]) -> EnergyUse:
-    """Returns the energy of several hosts, at least one, over the same time.
-
-    What is unknown on one host is unknown in the sum.
-    """
+    """Returns the energy of several hosts over the same time; what one doesn't know is unknown."""
     joules = {}
     for name in uses[0].joules:
         each = [use.joules[name] for use in uses]

@@ -36,7 +36,6 @@ _PACE_EVALUATIONS = 5
 _SOONER = 0.75
 # nor surely later than this share: a run that might be four times as fast isn't given up.
 _SURELY = 0.25
-
 Coefficients = Mapping[str, Sequence[float]]
 """By quantile: "not_before", "low", "middle" and "high"."""
 

@@ -13,6 +13,7 @@ from tfasr.errors import UsageError
 from tfasr.kit.registry import Registry
 
 LOWER, HIGHER = "lower", "higher"
+Target = tuple[str, float]
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,6 @@ def _shown(metric: Metric) -> str:
     kind = "a fraction" if metric.rate else "a number"
     label = f", labelled {metric.label!r}" if metric.label else ""
     return f"{kind} that is better {metric.better}{label}"
-
-
-Target = tuple[str, float]
 
 
 def parse_target(text: str) -> Target:

@@ -16,6 +16,8 @@ from tfasr.tta.metrics import metric_named
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
 WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
+PROCESS = "process"  # a policy's start that is not an event: the creation of the process
+_EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +202,6 @@ def brackets_at(
             crossed = min(max(crossed, miss), hit)  # rounding must not carry it out of the bracket
         brackets.append(Bracket(miss, hit, crossed))
     return brackets
-
-
-PROCESS = "process"  # a policy's start that is not an event: the creation of the process
-_EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True)

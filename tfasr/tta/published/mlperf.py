@@ -13,10 +13,8 @@ from tfasr.ledger.intervals import Event, metadata
 from tfasr.tta.run import Run
 
 PREFIX = ":::MLLOG"
-
 # What eval_accuracy means is the benchmark's business; the others' is not an error rate.
 ERROR_RATE_BENCHMARKS = ("rnnt", "tfasr")
-
 _KEYS = {
     "init_start", "init_stop", "run_start", "run_stop", "epoch_start", "epoch_stop",
     "eval_start", "eval_stop", "eval_accuracy", "tracked_stats", "global_batch_size", "seed",
@@ -99,11 +97,10 @@ def _with_parts(events: list[Event]) -> list[Event]:
 
 
 def write(run: Run, path: Path, **submission: str) -> None:
-    """Writes a run as such a log, on the wall clock: downtime of a resumed run is included.
+    """Writes a run as such a log, on the wall clock, which includes downtime of a resumed run.
 
-    MLPerf's clock may not be paused: a resumed run begins more than once, which its checker
-    rejects. Events that mllog doesn't know are left out. The division is open, and no caches were
-    cleared. ``submission`` replaces values of the header, such as ``submission_org``.
+    MLPerf's clock may not be paused: its checker rejects resumed runs. The division is open, and no
+    caches were cleared. ``submission`` replaces values of the header, such as ``submission_org``.
     """
     header = {
         "submission_benchmark": "tfasr",
