@@ -1,4 +1,4 @@
-"""What the callbacks have in common: a framework's words turned into the ledger's."""
+"""Functions that all callbacks share: translating a framework's names into the ledger's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Score = Callable[[], tuple[Sequence[str], Sequence[str]]]
 
 
 def check_step(run: Recorder, trainer_step: int) -> None:
-    """Raises UsageError if a trainer goes on from another step than its recorder."""
+    """Raises UsageError if a trainer continues from another step than its recorder."""
     if trainer_step != run.steps_done:
         raise UsageError(
             f"Recorder and trainer must go on from one step. Received: {run.steps_done} of the "
@@ -36,25 +36,15 @@ def note(
     names: Mapping[str, str] | None,
     score: Score | None,
 ) -> None:
-    """Notes what an evaluation has found.
+    """Records the results of an open evaluation.
 
-    Args:
-        evaluation: the open block.
-        logs: what the framework found, by its names.
-        prefix: of its names for validation, which the ledger's do not have.
-        names: the ledger's names with the framework's, such as ``{"accuracy": "val_acc"}``; None
-            takes those that are a known metric's but for the prefix.
-        score: called for texts to be scored, if given.
-
-    Raises:
-        UsageError: if the logs lack what is named, or have nothing that is known.
+    ``names`` are the ledger's with the framework's, such as ``{"accuracy": "val_acc"}``; None takes
+    the logs that are a known metric once ``prefix`` is removed. ``score`` is called for texts to be
+    scored. Raises UsageError if the logs lack what is named, or have nothing that is known.
     """
     if names is None:
-        found = {
-            name.removeprefix(prefix): value
-            for name, value in logs.items()
-            if evaluation.takes(name.removeprefix(prefix))
-        }
+        plain = {name.removeprefix(prefix): value for name, value in logs.items()}
+        values = {name: value for name, value in plain.items() if evaluation.takes(name)}
     else:
         missing = sorted(set(names.values()) - set(logs))
         if missing:
@@ -62,14 +52,14 @@ def note(
                 f"Every evaluation must find {', '.join(missing)}. Received: {', '.join(logs)}. "
                 "Log it in validation, or correct the callback's metrics."
             )
-        found = {own: logs[theirs] for own, theirs in names.items()}
+        values = {name: logs[logged] for name, logged in names.items()}
     if score is not None:
         with evaluation.decoding():
             evaluation.score(*score())
-    elif not found:
+    elif not values:
         raise UsageError(
             f"An evaluation must find one of {', '.join(sorted(BUILT_IN))}, or what the recorder "
             f"declares. Received: {', '.join(logs) or 'nothing'}. Name what is what, such as "
             'metrics={"accuracy": "val_acc"}.'
         )
-    evaluation.measure(**found)
+    evaluation.measure(**values)

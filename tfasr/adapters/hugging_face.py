@@ -10,7 +10,7 @@ from tfasr.recording.recorder import Recorder
 
 
 class RecordTrainer(TrainerCallback):
-    """Books steps, evaluations and checkpoints of a ``Trainer``.
+    """Records steps, evaluations and checkpoints of a ``Trainer``.
 
     ::
 
@@ -18,15 +18,14 @@ class RecordTrainer(TrainerCallback):
             trainer = Trainer(..., callbacks=[RecordTrainer(run)])
             trainer.train(resume_from_checkpoint=bool(run.steps_done))
 
-    What lies between two evaluations is an epoch of the ledger, where ``eval_strategy`` is
-    "steps".
+    With an ``eval_strategy`` of "steps", an epoch of the ledger is what lies between two
+    evaluations.
 
     Args:
-        run: open.
-        metrics: the ledger's names with those of the trainer, such as
-            ``{"accuracy": "eval_acc"}``; by default those that are ``eval_`` and a known metric.
-        score: returns references and hypotheses of the validation set, where ``compute_metrics``
-            does not find WER and CER.
+        metrics: the ledger's names with those of the trainer, such as ``{"accuracy": "eval_acc"}``;
+            by default those that are ``eval_`` and a known metric.
+        score: returns references and hypotheses of the validation set, if ``compute_metrics`` does
+            not compute WER and CER.
         stop_at_targets: whether to end the training once the run's targets are met.
     """
 

@@ -1,4 +1,4 @@
-"""A Keras callback that records anybody's ``fit``, on any of Keras's backends."""
+"""A Keras callback that records your own ``fit``, on any of Keras's backends."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from tfasr.recording.recorder import Recorder
 
 
 class RecordFit(keras.callbacks.Callback):
-    """Books the epochs, steps and validations of ``fit``.
+    """Records the epochs, steps and validations of ``fit``.
 
     ::
 
@@ -23,13 +23,11 @@ class RecordFit(keras.callbacks.Callback):
     A step's loss is Keras's, the mean over the epoch so far.
 
     Args:
-        run: open.
         batch_size: utterances, or samples of any kind, of a step.
-        metrics: the ledger's names with those of Keras, such as ``{"accuracy": "acc"}``; by
-            default those that have a known metric's name.
-        score: returns references and hypotheses of the validation set, where WER and CER are
-            wanted.
-        checkpoint: whether each epoch's end is saved, by a callback that stands before this one.
+        metrics: the ledger's names with those of Keras, such as ``{"accuracy": "acc"}``; by default
+            those that have a known metric's name.
+        score: returns references and hypotheses of the validation set, for WER and CER.
+        checkpoint: whether an earlier callback saves a checkpoint at each epoch's end.
         stop_at_targets: whether to end the training once the run's targets are met.
     """
 

@@ -12,7 +12,7 @@ except ImportError:
 
 
 class RecordFit(Callback):
-    """Books steps, validations and checkpoints of ``fit``; each validation ends an epoch.
+    """Records steps, validations and checkpoints of ``fit``; each validation ends an epoch.
 
     ::
 
@@ -21,10 +21,9 @@ class RecordFit(Callback):
             trainer.fit(module, data_module, ckpt_path=last if run.steps_done else None)
 
     Args:
-        run: open.
-        metrics: the ledger's names with those logged; by default ``val_`` and a known metric.
+        metrics: the ledger's names with the logged ones; by default ``val_`` and a known metric.
         score: returns references and hypotheses of the validation set, to be scored.
-        utterances: returns how many a batch has.
+        utterances: returns the number of utterances in a batch.
         stop_at_targets: whether to end the training once the run's targets are met.
     """
 
@@ -38,7 +37,7 @@ class RecordFit(Callback):
         stop_at_targets: bool = False,
     ):
         self._run, self._utterances = run, utterances
-        self._found = {"prefix": "val_", "names": metrics, "score": score}
+        self._logs = {"prefix": "val_", "names": metrics, "score": score}
         self._stop_at_targets = stop_at_targets
         self._step = self._evaluation = self._saved = None
 
@@ -68,7 +67,7 @@ class RecordFit(Callback):
 
     def on_validation_end(self, trainer, pl_module):
         if self._evaluation is not None:
-            note(self._evaluation, trainer.callback_metrics, **self._found)
+            note(self._evaluation, trainer.callback_metrics, **self._logs)
             self._evaluation.__exit__(None, None, None)
             self._evaluation = None
             trainer.should_stop |= self._stop_at_targets and self._run.targets_met

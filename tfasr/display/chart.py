@@ -1,50 +1,34 @@
 """A figure described as data: marks in panels, independent of what draws them.
 
-A chart is drawn as a PNG and an SVG by `tfasr.display.vega` and on a page by its script; both
-read the one specification that `tfasr.display.vega` makes of it. Panels stand one above the other,
-or in several columns. Coordinates are in the units of the data; rows of bars are numbered 0, 1, 2
-and named by their axis, see `rows_axis`.
+`tfasr.display.vega` makes one specification of a chart, from which PNG, SVG and the page are drawn.
+Panels stand one above the other, or in several columns. Coordinates are in the units of the data;
+rows of bars are numbered 0, 1, 2 and named by their axis, see `rows_axis`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-# How figures look: colours, dashes, fonts.
-
-# About 3:1 against white and against near-black; told apart by the colour-blind in this order.
+# Contrast of about 3:1 on white and near-black; the colour-blind can tell apart the first ones.
 RUN_COLOURS = (
-    "#2f7fd0",
-    "#d9660d",
-    "#1f9e6e",
-    "#c2569b",
-    "#8a8418",
-    "#7a63d4",
-    "#1596a8",
-    "#cf4747",
-)
+    "#2f7fd0", "#d9660d", "#1f9e6e", "#c2569b", "#8a8418", "#7a63d4", "#1596a8", "#cf4747",
+)  # fmt: skip
 INTERVAL_COLOURS = {
-    "init": "#7d8794",
-    "compile": "#7a63d4",
-    "input_wait": "#e0a526",
-    "train": "#2f7fd0",
-    "averaging": "#1596a8",
-    "swap": "#14614a",
-    "eval_forward": "#1f9e6e",
-    "decode": "#6fbf73",
-    "eval_wait": "#a9d8a0",
-    "checkpoint": "#a0683c",
-    "sentences": "#c2569b",
-    "logging": "#8a8418",
-    "overhead": "#b4bac2",
-    "lost_work": "#cf4747",
-}
-# Replaced by the page's own text colour, so that one drawing serves light and dark.
+    "init": "#7d8794", "compile": "#7a63d4", "input_wait": "#e0a526", "train": "#2f7fd0",
+    "averaging": "#1596a8", "swap": "#14614a", "eval_forward": "#1f9e6e", "decode": "#6fbf73",
+    "eval_wait": "#a9d8a0", "checkpoint": "#a0683c", "sentences": "#c2569b", "logging": "#8a8418",
+    "overhead": "#b4bac2", "lost_work": "#cf4747",
+}  # fmt: skip
+# With line breaks, which narrow columns need.
+INTERVAL_LABELS = {name: name.replace("_", "\n") for name in INTERVAL_COLOURS}
+# Replaced by the page's text colour, for light and dark pages.
 INK = "#22262b"
 OTHER_COLOUR = "#7d8794"
 CLIFF_COLOUR = "#cf4747"
 DASHES = ("solid", "dashed", "dash-dot", "dotted")
 LEGEND_ENTRIES = 17
 FONTS = "DejaVu Sans, Verdana, Arial, sans-serif"
+Numbers = Sequence[float]
+SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "star")
 
 
 def run_colour(index: int) -> str:
@@ -52,42 +36,33 @@ def run_colour(index: int) -> str:
 
 
 def run_dash(index: int) -> str:
-    """Returns the dash of the run of that index: another one for each round of colours."""
+    """Returns a run's dash, a different one for each round of colours."""
     return DASHES[index // len(RUN_COLOURS) % len(DASHES)]
 
 
 def device_colour(index: int) -> str:
-    """Returns the colour of the processor of that index; the first are unlike the phases'."""
+    """Returns a processor's colour; the first ones differ from those of intervals."""
     return RUN_COLOURS[(1, 5, 3, 6, 4, 7, 0, 2)[index % len(RUN_COLOURS)]]
 
 
 def shortened(name: str, most: int = 30) -> str:
-    """Returns a name cut in its middle where it is longer than ``most`` characters."""
+    """Returns a name, with its middle cut out if it is longer than ``most`` characters."""
     if len(name) <= most:
         return name
     half = (most - 1) // 2
     return f"{name[: most - 1 - half]}…{name[-half:]}"
 
 
-Numbers = Sequence[float]
-
-SYMBOLS = ("circle", "ring", "square", "diamond", "triangle", "arrow", "tick", "star")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """What all kinds of marks have in common."""
-
-    # Its entry in the legend, by which all marks of the series are hidden and shown together; ""
-    # for none
-    series: str = ""
-    colour: str = INK  # "#rrggbb"; `INK` is the page's own text colour
+    series: str = ""  # its entry in the legend, which hides and shows all marks of the series
+    colour: str = INK  # "#rrggbb"; `INK` is the page's text colour
     texts: Sequence[str] | None = None  # the tooltip of each point; None for tooltips of x and y
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Mark):
-    """A line through points; a value that is not finite breaks it. ``dash``: one of `DASHES`."""
+    """A line through points, broken at values that are not finite; ``dash``: one of `DASHES`."""
 
     x: Numbers
     y: Numbers
@@ -114,7 +89,7 @@ class Points(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Rects(Mark):
-    """Rectangles: bars, spans of time, cells. ``outline`` keeps narrow ones visible, in pixels."""
+    """Bars, spans of time, cells. An ``outline``, in pixels, keeps narrow ones visible."""
 
     x0: Numbers
     x1: Numbers
@@ -126,8 +101,6 @@ class Rects(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Segments(Mark):
-    """Straight lines from (x0, y0) to (x1, y1)."""
-
     x0: Numbers
     x1: Numbers
     y0: Numbers
@@ -138,9 +111,8 @@ class Segments(Mark):
 
 @dataclass(frozen=True, kw_only=True)
 class Rule(Mark):
-    """A line across the whole panel at a value of ``axis``, "x" or "y", with a label.
-
-    The label of a value of y is at the right end of the line.
+    """A line across the entire panel at a value of ``axis``, "x" or "y"; labels of y are at its
+    right end.
     """
 
     value: float
@@ -191,12 +163,11 @@ class Panel:
 class Chart:
     name: str  # of its files: lower case, digits, "_", "-" and "."
     caption: str  # a sentence without its full stop
-    panels: Sequence[Panel]  # what is drawn, from the top
-    # The same panels over each of several horizontal axes, by the axis's name, such as "minutes"; a
-    # reader of the page switches between them. ``panels`` is one of them and shown first. {}
-    # without a choice
+    panels: Sequence[Panel]  # from the top
+    # the panels over other horizontal axes, by the axis's name, such as "minutes", between which a
+    # page's reader can switch; ``panels`` is one of them and shown first
     views: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
-    wide: bool = False  # whether it takes the page's whole width
+    wide: bool = False  # whether it takes the page's full width
     columns: int = 1  # how many panels stand side by side
     width: float = 470.0  # of each panel, in pixels
 
@@ -215,50 +186,18 @@ class Chart:
 
 def rows_axis(names: Sequence[str]) -> Axis:
     """Returns a vertical axis of named rows, the first at the top; names may be equal."""
-    return Axis(
-        limits=(len(names) - 0.4, -0.6),
-        ticks=list(range(len(names))),
-        tick_labels=list(names),
-        grid=False,
-    )
+    ticks, limits = list(range(len(names))), (len(names) - 0.4, -0.6)
+    return Axis(limits=limits, ticks=ticks, tick_labels=list(names), grid=False)
 
 
 def curve(
-    x: Sequence[float],
-    y: Sequence[float],
-    colour: str,
-    series: str = "",
-    *,
-    dash: str = "solid",
-    symbol: str = "circle",
+    x: Numbers, y: Numbers, colour: str, series: str = "", *, dash="solid", symbol="circle"
 ) -> list[Mark]:
-    """Returns a line and a point at each of its places."""
     line = Line(x=x, y=y, colour=colour, dash=dash, series=series)
     return [line, Points(x=x, y=y, colour=colour, symbol=symbol)]
 
 
 def counts_axis(label: str, counts: Sequence[float], margin: float = 1.15) -> Axis:
-    """Returns a logarithmic axis with a tick at each of several growing numbers."""
+    """Returns a logarithmic axis with a tick at each of several increasing numbers."""
     limits = (counts[0] / margin, counts[-1] * margin)
     return Axis(label, log=True, limits=limits, ticks=counts)
-
-
-# How the ledger's intervals are called in tables and figures.
-
-# With line breaks where a narrow column needs them.
-INTERVAL_LABELS = {
-    "init": "init",
-    "compile": "compile",
-    "input_wait": "input\nwait",
-    "train": "train",
-    "averaging": "averaging",
-    "swap": "swap",
-    "eval_forward": "eval\nforward",
-    "decode": "decode",
-    "eval_wait": "eval\nwait",
-    "checkpoint": "checkpoint",
-    "sentences": "sentences",
-    "logging": "logging",
-    "overhead": "overhead",
-    "lost_work": "lost\nwork",
-}

@@ -19,8 +19,23 @@ from tfasr.kit.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
-
-# File names of tables and figures.
+Cell = str | int | float | bool | None
+NEVER, UNKNOWN, REFUSED = "NA", "n/a", "refused"
+Row = TypeVar("Row")
+Other = TypeVar("Other")
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
+PREAMBLE = "% Needs \\usepackage{booktabs} in the preamble.\n"
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", "`": r"\textasciigrave{}",
+    # What the report itself writes beyond ASCII, for engines of any age.
+    "–": "--", "—": "---", "−": "$-$", "…": r"\dots{}", "×": r"$\times$", "±": r"$\pm$",
+    "µ": r"$\mu$", "\u00a0": "~",
+}  # fmt: skip
+_WIDTH = 400  # so that rich never cuts or wraps a table; a terminal may wrap it
+_NOTE_WIDTH = 100
+JSON = "json"
 
 
 def file_names(titles: Sequence[str]) -> list[str]:
@@ -35,62 +50,42 @@ def file_names(titles: Sequence[str]) -> list[str]:
     return names
 
 
-Cell = str | int | float | bool | None
-
-
 @dataclass(frozen=True)
 class Records:
-    """A table for programs."""
-
     columns: list[str]  # headings with units, such as ``wall_s``
     rows: list[list[Cell]]  # as many cells as columns
 
 
 def records_of(rows: Sequence[dict[str, Cell]]) -> Records:
-    """Returns rows given by heading; a row that lacks a heading has None there."""
+    """Returns rows given by heading; missing values are None."""
     columns = list(dict.fromkeys(heading for row in rows for heading in row))
     return Records(columns, [[row.get(heading) for heading in columns] for row in rows])
 
 
-NEVER = "NA"
-
-
-UNKNOWN = "n/a"
-
-
-REFUSED = "refused"
-
-
 @dataclass(frozen=True)
 class Table:
-    """A table of text."""
+    """A table of text, each row with as many cells as there are columns."""
 
-    title: str  # what it is about
-    # headings, which may have a line break; the first column is the run's name, all others are
-    # figures
-    columns: list[str]
-    rows: list[list[str]]  # as many cells as columns, one row a run, in the report's order
-    notes: list[str] = field(default_factory=list)  # what has to be known to read it
-    # The index of the run whose colour each row has, None for none; by default the row's own
+    title: str
+    columns: list[str]  # headings, which may have a line break; the first names the row
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+    # the index of the run whose colour each row has, or None; by default the row's own index
     colours: list[int | None] | None = None
-    name: str = ""  # what its files are called; by default its title
-    records: Records | None = None  # the same for programs; None where the cells are all there is
-
-
-Row = TypeVar("Row")
+    name: str = ""  # of its files; by default its title
+    records: Records | None = None  # the same for programs; None if they get the text
 
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """One column of a table, written once for text, CSV, JSON, LaTeX, HTML and notebooks."""
+    """One column of a table, for text, CSV, JSON, LaTeX, HTML and notebooks."""
 
     heading: str  # above the column for a reader, may have a line break; "" hides it from readers
     name: str  # of the value for programs, with its unit, such as ``wall_s``; "" hides it from them
     value: Callable[[Row], Any]  # unrounded, in SI units and fractions; None if unknown
     text: Callable[[Any], str] = str  # formats a value that is not None
     missing: str | Callable[[Row], str] = UNKNOWN  # what readers see for None
-    # Returns what readers see of a row if that takes more than the value, such as an interval of
-    # two columns; ``text`` and ``missing`` then have no effect
+    # what readers see of a row instead, such as an interval of two columns
     shown: Callable[[Row], str] | None = None
 
     def cell(self, row: Row) -> str:
@@ -115,39 +110,26 @@ def table_of(
     leave_out_empty: bool = False,
     records: Records | None = None,
 ) -> Table:
-    """Returns a table and its records.
+    """Returns a table with a line for each row; the first column names it.
 
-    Args:
-        title: what the table is about.
-        columns: the first one names the row.
-        rows: one for each line of the table.
-        notes: what a reader has to know.
-        name: file name without suffix; by default the title.
-        colours: see `Table`.
-        leave_out_empty: whether columns without any value are left out.
-        records: instead of the columns' own, where programs get other rows than readers.
+    ``colours`` and ``name``: see `Table`. ``leave_out_empty``: whether columns without any value
+    are left out. ``records`` replace the columns' own, if programs get other rows than readers.
     """
     values = [[column.value(row) for row in rows] for column in columns]
     if leave_out_empty:
-        kept = [any(value is not None for value in own) for own in values]
-        columns, values = (list(compress(what, kept)) for what in (columns, values))
+        used = [any(value is not None for value in column) for column in values]
+        columns, values = (list(compress(what, used)) for what in (columns, values))
     names = [column.name for column in columns]
     if records is None and any(names):
         # Without a row there is no header either.
         records = Records([n for n in names if n and rows], _rows(compress(values, names)))
-    return Table(
-        title,
-        [column.heading for column in columns if column.heading],
-        _rows(
-            [column._text(row, value) for row, value in zip(rows, own, strict=True)]
-            for column, own in zip(columns, values, strict=True)
-            if column.heading
-        ),
-        list(notes),
-        colours=colours,
-        name=name,
-        records=records,
+    texts = (
+        [column._text(row, value) for row, value in zip(rows, of_column, strict=True)]
+        for column, of_column in zip(columns, values, strict=True)
+        if column.heading
     )
+    headings = [column.heading for column in columns if column.heading]
+    return Table(title, headings, _rows(texts), list(notes), colours, name, records)
 
 
 def _rows(columns: Iterable[Sequence[Any]]) -> list[list[Any]]:
@@ -155,7 +137,6 @@ def _rows(columns: Iterable[Sequence[Any]]) -> list[list[Any]]:
 
 
 def values_of(columns: Sequence[Column[Row]], row: Row) -> dict[str, Any]:
-    """Returns the values of a row by name, for programs."""
     return {column.name: column.value(row) for column in columns if column.name}
 
 
@@ -164,13 +145,10 @@ def records(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> Records:
     return Records([c.name for c in shown], [[c.value(row) for c in shown] for row in rows])
 
 
-Other = TypeVar("Other")
-
-
 def for_readers(
     columns: Sequence[Column[Row]], row_of: Callable[[Other], Row]
 ) -> list[Column[Other]]:
-    """Returns the columns that readers see, for a table of other rows; ``row_of`` finds theirs."""
+    """Returns the columns that readers see, for other rows, which ``row_of`` converts."""
     return [
         Column(c.heading, "", lambda row: None, shown=lambda row, c=c: c.cell(row_of(row)))
         for c in columns
@@ -183,21 +161,15 @@ def fixed(decimals: int, scale: float = 1.0) -> Callable[[float], str]:
     return lambda value: f"{value * scale:.{decimals}f}"
 
 
-percent = fixed(1, 100.0)
-"""Formats a fraction as percent with one decimal."""
-
-
-gigabytes = fixed(1, 1e-9)
-"""Formats bytes as gigabytes with one decimal."""
+percent = fixed(1, 100.0)  # of a fraction
+gigabytes = fixed(1, 1e-9)  # of bytes
 
 
 def three_digits(value: float) -> str:
-    """Formats a number with three significant digits, whole numbers from 100 on."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Returns milliseconds with sensible decimals; "n/a" for None."""
     if seconds is None:
         return UNKNOWN
     ms = 1000 * seconds
@@ -205,19 +177,13 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def number(value: float | None, form: str) -> str:
-    """Returns a number in a format such as ".2f"; "n/a" for None."""
     return UNKNOWN if value is None else format(value, form)
 
 
-# Tables for programs: comma-separated values as in RFC 4180, seconds and fractions unrounded.
-
-_FORMULA = ("=", "+", "-", "@", "\t", "\n")
-
-
 def to_csv(tables: Sequence[Table]) -> str:
-    """Returns tables one below the other: a line ``# name: title``, the table, an empty line.
+    """Returns tables one below the other, with a line ``# name: title`` above each.
 
-    `table_to_csv` of one table alone has no such line.
+    Comma-separated values as in RFC 4180, seconds and fractions unrounded.
     """
     names = file_names([table.name or table.title for table in tables])
     blocks = [
@@ -228,10 +194,7 @@ def to_csv(tables: Sequence[Table]) -> str:
 
 
 def table_to_csv(table: Table) -> str:
-    """Returns a table's records, with a header line; empty cells are what is not known.
-
-    A table without records gives the text of its cells.
-    """
+    """Returns a table's records, or else its text, with a header line; empty cells are unknown."""
     records = table.records or Records(
         [" ".join(heading.split()) for heading in table.columns], [list(row) for row in table.rows]
     )
@@ -251,13 +214,12 @@ def _cell(cell: Cell) -> str:
 
 
 def harmless(text: str) -> str:
-    """Returns a text that no spreadsheet takes for a formula: an apostrophe goes before such.
-
-    Numbers stay as they are.
+    """Returns a text, with an apostrophe first if spreadsheets would read it as a formula, not a
+    number.
 
     Source: OWASP, "CSV Injection".
     """
-    # A line feed is quoted by the writer, a carriage return is not, and readers end a line at both.
+    # Readers end a line at both, and the writer quotes only line feeds.
     text = text.replace("\r", "\n")
     if not text.startswith(_FORMULA):
         return text
@@ -268,51 +230,17 @@ def harmless(text: str) -> str:
     return text
 
 
-# JSON for programs: numbers that are not finite become null.
-
-
 def to_json_text(value: Any) -> str:
-    """Returns JSON values as an indented document; JSON knows neither NaN nor infinity."""
+    """Returns JSON values as an indented document; NaN and infinity become null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# Tables for a paper: LaTeX with booktabs, to be included in a document.
-
-PREAMBLE = "% Needs \\usepackage{booktabs} in the preamble.\n"
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "`": r"\textasciigrave{}",
-    # What the report itself writes beyond ASCII, for engines of any age.
-    "–": "--",
-    "—": "---",
-    "−": "$-$",
-    "…": r"\dots{}",
-    "×": r"$\times$",
-    "±": r"$\pm$",
-    "µ": r"$\mu$",
-    "\u00a0": "~",
-}
 
 
 def to_latex(tables: Sequence[Table]) -> str:
@@ -348,15 +276,16 @@ def table_to_latex(table: Table, label: str) -> str:
 def latex_text(text: str) -> str:
     """Returns text as LaTeX prints it, on one line.
 
-    Letters of any script stay as they are: those that pdfTeX's fonts lack need XeLaTeX or LuaLaTeX.
+    Letters of any script stay as they are; pdfTeX's fonts lack some, XeLaTeX's and LuaLaTeX's
+    don't.
     """
-    kept = (" " if unicodedata.category(character) == "Cc" else character for character in text)
-    return "".join(_SPECIAL.get(one, one) for one in " ".join("".join(kept).split(" ")).strip())
+    plain = "".join(" " if unicodedata.category(letter) == "Cc" else letter for letter in text)
+    return "".join(_SPECIAL.get(letter, letter) for letter in plain.strip())
 
 
 def _guarded(cell: str) -> str:
     text = latex_text(cell)
-    # After a row's end, a bracket would pass for the distance to the next row.
+    # After a row's end, a bracket would be the distance to the next row.
     return f"{{{text}}}" if text.startswith(("[", "*")) else text
 
 
@@ -366,9 +295,6 @@ def _heading(heading: str) -> str:
         return _guarded(first)
     lines = r"\\".join(map(_guarded, [first, *others]))
     return rf"\shortstack{{{lines}}}"
-
-
-# Tables as HTML and as data frames, for notebooks.
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
@@ -385,10 +311,9 @@ def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: 
 
 
 def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.DataFrame":
-    """Returns rows as a pandas data frame; ``columns`` are there even if there is no row.
+    """Returns rows as a pandas data frame, which has ``columns`` even if it has no row.
 
-    Raises:
-        UsageError: if pandas is not installed; it says how to get it.
+    Raises UsageError, with the way to install it, if pandas is missing.
     """
     try:
         pandas = importlib.import_module("pandas")
@@ -401,29 +326,18 @@ def dataframe(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> "pd.
     return pandas.DataFrame(list(rows), columns=list(dict.fromkeys([*columns, *more])))
 
 
-# Tables as text for a terminal and as Markdown.
-
-# Wide enough that no table is ever cut or wrapped by the library; a terminal may wrap it.
-_WIDTH = 400
-
-
-_NOTE_WIDTH = 100
-
-
 def to_text(tables: Sequence[Table]) -> str:
-    """Returns tables drawn for a terminal, with their notes below them."""
-    # Imported here: the other formats do without.
-    from rich.console import Console
+    from rich.console import Console  # here: the other formats don't need it
     from rich.text import Text
 
-    # In a notebook the library would show what it prints, and leave nothing to return.
+    # In a notebook rich would show what it prints instead of writing it to the file.
     console = Console(
         file=io.StringIO(), width=_WIDTH, color_system=None, highlight=False, force_jupyter=False
     )
     for index, table in enumerate(tables):
         if index:
             console.print()
-        # Text, not str: a run's name may hold what would pass for markup.
+        # Text, not str: a run's name may look like markup.
         console.print(Text(table.title))
         console.file.write(_drawn(table))
         for note in table.notes:
@@ -458,11 +372,10 @@ def _printable(cell: str) -> str:
 
 
 def to_markdown(tables: Sequence[Table]) -> str:
-    """Returns tables in GitHub's Markdown, with their notes below them."""
     blocks = []
     for table in tables:
         lines = [f"## {table.title}", "", _markdown_row(table.columns)]
-        lines.append(_markdown_row(["---", *["---:"] * (len(table.columns) - 1)], escape=False))
+        lines.append("| --- |" + " ---: |" * (len(table.columns) - 1))
         lines.extend(_markdown_row(row) for row in table.rows)
         lines.append("")
         lines.extend(f"- {_markdown(note)}" for note in table.notes)
@@ -470,8 +383,8 @@ def to_markdown(tables: Sequence[Table]) -> str:
     return "\n".join(blocks)
 
 
-def _markdown_row(cells: Sequence[str], *, escape: bool = True) -> str:
-    return "| " + " | ".join(_markdown(cell) if escape else cell for cell in cells) + " |"
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(map(_markdown, cells)) + " |"
 
 
 def _markdown(text: str) -> str:
@@ -480,21 +393,14 @@ def _markdown(text: str) -> str:
     return " ".join(text.split())
 
 
-# The formats of what commands print: tables as text by name, and JSON beside them.
-
-JSON = "json"
 WRITERS: Registry[Callable[[Sequence[Table]], str]] = Registry(
     "format",
-    {
-        "table": "tfasr.display.table:to_text",
-        "markdown": "tfasr.display.table:to_markdown",
-        "latex": "tfasr.display.table:to_latex",
-        "csv": "tfasr.display.table:to_csv",
-    },
-)
-"""The formats by name: functions that write tables as text. JSON is another, beside them.
+    {"table": "tfasr.display.table:to_text", "markdown": "tfasr.display.table:to_markdown",
+     "latex": "tfasr.display.table:to_latex", "csv": "tfasr.display.table:to_csv"},
+)  # fmt: skip
+"""Functions that write tables as text, by format; JSON is a format too.
 
-A format of one's own is registered where it is written::
+Register your own::
 
     @WRITERS.register("org")
     def to_org(tables): ...
@@ -506,6 +412,5 @@ def formats() -> tuple[str, ...]:
 
 
 def check_format(name: str) -> None:
-    """Raises UsageError for a name that is none of `formats`."""
     if name not in formats():
         raise UsageError(f"The format must be one of {formats()}. Received: {name!r}.")

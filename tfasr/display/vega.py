@@ -35,7 +35,6 @@ from tfasr.kit.files import write_whole
 from tfasr.kit.process import call
 
 Spec = dict[str, Any]
-
 DASHES = {"solid": [1, 0], "dashed": [6, 4], "dash-dot": [7, 3, 2, 3], "dotted": [2, 3]}
 _SHAPES = {
     "circle": "circle", "ring": "circle", "square": "square", "diamond": "diamond",
@@ -49,9 +48,12 @@ _FONT_PX = 12
 _CHARACTER_PX = 7
 _ENTRY_PX = 40
 _NAME_CHARACTERS = 42
-_HEARD_POINTS = 120
+_TOOLTIPS = 120
 _PLACES = {"x": ("x", "x0", "x1"), "y": ("y", "y0", "y1", "low", "high")}
 _NOTHING: Spec = {"data": {"values": []}, "mark": "point"}
+_VEGA_LITE = "6.4"
+_PNG_SCALE = 2
+_PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
 
 def picture_spec(chart: Chart) -> Spec:
@@ -82,40 +84,32 @@ def page_panels(panels: Sequence[Panel]) -> list[Spec]:
     rule's label with its ``at``; ``choose``, whether a reader may choose the scale of x and y; and
     ``lowest``, the smallest positive values, where logarithmic axes begin.
     """
-    found = []
-    for panel in panels:
-        layers: list[Spec] = []
-        for mark in panel.marks:
-            for layer in [*_layers(mark), *_ears(mark, panel)]:
-                own: Spec = {"series": mark.series, "layer": layer}
-                if isinstance(mark, Rule):
-                    own["at"] = [mark.axis, mark.value]
-                layers.append(own)
-        found.append(
-            {
-                "spec": {"height": panel.height, **_frame(panel)},
-                "layers": layers,
-                "choose": {"x": panel.x.choose, "y": panel.y.choose},
-                "lowest": {"x": _lowest(panel, "x"), "y": _lowest(panel, "y")},
-            }
-        )
-    return found
-
-
-def page_legend(chart: Chart) -> list[Spec]:
-    """Returns the legend's entries: ``name`` and ``colour``, ``dash`` of lines, None of areas."""
     return [
         {
-            "name": name,
-            "colour": mark.colour,
-            "dash": DASHES[mark.dash] if isinstance(mark, Line | Segments) else None,
+            "spec": {"height": panel.height, **_frame(panel)},
+            "layers": [
+                {"series": mark.series, "layer": layer}
+                | ({"at": [mark.axis, mark.value]} if isinstance(mark, Rule) else {})
+                for mark in panel.marks
+                for layer in [*_layers(mark), *_tooltips(mark, panel)]
+            ],
+            "choose": {"x": panel.x.choose, "y": panel.y.choose},
+            "lowest": {"x": _lowest(panel, "x"), "y": _lowest(panel, "y")},
         }
-        for name, mark in chart.series().items()
+        for panel in panels
     ]
 
 
+def page_legend(chart: Chart) -> list[Spec]:
+    """Returns the legend's entries: ``name``, ``colour``, and ``dash``, which is None for areas."""
+    entries = []
+    for name, mark in chart.series().items():
+        dash = DASHES[mark.dash] if isinstance(mark, Line | Segments) else None
+        entries.append({"name": name, "colour": mark.colour, "dash": dash})
+    return entries
+
+
 def config_of(ink: str) -> Spec:
-    """Returns how axes, titles and legends look in a colour of ink."""
     axis = {
         "labelColor": ink, "titleColor": ink, "domainColor": ink, "gridColor": ink,
         "domainOpacity": 0.4, "gridOpacity": 0.14, "ticks": False, "labelPadding": 5,
@@ -146,7 +140,6 @@ def numbers(values: Iterable[float]) -> list[float | None]:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Returns as many round figures between two positive ones as there is room for."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in (range(1, 10), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
         ticks = [float(f"{step * 10.0**decade:.6g}") for decade in decades for step in steps]
@@ -211,9 +204,9 @@ def _layers(mark: Mark) -> list[Spec]:
 
 
 def _still(mark: Mark, panel: Panel) -> list[Spec]:
-    """Returns a mark's layers for a picture, whose axes stay: clipped only where it reaches out.
+    """Returns a mark's layers for a picture, clipped only if they reach out of the panel.
 
-    A renderer masks the whole panel for each mark that is clipped, which takes most of its time.
+    A renderer masks the entire panel for each clipped mark, which takes most of its time.
     """
     layers = _layers(mark)
     if _within(mark, "x", panel.x) and _within(mark, "y", panel.y):
@@ -223,21 +216,20 @@ def _still(mark: Mark, panel: Panel) -> list[Spec]:
 
 
 def _within(mark: Mark, channel: str, axis: Axis) -> bool:
-    # What is not finite is not drawn.
     if axis.limits is None:
         return True
     if isinstance(mark, Rule):
         columns = [[mark.value]] if mark.axis == channel else []
     else:
         columns = [getattr(mark, name, ()) for name in _PLACES[channel]]
-    values = np.concatenate([np.asarray(own, float) for own in columns] or [[]])
-    values = values[np.isfinite(values)]
+    values = np.concatenate([np.asarray(column, float) for column in columns] or [[]])
+    values = values[np.isfinite(values)]  # others are not drawn
     return bool(((values >= min(axis.limits)) & (values <= max(axis.limits))).all())
 
 
 def _boxes(mark: Rects | Segments) -> Spec:
     data = _data(mark.texts, x=mark.x0, x2=mark.x1, y=mark.y0, y2=mark.y1)
-    encoding: Spec = {"x2": {"field": "x2"}, "y2": {"field": "y2"}, **_said(mark)}
+    encoding: Spec = {"x2": {"field": "x2"}, "y2": {"field": "y2"}, **_tooltip(mark)}
     colour = {"value": mark.colour}
     if isinstance(mark, Segments):
         look = {"type": "rule", "clip": True, "strokeWidth": mark.width}
@@ -255,7 +247,7 @@ def _points(mark: Points) -> Spec:
         look["size"] = (mark.size / 2) ** 2
     if mark.symbol == "tick":
         look["angle"] = 90
-    encoding = {"color": {"value": mark.colour}, **_said(mark)}
+    encoding = {"color": {"value": mark.colour}, **_tooltip(mark)}
     return {**_data(mark.texts, x=mark.x, y=mark.y), "mark": look, "encoding": encoding}
 
 
@@ -276,14 +268,14 @@ def _rule(mark: Rule) -> list[Spec]:
     return layers
 
 
-def _ears(mark: Mark, panel: Panel) -> list[Spec]:
+def _tooltips(mark: Mark, panel: Panel) -> list[Spec]:
     if not isinstance(mark, Line):
         return []
     count = len(mark.x)
-    kept = np.unique(np.linspace(0, max(0, count - 1), min(count, _HEARD_POINTS)).round())
-    index = kept.astype(int)
+    places = np.unique(np.linspace(0, max(0, count - 1), min(count, _TOOLTIPS)).round())
+    index = places.astype(int)
     names = {"x": panel.x.label or "x", "y": panel.y.label or "y"}
-    places = [
+    shown = [
         {"field": name, "type": "quantitative", "title": label, "format": ".4~g"}
         for name, label in names.items()
     ]
@@ -292,13 +284,13 @@ def _ears(mark: Mark, panel: Panel) -> list[Spec]:
             **_data(x=np.asarray(mark.x)[index], y=np.asarray(mark.y)[index]),
             "transform": [{"calculate": json.dumps(mark.series), "as": "s"}],
             "mark": {"type": "point", "filled": True, "size": 90, "opacity": 0, "clip": True},
-            "encoding": {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *places]},
+            "encoding": {"tooltip": [{"field": "s", "type": "nominal", "title": "_"}, *shown]},
         }
     ]
 
 
 def _data(texts: Sequence[str] | None = None, **columns: Sequence[Any]) -> Spec:
-    cells = [list(own) if name == "words" else numbers(own) for name, own in columns.items()]
+    cells = [list(c) if name == "words" else numbers(c) for name, c in columns.items()]
     names = list(columns)
     if texts is not None:
         cells.append(list(texts))
@@ -308,7 +300,7 @@ def _data(texts: Sequence[str] | None = None, **columns: Sequence[Any]) -> Spec:
     }
 
 
-def _said(mark: Mark) -> Spec:
+def _tooltip(mark: Mark) -> Spec:
     return {} if mark.texts is None else {"tooltip": {"field": "t", "type": "nominal"}}
 
 
@@ -333,17 +325,17 @@ def _legends(chart: Chart) -> list[Spec]:
             label += f" and {hidden} more"
         kind = {Line: "stroke", Segments: "stroke", Points: "color"}.get(type(mark), "fill")
         kinds.setdefault(kind, []).append((label, mark))
-    widths = {kind: _ENTRY_PX + _CHARACTER_PX * max(len(label) for label, _ in own)
-              for kind, own in kinds.items()}  # fmt: skip
+    widths = {kind: _ENTRY_PX + _CHARACTER_PX * max(len(label) for label, _ in group)
+              for kind, group in kinds.items()}  # fmt: skip
     room = chart.width * chart.columns + 60
-    total = sum(widths[kind] * len(own) for kind, own in kinds.items())
+    total = sum(widths[kind] * len(group) for kind, group in kinds.items())
     rows = math.ceil(total / room) if kinds else 1
-    # One legend's columns are as wide as its longest entry: more rows until all fit beside.
-    while sum(widths[k] * math.ceil(len(own) / rows) for k, own in kinds.items()) > room:
-        if rows >= len(entries):
-            break
+    # A legend's columns are as wide as its longest entry: add rows until all fit in the width.
+    while rows < len(entries) and room < sum(
+        widths[kind] * math.ceil(len(group) / rows) for kind, group in kinds.items()
+    ):
         rows += 1
-    return [_legend(kind, own, math.ceil(len(own) / rows)) for kind, own in kinds.items()]
+    return [_legend(kind, group, math.ceil(len(group) / rows)) for kind, group in kinds.items()]
 
 
 def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spec:
@@ -372,13 +364,6 @@ def _legend(kind: str, entries: Sequence[tuple[str, Mark]], columns: int) -> Spe
     return {"data": {"values": [{"s": name} for name in names]}, "mark": look, "encoding": encoding}
 
 
-# Charts as files, as elements of a page, and the library that draws them on a page.
-
-_VEGA_LITE = "6.4"
-_PNG_SCALE = 2
-_PAPER = '<rect width="100%" height="100%" fill="#ffffff"/>'
-
-
 def write_chart(chart: Chart, folder: Path) -> str:
     """Writes a chart as ``NAME.png`` and ``NAME.svg`` on white; returns the SVG document."""
     svg = svg_text(chart)
@@ -389,22 +374,22 @@ def write_chart(chart: Chart, folder: Path) -> str:
 
 def svg_text(chart: Chart) -> str:
     """Returns a chart as an SVG document on white, its text as text."""
-    # A name may hold bytes of a file's name that are no UTF-8, which the renderer refuses.
+    # The renderer rejects bytes that aren't valid UTF-8, as in some file names.
     spec = json.dumps(picture_spec(chart), ensure_ascii=False).encode(errors="replace").decode()
     svg = vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE)
     # Hundredths of a pixel are fine enough, and a third of the size.
     svg = re.sub(
         r' (?:d|transform|[xy][12]?|width|height)="[^"]*\.\d{3}[^"]*"',
-        lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]),
+        lambda match: re.sub(r"(\.\d\d)\d+", r"\1", match[0]),
         svg,
     )
     return re.sub(r"(<svg [^>]*>)", rf"\1{_PAPER}", svg, count=1)
 
 
 def embedded_svg(svg: str) -> str:
-    """Returns an SVG document of `svg_text` as an element for an HTML page.
+    """Returns an SVG document of `svg_text` as an HTML element without namespace and background.
 
-    It has no namespace, no address and no background, and its ink is the page's text colour.
+    Its ink is the page's text colour.
     """
     svg = svg.replace(_PAPER, "", 1)
     svg = re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', svg)
@@ -414,9 +399,9 @@ def embedded_svg(svg: str) -> str:
 
 @cache
 def page_library() -> str:
-    """Returns the script that draws a page's charts: ``vegaEmbed``, and all that it needs.
+    """Returns the script that draws a page's charts: ``vegaEmbed``, and everything it needs.
 
-    It is made by another process, which takes 100 MB for it that this one would not give back.
+    Another process makes it, as that takes 100 MB that this one would not give back.
     """
     return call(_bundled, plugins=(), show_messages=False, task="Bundling the page's script")
 

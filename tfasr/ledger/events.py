@@ -1,69 +1,66 @@
 """The append-only record of a run: ``events.jsonl``, one JSON object a line, mllog's keys.
 
-A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type``
-is INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session``
-(0 for the process that began the run, one more for every resumption) and ``mono_s`` (that
-process's monotonic clock, which no clock adjustment moves).
+A line is ``{"namespace", "time_ms", "event_type", "key", "value", "metadata"}``; ``event_type`` is
+INTERVAL_START, INTERVAL_END or POINT_IN_TIME. To mllog's metadata each line adds ``session`` (0 for
+the process that began the run, one more for each that resumed it) and ``mono_s`` (that process's
+monotonic clock, which no clock adjustment moves).
 
-Written by a training run, in order:
+A training run writes, in order:
 
-- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms"
-  (wall clock at which the previous process was last known alive, or None), "ledger_format"
-  (`LEDGER_FORMAT`; missing before it was introduced)}``; metadata ``process_age_s`` (seconds since
-  the process was created, where it was started for this run alone).
+- ``session_start``: value ``{"session", "resumed_from_step" (None at first), "alive_until_ms" (wall
+  clock at which the previous process was last known alive, or None), "ledger_format"
+  (`LEDGER_FORMAT`; missing in the oldest)}``; metadata ``process_age_s`` (seconds since the process
+  was created, if it was started for this run alone).
 - ``init_start``, ``model_creation`` (the paper's clock starts here), ``init_stop``, ``run_start``
   (again in every session), and points with the run's facts: ``shards`` (each split's content
   hash), ``shared_with_training`` (of the validation split: ``utterances``, ``of_utterances``,
-  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set``
-  (of the compiled layers: ``name``, and ``forced`` where TFASR_INSTRUCTION_SET names it; None
-  without such layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``,
-  ``opt_name``, ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics``
-  (those that `tfasr.Recorder` was told of, each with the fields of `tfasr.tta.metrics.Metric`),
-  ``comparability`` (a dict of what makes results comparable), ``hardware`` (what the machine
-  costs, where that was given).
-- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``
-  (metadata ``step``), ``sentences_start/_stop`` and ``logging_start/_stop`` (what ``--log_to``
-  takes; both with metadata ``step``), ``eval_start``,
-  ``eval_forward_start/_stop``, ``decode_start/_stop`` (what training waited for the decoder),
-  ``decode_work`` (seconds that the decoder's thread worked), ``eval_accuracy`` (WER, a fraction),
-  ``tracked_stats`` (value: dict of ``wer, cer, cer_reference, substitutions, deletions,
-  insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata ``epoch_num``,
-  counted from 1. The result of an overlapped evaluation is written as soon as it is there, between
-  a second pair of ``eval_start`` and ``eval_stop``, which may come in a later epoch.
-- ``given_up``, where a budget ended the run: value ``{"budget_s", "metric", "target",
-  "not_before_s" (None where the budget was spent without a forecast)}``, metadata ``epoch_num``.
-- where ``second_decoder`` (a fact) names one: ``metrics``, which declares its rates,
-  ``second_decode_work`` (seconds), and in ``tracked_stats`` the rates, such as ``word_beam_wer``.
-- where the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
-  ``step``), while the averages are computed and batch statistics estimated for them, and
-  ``swap_start/_stop``, twice an evaluation, where they take the training weights' place.
-- where the evaluation is not the training model's own: ``evaluation_placement`` among the facts
-  (value ``{"name", "devices"}``); ``swap_start/_stop``, twice an evaluation, while one model leaves
-  the device and another is loaded; of an evaluation in another process ``eval_wait_start/_stop``
-  (what training waited for it), ``evaluation_work`` (its ``load_s``, ``forward_s``, ``decode_s`` in
-  that process) and ``evaluator_died`` (value ``{"exit_code", "deaths"}``). Its first pair of
-  ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, its second where the
-  scores were known.
-- ``traces``, at the end of a run that is finished: ``{"training": {"traces", "shapes",
-  "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``, of its last session.
-- ``run_stop`` with metadata ``status``: "success"; "aborted" or, where a signal asked for the end,
-  "interrupted" (both with ``reason``).
+  ``speakers``, ``of_speakers``), ``missing_compiled_parts`` (a list), ``instruction_set`` (of the
+  compiled layers: ``name``, and ``forced`` if TFASR_INSTRUCTION_SET names it; None without such
+  layers), ``global_batch_size``, ``seed``, ``train_samples``, ``eval_samples``, ``opt_name``,
+  ``opt_base_learning_rate``, ``targets`` (list of ``[metric, value]``), ``metrics`` (those declared
+  to `tfasr.Recorder`, with the fields of `tfasr.tta.metrics.Metric`), ``comparability`` (a dict of
+  what makes results comparable), ``hardware`` (what the machine costs, if known).
+- per epoch ``epoch_start``, a ``train_step`` per optimizer update, ``checkpoint_start/_stop``,
+  ``sentences_start/_stop`` and ``logging_start/_stop`` (the time for ``--log_to``), all with
+  metadata ``step``, ``eval_start``, ``eval_forward_start/_stop``, ``decode_start/_stop`` (training
+  waiting for the decoder), ``decode_work`` (seconds that the decoder's thread worked),
+  ``eval_accuracy`` (WER, a fraction), ``tracked_stats`` (``wer, cer, cer_reference, substitutions,
+  deletions, insertions, utterances, loss``), ``eval_stop``, ``epoch_stop``; all with metadata
+  ``epoch_num``, from 1. The result of an overlapped evaluation is written when it is known, between
+  a second pair of ``eval_start`` and ``eval_stop``, which may be in a later epoch.
+- ``given_up``, if a budget ended the run: ``{"budget_s", "metric", "target", "not_before_s" (None
+  if the budget was spent without a forecast)}``, metadata ``epoch_num``.
+- with a ``second_decoder`` (a fact): ``metrics``, which declares its rates, ``second_decode_work``
+  (seconds), and its rates in ``tracked_stats``, such as ``word_beam_wer``.
+- if the optimizer averages weights: ``averaging_start/_stop`` before a checkpoint (metadata
+  ``step``), while averages and their batch statistics are computed, and ``swap_start/_stop``, twice
+  an evaluation, when they replace the training weights and back.
+- if another model evaluates: ``evaluation_placement`` among the facts (``{"name", "devices"}``);
+  ``swap_start/_stop``, twice an evaluation, while models are exchanged on the device; if it is in
+  another process ``eval_wait_start/_stop`` (training waiting for it), ``evaluation_work`` (its
+  ``load_s``, ``forward_s``, ``decode_s``) and ``evaluator_died`` (``{"exit_code", "deaths"}``). The
+  first pair of ``eval_start`` and ``eval_stop`` is where the checkpoint was handed over, the second
+  where the scores were known.
+- ``traces``, at the end of a finished run, for its last session: ``{"training": {"traces",
+  "shapes", "compiling_steps", "compile_s", "by_frames"}, "evaluation": {"traces"}}``.
+- ``run_stop`` with metadata ``status``: "success"; "aborted" or, after a signal, "interrupted"
+  (both with ``reason``).
 
 ``train_step``: metadata ``epoch_num``, ``step`` (from 1); value ``{"loss", "utterances",
 "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s", "train_s"}``; the last three are
-seconds that end at the event, ``compile_s`` being 0 unless this step traced a new shape and then
-holding the whole step. Steps, evaluations and checkpoints that a killed process did after the
-checkpoint a later session resumed from are lost work.
+seconds that end at the event. ``compile_s`` is 0 unless the step traced a new shape, and then the
+entire step. Steps, evaluations and checkpoints of a killed process after the checkpoint from which
+a later session resumed are lost work.
 
-Where several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
-``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what each has and all sum up in a
-step, in which type, and how fast a buffer of that size was summed up before the first step (see
+If several workers train together, ``num_replicas`` counts them all, and ``cluster`` (a fact) is
+``{"workers", "gradient_bytes", "gradient_exchange", "link"}``: what all sum up in a step, in which
+type, and how fast a buffer of that size was summed up before the first step (see
 `tfasr.training.workers.exchange.Link`), between ``link_start`` and ``link_stop`` in ``init``. Each
-worker, the chief too, writes ``events-worker-<rank>.jsonl`` beside it: ``worker_start`` (value
-``{"rank", "workers"}``), a ``worker_step`` per step with the values of
+worker, the chief too, writes ``events-worker-<rank>.jsonl`` in the same folder: ``worker_start``
+(``{"rank", "workers"}``), a ``worker_step`` per step with the values of
 `tfasr.training.workers.step.WorkerTimes`, ``worker_machine`` and ``worker_sample`` (see
-`tfasr.telemetry.samplers.MachineNotes`); those of the others hold their own ``init``,
-``epoch``, ``eval_forward`` and ``decode`` intervals too.
+`tfasr.telemetry.samplers.MachineNotes`); all but the chief also ``init``, ``epoch``,
+``eval_forward`` and ``decode`` intervals.
 
 Source: MLCommons logging (github.com/mlcommons/logging), the intervals: the paper, section 4.4.2.
 """
@@ -89,12 +86,9 @@ from tfasr.kit.files import (
     take_lock,
 )
 
+# Raise it when an older tfasr would misread the events: ledgers of newer versions are rejected.
 LEDGER_FORMAT = 1
-"""The version of the format that is written. Raise it when an older tfasr would misread the events;
-ledgers of a newer version are refused, those of older ones and without a version are read."""
-
 HEARTBEAT_S = 1.0
-
 _LINES_AT_ONCE = 2000
 
 
@@ -102,10 +96,8 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     """Returns a ledger's events in file order, without those that a crash left incomplete.
 
     A killed process leaves at most its last line incomplete. A power loss may also leave zeros in
-    place of lines since the last `Ledger.sync`: the events end before the first of them.
-
-    Args:
-        path: ``events.jsonl``, or the run folder that holds it.
+    place of lines since the last `Ledger.sync`: the events end before the first of them. ``path``
+    is ``events.jsonl``, or the run folder that holds it.
 
     Raises:
         FileNotFoundError: if there is no ledger.
@@ -116,7 +108,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(
             f"A run folder must hold {EVENTS_FILE}. Received: {path}, which does not exist. "
-            "Name the folder that was given to tfasr train as --run_dir."
+            "Name the --run_dir of tfasr train."
         )
     lines = _content(path).split(b"\n")
     events: list[dict[str, Any]] = []
@@ -127,7 +119,7 @@ def read_events(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _content(path: Path) -> bytes:
-    """Returns a ledger's lines; raises UsageError if they are of a newer format."""
+    """Returns a ledger's lines; raises UsageError if a newer tfasr wrote them."""
     content = _until_zeros(path.read_bytes())
     at = -1
     while (at := content.find(b'"session_start"', at + 1)) >= 0:
@@ -146,31 +138,24 @@ def _content(path: Path) -> bytes:
 
 
 def _until_zeros(content: bytes) -> bytes:
-    """Returns the lines before the first zero byte, which no event holds.
-
-    File systems may note a file's length before they have written its data; what lies behind such
-    a gap was not synced either.
-    """
+    # No event holds a zero byte. A file system may record a file's length before it has written
+    # the data; nothing after such a gap was synced either.
     gap = content.find(b"\0")
     return content if gap < 0 else content[: content.rfind(b"\n", 0, gap) + 1]
 
 
 def ends_cut(run_dir: str | Path) -> bool:
-    """Whether a crash left a ledger's end incomplete; `read_events` leaves that out."""
+    """Whether a crash cut off a ledger's end, which `read_events` leaves out."""
     content = (Path(run_dir) / EVENTS_FILE).read_bytes().rstrip()
     if b"\0" in content:
         return True
-    try:
+    with contextlib.suppress(ValueError):
         return not _is_event(json.loads(content[content.rfind(b"\n") + 1 :]))
-    except ValueError:
-        return True
+    return True
 
 
 def last_value(run_dir: str | Path, key: str) -> Any:
-    """Returns the value of a ledger's last event of a key, without parsing the rest of it.
-
-    None where there is no ledger or no such event. Lines that are not events are skipped.
-    """
+    """Returns the value of a ledger's last event with a key without parsing the rest, or None."""
     path = Path(run_dir) / EVENTS_FILE
     content = _content(path) if path.is_file() else b""
     end = content.rfind(b"\n") + 1  # what follows is a line cut by a crash
@@ -185,25 +170,21 @@ def last_value(run_dir: str | Path, key: str) -> Any:
 
 
 def _whole_block(lines: list[bytes]) -> list[dict[str, Any]] | None:
-    """Returns the events of a block, parsed at once; None if a line of it is not an event."""
+    # Parses a block at once; None if one of its lines is not an event.
     lines = [line for line in lines if line.strip()]
+    text = b"[%s]" % b",".join(lines)
     try:
-        events = _parsed(b"[%s]" % b",".join(lines))
+        try:
+            events = orjson.loads(text)
+        except ValueError:
+            events = json.loads(text)  # slower, but reads the NaN of a diverged training's loss
     except ValueError:
         return None
     return events if len(events) == len(lines) and all(map(_is_event, events)) else None
 
 
-def _parsed(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        # Slower, and it knows the NaN that a diverged training writes as its loss.
-        return json.loads(text)
-
-
 def _line_by_line(lines: list[bytes], path: Path, before: int, count: int) -> list[dict[str, Any]]:
-    """Returns the events of a block, each line parsed alone: slower, but it finds the bad one."""
+    # Slower than `_whole_block`, but it finds the bad line.
     events = []
     for number, line in enumerate(lines, start=before + 1):
         if not line.strip():
@@ -227,12 +208,11 @@ def _is_event(event: Any) -> bool:
 
 
 def _written(event: dict[str, Any]) -> bytes:
-    """Returns an event's line; a number that is none is written as NaN, which JSON has not."""
-    try:
+    # NaN and infinity are written as NaN and Infinity, which standard JSON doesn't allow.
+    text = b"null"
+    with contextlib.suppress(TypeError):  # json takes more, such as keys that are numbers
         text = orjson.dumps(event)
-    except TypeError:  # json takes more, such as keys that are numbers
-        text = b"null"
-    # NaN would have become null: then the slower writer says which it is.
+    # orjson writes null for NaN: then the slower writer says which it is.
     return (json.dumps(event).encode() if b"null" in text else text) + b"\n"
 
 
@@ -244,9 +224,9 @@ class Ledger:
     two processes from writing one run.
 
     Args:
-        run_dir: the run's folder; it must exist.
-        session: 0 for a new run, one more than the last session for a resumption.
-        file: the ledger's name in the folder; that of a worker is another than the run's.
+        run_dir: an existing folder.
+        session: 0 for a new run, one more than the last session for a resumed one.
+        file: the ledger's name in the folder, which is different for a cluster's workers.
 
     Raises:
         UsageError: if another process is writing this run.
@@ -268,33 +248,20 @@ class Ledger:
             self._file.close()
             raise
         sync_folder(self.run_dir)  # so that a new ledger's name survives a power loss
-        self._remove_cut_lines()
-        self._heartbeat = self.run_dir / HEARTBEAT_FILE
-        self.alive_until_ms = self._last_heartbeat_ms()
-        self._closed = threading.Event()
-        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
-        # Begins with the first event: of a process that wrote none, a sign of life would be taken
-        # for one of the session before it, and all the time between for that session's.
-        self._beat: threading.Thread | None = None
-
-    def _remove_cut_lines(self) -> None:
-        """Removes what a crash left incomplete of the last lines; no event is appended to it."""
-        path = self._path
-        content = path.read_bytes()
+        # No event may be appended to what a crash left of the last lines.
+        content = self._path.read_bytes()
         complete = _until_zeros(content).rfind(b"\n") + 1
         if complete < len(content):
-            os.truncate(path, complete)
-
-    def _last_heartbeat_ms(self) -> int | None:
-        try:
-            return int(self._heartbeat.stat().st_mtime * 1000)
-        except FileNotFoundError:
-            return None
-
-    def _begin_beating(self) -> None:
-        self._touch()
-        self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
-        self._beat.start()
+            os.truncate(self._path, complete)
+        self._heartbeat = self.run_dir / HEARTBEAT_FILE
+        self.alive_until_ms: int | None = None
+        with contextlib.suppress(FileNotFoundError):
+            self.alive_until_ms = int(self._heartbeat.stat().st_mtime * 1000)
+        self._closed = threading.Event()
+        self._beats = file == EVENTS_FILE  # only the run's own ledger says that the run lives
+        # Starts with the first event: a heartbeat of a process that wrote nothing would be taken
+        # for one of the previous session, which would then seem to have lasted until now.
+        self._beat: threading.Thread | None = None
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_S):
@@ -314,11 +281,7 @@ class Ledger:
             "event_type": event_type,
             "key": key,
             "value": value,
-            "metadata": {
-                **metadata,
-                "session": self.session,
-                "mono_s": round(time.monotonic(), 6),
-            },
+            "metadata": {**metadata, "session": self.session, "mono_s": round(time.monotonic(), 6)},
         }
         text = _written(line)
         with self._mutex:
@@ -330,10 +293,12 @@ class Ledger:
                 name_in_error(error, self._path)
                 raise
             if self._beat is None and self._beats:
-                self._begin_beating()
+                self._touch()
+                self._beat = threading.Thread(target=self._keep_beating, name="ledger", daemon=True)
+                self._beat.start()
 
     def begin_session(self, resumed_from_step: int | None, **metadata: Any) -> None:
-        """Writes ``session_start``, with which every process begins its part of the ledger."""
+        """Writes ``session_start``, the first event of every process."""
         value = {
             "session": self.session,
             "resumed_from_step": resumed_from_step,
@@ -348,16 +313,14 @@ class Ledger:
             os.fsync(self._file.fileno())
 
     def start(self, name: str, **metadata: Any) -> None:
-        """Opens the interval ``name``."""
         self.event(f"{name}_start", event_type="INTERVAL_START", **metadata)
 
     def stop(self, name: str, **metadata: Any) -> None:
-        """Closes the interval ``name``."""
         self.event(f"{name}_stop", event_type="INTERVAL_END", **metadata)
 
     @contextlib.contextmanager
     def interval(self, name: str, **metadata: Any) -> Iterator[None]:
-        """Opens ``name`` before a block and closes it after; a block that raises leaves it open."""
+        """Writes the start and stop of ``name`` around a block; no stop if the block raises."""
         self.start(name, **metadata)
         yield
         self.stop(name, **metadata)
@@ -367,6 +330,6 @@ class Ledger:
         self._closed.set()
         if self._beat is not None:
             self._beat.join()
-        # `event` has told of a line that the disk did not take; nothing else is left to write.
+        # `event` has reported a line that the disk did not take; nothing else is left to write.
         with contextlib.suppress(OSError):
             self._file.close()

@@ -8,25 +8,45 @@ from typing import Any
 
 import numpy as np
 
-# The run's own clock: which process wrote an event, and how far into the run it happened.
-
 Event = dict[str, Any]
-
 _ABSENT = object()
 # Microseconds have to fit into 64 bits, with room for sums.
 _LONGEST_S = 1e12
+_LARGEST = int(np.finfo(float).max)
+INTERVALS = (
+    "init", "compile", "input_wait", "train", "averaging", "swap", "eval_forward", "decode",
+    "eval_wait", "checkpoint", "sentences", "logging", "overhead", "lost_work",
+)  # fmt: skip
+"""The names of all intervals, in the order in which tables and figures show them.
+
+- ``train``, ``compile``, ``input_wait``: from the fields of each ``train_step``.
+- ``lost_work``: everything after the checkpoint from which a later session resumed, see
+  `lost_ranges`.
+- ``overhead``: what is inside the run and in none of the others.
+- all others: between their start and stop events; where two are open, the one opened last has the
+  time. ``init`` also has a process's time before its first event, if the ledger says it.
+"""
+EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
+"""The intervals of training time that an evaluation takes."""
+Piece = tuple[str, int, int]
+_CODES = {name: code for code, name in enumerate(INTERVALS)}
+_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
+_EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
+# Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
+_STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
+# Backwards from a step's event: first the step itself, before it the wait for its batch.
+_STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
 
 
-def metadata(event: Event) -> dict[str, Any]:
-    """Returns an event's metadata; {} where it has none."""
-    return event.get("metadata") or {}
+def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
+    about = event.get("metadata")
+    return about if isinstance(about, dict) else {}
 
 
 def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list[range]:
-    """Returns the index range of each session: the events that one process wrote.
+    """Returns the index range of each session, the events that one process wrote.
 
-    A session begins at ``session_start``, or where the metadata's ``session`` changes; a log
-    that knows neither is one session.
+    A session begins at ``session_start`` or where the metadata's ``session`` changes.
     """
     numbers = [facts.get("session", 0) for facts in about]
     starts = [index for index, key in enumerate(keys) if key == "session_start"]
@@ -39,18 +59,14 @@ def session_ranges(keys: Sequence[str], about: Sequence[dict[str, Any]]) -> list
 def clock_us(
     events: Sequence[Event], about: Sequence[dict[str, Any]], sessions: Sequence[range]
 ) -> tuple[list[int], list[int]]:
-    """Returns the run's clock at each event, and where each session begins, in microseconds.
+    """Returns the run's clock at each event, and where each session begins, in whole microseconds.
 
     It is 0 where the first process was created, if the ledger says when (``process_age_s``),
-    otherwise at the first event. Within a session the clock is the process's monotonic one
-    (``mono_s``), or ``time_ms`` where an event has no ``mono_s``; it never runs backwards.
-    Sessions are strung together: a killed session lasts until the later of its last event and the
-    ``alive_until_ms`` that the next ``session_start`` gives; there the next one begins with the
-    creation of its process, so that downtime is not counted. Whole microseconds make sums over
-    intervals exact.
-
-    Raises:
-        ValueError: if an event has no usable time; it says which.
+    otherwise at the first event. Within a session it is the process's monotonic clock (``mono_s``),
+    or ``time_ms`` if an event has no ``mono_s``; it never runs backwards. Downtime isn't counted: a
+    killed session lasts until its last event or the next ``session_start``'s ``alive_until_ms``,
+    whichever is later, where the next one begins with the creation of its process. ValueError names
+    an event without a usable time.
     """
     clock: list[int] = []
     begins: list[int] = []
@@ -102,7 +118,7 @@ def _alive_after_us(last: Event, start: Event) -> int:
     alive_until_ms = value.get("alive_until_ms") if isinstance(value, dict) else None
     if alive_until_ms is None:
         return 0
-    # Alive after the successor's start it cannot have been: the wall clock was moved.
+    # It can't have been alive after the next session's start: the wall clock was moved.
     alive_us = _number(start, "alive_until_ms", alive_until_ms, 1e3 * _LONGEST_S) * 1000
     return max(0, round(min(alive_us, _wall_us(start)) - _wall_us(last)))
 
@@ -120,17 +136,10 @@ def _number(event: Event, name: str, value: Any, most: float) -> float:
     return value
 
 
-# The training steps that count, as columns of numbers.
-
-
 class Steps:
     """The steps of a run without those of lost work, in the order of their events.
 
-    Args:
-        indices: of their events.
-        places: of each step among its session's steps, from 0.
-        values: what the ledger says of each; no dictionary says nothing.
-        at_us: the run's clock at the end of each.
+    ``places`` counts each session's steps from 0; ``at_us`` is the run's clock at a step's end.
     """
 
     def __init__(
@@ -150,105 +159,49 @@ class Steps:
         return len(self.indices)
 
     def column(self, name: str) -> np.ndarray:
-        """Returns a number for each step, NaN where the ledger has none."""
+        """Returns a number for each step, NaN if the ledger has none."""
         if name not in self._columns:
             self._columns[name] = numbers([value.get(name) for value in self._values])
         return self._columns[name]
 
     def amounts(self, name: str) -> np.ndarray:
-        """Returns an amount for each step, 0 where the ledger has no finite one of at least 0."""
+        """Returns an amount for each step, 0 unless the ledger has a finite one of at least 0."""
         values = self.column(name)
         usable = np.isfinite(values) & (values >= 0)
         return values if usable.all() else np.where(usable, values, 0.0)
 
     def states(self, name: str) -> bool:
-        """Whether any step says something of that name: logs of other makers know less."""
+        """Whether any step has a value of that name: other programs' logs have fewer."""
         return any(name in value for value in self._values)
 
     @cached_property
     def compiled(self) -> np.ndarray:
-        """Whether each step traced a new shape."""
         return self.amounts("compile_s") > 0
 
 
 def numbers(values: list[Any]) -> np.ndarray:
-    """Returns values as floats; NaN for what is no number, and for one beyond all floats."""
+    """Returns values as floats; NaN for what is not a number or too large for a float."""
     if not set(map(type, values)) <= {int, float}:
         values = [value if type(value) in (int, float) else math.nan for value in values]
     try:
         return np.array(values, dtype=float)
-    except OverflowError:  # an integer beyond all floats
-        return np.array([_float(value) for value in values])
-
-
-def _float(value: float) -> float:
-    try:
-        return float(value)
     except OverflowError:
-        return math.nan
-
-
-INTERVALS = (
-    "init",
-    "compile",
-    "input_wait",
-    "train",
-    "averaging",
-    "swap",
-    "eval_forward",
-    "decode",
-    "eval_wait",
-    "checkpoint",
-    "sentences",
-    "logging",
-    "overhead",
-    "lost_work",
-)
-"""The names of all intervals, in the order in which tables and figures show them.
-
-- ``init``, ``averaging``, ``swap``, ``eval_forward``, ``decode``, ``eval_wait``, ``checkpoint``,
-  ``sentences``, ``logging``: between their start and stop events; where two are open, the one
-  opened last has the time. ``init`` also has what a process did before its first event, where the
-  ledger says how long that was.
-- ``train``, ``compile``, ``input_wait``: what each ``train_step`` says of itself.
-- ``lost_work``: everything, of whatever kind, that was done after the checkpoint from which a
-  later session resumed, see `lost_ranges`.
-- ``overhead``: what is inside the run and in none of the others.
-"""
-
-EVALUATION = ("swap", "eval_forward", "decode", "eval_wait")
-"""Those that an evaluation takes of the training's time."""
-
-Piece = tuple[str, int, int]
-
-_CODES = {name: code for code, name in enumerate(INTERVALS)}
-_BRACKETED = {"init", "averaging", *EVALUATION, "checkpoint", "sentences", "logging"}
-_EDGES = {f"{name}_{edge}": (name, edge) for name in _BRACKETED for edge in ("start", "stop")}
-# Work is lost after one of these (see `lost_ranges`): what a lost step took lies behind it, too.
-_STEP_BOUNDS = ("init_stop", "checkpoint_start", "checkpoint_stop")
-# Backwards from a step's event: first the step itself, before it the wait for its batch.
-_STEP_PARTS = (("train", "train_s"), ("compile", "compile_s"), ("input_wait", "input_wait_s"))
+        return np.array(
+            [
+                math.nan if type(value) is int and abs(value) > _LARGEST else value
+                for value in values
+            ],
+            float,
+        )
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A run cut into pieces: arrays of one length, in order, without gaps or overlaps.
+    """A run cut into pieces, none empty: arrays of one length, without gaps or overlaps."""
 
-    Attributes:
-        codes: the places in `INTERVALS` of what each piece is of.
-        starts_us: on the run's clock, the first at 0.
-        stops_us: likewise; the last is the run's end. No piece is empty.
-    """
-
-    codes: np.ndarray
-    starts_us: np.ndarray
-    stops_us: np.ndarray
-
-    def named(self) -> list[Piece]:
-        """Returns ``(interval, start_us, stop_us)`` of each piece."""
-        names = (INTERVALS[code] for code in self.codes.tolist())
-        ends = (self.starts_us.tolist(), self.stops_us.tolist())
-        return list(zip(names, *ends, strict=True))
+    codes: np.ndarray  # each piece's place in `INTERVALS`
+    starts_us: np.ndarray  # on the run's clock, the first at 0
+    stops_us: np.ndarray  # the last is the run's end
 
 
 def interval_pieces(
@@ -259,30 +212,29 @@ def interval_pieces(
     sessions: Sequence[range],
     lost: Sequence[range],
 ) -> Pieces:
-    """Returns the run cut into pieces that have one of `INTERVALS` each."""
     # What follows each event until the next one of its session, or the session's end, is a slot:
     # what its steps claim, from its end, and before that the rest.
     firsts = np.array([session.start for session in sessions], dtype=int)
     times = np.array(clock, dtype=np.int64)
     ends = np.append(times[1:], times[-1:])
     ends[firsts[1:] - 1] = begins[1:]
-    rest = ends - times
+    left = ends - times
     states = _states(indices, firsts, len(events))
-    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], rest, 0))
+    claimed = _claimed(events, indices, firsts, np.where(states == _CODES["overhead"], left, 0))
     # Before a session's first event its process was created.
-    before = np.zeros_like(rest)
+    before = np.zeros_like(left)
     before[firsts] = times[firsts] - np.array(begins, dtype=np.int64)
-    lengths = np.column_stack([before, rest - claimed.sum(axis=1), claimed[:, ::-1]])
+    lengths = np.column_stack([before, left - claimed.sum(axis=1), claimed[:, ::-1]])
     codes = np.empty(lengths.shape, dtype=int)
     codes[:] = [_CODES["init"], 0, *(_CODES[name] for name, _ in reversed(_STEP_PARTS))]
     codes[:, 1] = states
     stops = np.cumsum(lengths.ravel())
-    kept = lengths.ravel() > 0
-    pieces = Pieces(codes.ravel()[kept], (stops - lengths.ravel())[kept], stops[kept])
+    used = lengths.ravel() > 0
+    pieces = Pieces(codes.ravel()[used], (stops - lengths.ravel())[used], stops[used])
     begin_at = dict(zip(firsts.tolist(), begins, strict=True))
-    for one in lost:
+    for events_lost in lost:
         # Pieces never reach over an event, and lost work begins and ends at one.
-        start, stop = clock[one.start], begin_at[one.stop]
+        start, stop = clock[events_lost.start], begin_at[events_lost.stop]
         within = (pieces.starts_us >= start) & (pieces.stops_us <= stop)
         pieces.codes[within] = _CODES["lost_work"]
     return pieces
@@ -313,12 +265,10 @@ def _claimed(
     firsts: np.ndarray,
     free: np.ndarray,
 ) -> np.ndarray:
-    """Returns what steps take of each slot, microseconds of each of `_STEP_PARTS`.
+    """Returns the microseconds that steps take of each slot, by `_STEP_PARTS`.
 
-    A step takes its parts backwards from its event, out of the overhead since the last one.
-
-    Args:
-        free: of each slot, the microseconds that are overhead.
+    A step takes its parts backwards from its event, out of the overhead (``free``) since the last
+    one.
     """
     claimed = np.zeros((len(events), len(_STEP_PARTS)), dtype=np.int64)
     steps = np.array(indices.get("train_step", []), dtype=int)
@@ -335,22 +285,22 @@ def _claimed(
         taken = np.minimum(wanted[:, part], left)
         claimed[since[alone], part] = taken[alone]
         left = left - taken
-    for step, first, own in zip(
+    for step, first, wants in zip(
         steps[~alone].tolist(), since[~alone].tolist(), wanted[~alone], strict=True
     ):
         for slot in range(step - 1, first - 1, -1):
             left = free[slot]
             for part in range(len(_STEP_PARTS)):
-                taken = min(own[part], left)
+                taken = min(wants[part], left)
                 claimed[slot, part] = taken
-                own[part] -= taken
+                wants[part] -= taken
                 left -= taken
     return claimed
 
 
 def _wanted_us(values: Sequence[object]) -> np.ndarray:
     stats = [value if isinstance(value, dict) else {} for value in values]
-    columns = [numbers([one.get(field) for one in stats]) for _, field in _STEP_PARTS]
+    columns = [numbers([value.get(field) for value in stats]) for _, field in _STEP_PARTS]
     seconds = np.column_stack(columns)
     usable = (seconds > 0) & (seconds < np.inf)
     return np.rint(np.where(usable, np.minimum(seconds, _LONGEST_S), 0) * 1e6).astype(np.int64)
@@ -361,11 +311,10 @@ def lost_ranges(
 ) -> list[range]:
     """Returns where work was lost, as ranges of event indices.
 
-    A range starts at the last event whose work was kept and stops at the ``session_start`` that
-    resumed: the time between the two and all events strictly between them are lost. The last kept
-    event is the ``checkpoint_stop`` of the step that was resumed from. A process that was killed
-    after the checkpoint and before that event has left ``checkpoint_start`` or the step's
-    ``train_step`` instead. A session that resumed from no step leaves only the first session's
+    A range starts at the last event whose work a checkpoint saved and stops at the
+    ``session_start`` that resumed; all between is lost. That event is the ``checkpoint_stop`` of
+    the step that was resumed from, or ``checkpoint_start`` or the step's ``train_step`` if the
+    process was killed before. A session that resumed from no step leaves only the first session's
     initialisation.
     """
     ranges = []
@@ -375,24 +324,19 @@ def lost_ranges(
         if start["key"] != "session_start" or not isinstance(value, dict):
             continue
         step = value.get("resumed_from_step")
-        kept = kept_index(events, indices, session.start, step) if step else None
-        if kept is None:
+        saved = kept_index(events, indices, session.start, step) if step else None
+        if saved is None:
             stops = indices.get("init_stop", [])
-            kept = stops[0] if stops and stops[0] < sessions[0].stop else 0
-        if kept < session.start:
-            ranges.append(range(kept, session.start))
+            saved = stops[0] if stops and stops[0] < sessions[0].stop else 0
+        if saved < session.start:
+            ranges.append(range(saved, session.start))
     return ranges
 
 
 def kept_index(
     events: Sequence[Event], indices: Mapping[str, Sequence[int]], before: int, step: int
 ) -> int | None:
-    """Returns which event before another was the last whose work a checkpoint kept.
-
-    Args:
-        before: the index of the ``session_start`` that resumed.
-        step: from which.
-    """
+    """Returns the last event before another whose work the checkpoint of a step saved, or None."""
     for key in ("checkpoint_stop", "checkpoint_start", "train_step"):
         for index in reversed(indices.get(key, [])):
             if index < before and metadata(events[index]).get("step") == step:

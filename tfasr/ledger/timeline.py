@@ -21,17 +21,17 @@ from tfasr.ledger.intervals import (
 )
 
 _CODES = {name: code for code, name in enumerate(INTERVALS)}
+_INTEGERS = {int, type(None)}
+_METADATA = ("session", "epoch_num", "step")
+_LATEST_MS = 1e15
 
 
 class Timeline:
     """All of a run's events in file order, with everything that follows from them alone.
 
     Pass every event of the run: an event's time depends on those before it. Each property is
-    computed when it is first read, and kept; the events must not be changed afterwards.
-
-    Raises:
-        ValueError: from every property and method that needs times, if an event has no usable
-            one; it says which.
+    computed once, so the events must not change. A property or method that needs times raises
+    ValueError, naming the event, if one has no usable time.
     """
 
     def __init__(self, events: Sequence[Event]):
@@ -41,36 +41,30 @@ class Timeline:
 
     @cached_property
     def keys(self) -> list[str]:
-        """The events' keys."""
         return [event["key"] for event in self.events]
 
     @cached_property
     def metadata(self) -> list[dict[str, Any]]:
-        """The events' metadata; {} where one has none."""
         return [event.get("metadata") or {} for event in self.events]
 
     @cached_property
     def indices(self) -> dict[str, list[int]]:
-        """The indices of each key's events, in order."""
         indices: dict[str, list[int]] = {}
         for index, key in enumerate(self.keys):
             indices.setdefault(key, []).append(index)
         return indices
 
     def of(self, *keys: str) -> list[int]:
-        """Returns the indices of the events of any of these keys, in the order of the file."""
         if keys not in self._of:
             self._of[keys] = sorted(i for key in keys for i in self.indices.get(key, []))
         return self._of[keys]
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event of a key, or None where there is none."""
         indices = self.indices.get(key)
         return self.events[indices[-1]].get("value") if indices else None
 
     @cached_property
     def sessions(self) -> list[range]:
-        """The range of indices of each session, see `tfasr.ledger.intervals.session_ranges`."""
         return session_ranges(self.keys, self.metadata)
 
     @cached_property
@@ -79,7 +73,6 @@ class Timeline:
 
     @property
     def clock_us(self) -> list[int]:
-        """The run's clock at each event in whole microseconds."""
         return self._clock[0]
 
     @property
@@ -89,7 +82,7 @@ class Timeline:
 
     @cached_property
     def zero_us(self) -> int:
-        """Where the paper's clock starts: at the first ``model_creation``, else the first event.
+        """Start of the paper's clock: the first ``model_creation``, else the first event.
 
         Source: the paper (arXiv 2003.12366), section 4.1.2.
         """
@@ -98,28 +91,21 @@ class Timeline:
 
     @cached_property
     def elapsed_s(self) -> list[float]:
-        """Seconds from the model's creation to each event; negative before it.
-
-        Downtime between sessions is not counted.
-        """
+        """Seconds from the model's creation to each event, negative before it, without downtime."""
         return [(now - self.zero_us) / 1e6 for now in self.clock_us]
 
     @property
     def wall_s(self) -> float:
-        """Seconds of the whole run: of all its sessions, without the downtime between them."""
+        """Seconds of all sessions, without the downtime between them."""
         return self.clock_us[-1] / 1e6 if self.clock_us else 0.0
 
     @cached_property
     def lost(self) -> list[range]:
-        """The ranges of indices of lost work, see `tfasr.ledger.intervals.lost_ranges`."""
         return lost_ranges(self.events, self.indices, self.sessions)
 
     @cached_property
     def useful(self) -> list[bool]:
-        """For each event whether it counts; events of lost work do not.
-
-        The resumed session repeats them: an evaluation in lost work has a successor that counts.
-        """
+        """For each event whether it counts; those of lost work, which is repeated, do not."""
         mask = [True] * len(self.events)
         for lost in self.lost:
             mask[lost.start + 1 : lost.stop] = [False] * (len(lost) - 1)
@@ -127,36 +113,21 @@ class Timeline:
 
     @cached_property
     def pieces(self) -> list[Piece]:
-        """The run's time cut into pieces, each of one interval.
-
-        See `tfasr.ledger.intervals.interval_pieces`.
-        """
-        return self._pieces.named()
+        pieces = self._pieces
+        names = (INTERVALS[code] for code in pieces.codes.tolist())
+        return list(zip(names, pieces.starts_us.tolist(), pieces.stops_us.tolist(), strict=True))
 
     @cached_property
     def _pieces(self) -> Pieces:
         if not self.events:
             nothing = np.zeros(0, dtype=np.int64)
             return Pieces(nothing, nothing, nothing)
-        return interval_pieces(
-            self.events,
-            self.indices,
-            self.clock_us,
-            self.session_begins_us,
-            self.sessions,
-            self.lost,
-        )
+        return interval_pieces(self.events, self.indices, *self._clock, self.sessions, self.lost)
 
     def interval_seconds(self, until_s: float | None = None) -> dict[str, float]:
-        """Returns the seconds of the run by interval.
+        """Returns the seconds of the run by the names of `INTERVALS`, exact to the microsecond.
 
-        Args:
-            until_s: ignore what happened after this time, in seconds since the model's creation;
-                None takes the whole run.
-
-        Returns:
-            All names of `INTERVALS` with seconds; together they are the run's time, to the
-            microsecond.
+        ``until_s`` leaves out what happened after that many seconds since the model's creation.
         """
         pieces = self._pieces
         stops = pieces.stops_us
@@ -168,28 +139,21 @@ class Timeline:
         return {name: float(total) / 1e6 for name, total in zip(INTERVALS, totals, strict=True)}
 
     def counted_us(self, excluded: frozenset[str], *, within_evaluation: bool) -> np.ndarray:
-        """Returns at each event the reading of a clock that some intervals stop, in microseconds.
+        """Returns what a clock shows at each event if it stands still during some intervals.
 
-        Args:
-            excluded: intervals during which the clock stands still.
-            within_evaluation: whether overhead between ``eval_start`` and ``eval_stop`` counts.
-
-        Returns:
-            int64 ``(events,)``, from 0 at the beginning of the run.
+        Microseconds, int64 ``(events,)``, from 0 at the run's beginning. ``within_evaluation``:
+        whether overhead between ``eval_start`` and ``eval_stop`` counts.
         """
-        asked = (excluded, within_evaluation)
-        if asked not in self._counted:
-            self._counted[asked] = self._passed_us(excluded, within_evaluation)
-        return self._counted[asked]
-
-    def _passed_us(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
-        pieces = self._pieces
-        stopped = self._stopped(excluded, within_evaluation)
-        lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
-        passed = np.concatenate([[0], np.cumsum(lengths)])
-        # Pieces are cut at events: every event is at a piece's end, or before the first piece.
-        clock = np.array(self.clock_us, dtype=np.int64)
-        return passed[np.searchsorted(pieces.stops_us, clock, side="right")]
+        choice = (excluded, within_evaluation)
+        if choice not in self._counted:
+            pieces = self._pieces
+            stopped = self._stopped(excluded, within_evaluation)
+            lengths = np.where(stopped, 0, pieces.stops_us - pieces.starts_us)
+            passed = np.concatenate([[0], np.cumsum(lengths)])
+            # Pieces are cut at events: every event is at a piece's end or before the first piece.
+            clock = np.array(self.clock_us, dtype=np.int64)
+            self._counted[choice] = passed[np.searchsorted(pieces.stops_us, clock, side="right")]
+        return self._counted[choice]
 
     def _stopped(self, excluded: frozenset[str], within_evaluation: bool) -> np.ndarray:
         pieces = self._pieces
@@ -203,8 +167,7 @@ class Timeline:
     ) -> dict[str, tuple[float, int, int]]:
         """Returns what the clock of `counted_us` left out between two times of the run's clock.
 
-        Returns:
-            By interval: seconds, the number of pieces, and the event at which the last one ends.
+        By interval: seconds, the number of pieces, and the event at which the last one ends.
         """
         pieces = self._pieces
         within = (pieces.starts_us >= start_us) & (pieces.stops_us <= stop_us)
@@ -229,29 +192,21 @@ class Timeline:
 
     @cached_property
     def steps(self) -> Steps:
-        """The training steps that count, without those of lost work."""
         indices = np.array(self.indices.get("train_step", []), dtype=int)
         indices = indices[np.array(self.useful, dtype=bool)[indices]]
         firsts = [session.start for session in self.sessions]
-        own = np.searchsorted(firsts, indices, side="right")  # their sessions, in order
-        places = np.arange(indices.size) - np.searchsorted(own, own)
+        sessions = np.searchsorted(firsts, indices, side="right")
+        places = np.arange(indices.size) - np.searchsorted(sessions, sessions)
         chosen, clock = indices.tolist(), self.clock_us
         values = [self.events[index].get("value") for index in chosen]
         return Steps(chosen, places.tolist(), values, [clock[index] for index in chosen])
 
 
-# Whether the values of a ledger are of the kinds that everything after it relies on.
-
-_INTEGERS = {int, type(None)}
-_METADATA = ("session", "epoch_num", "step")
-_LATEST_MS = 1e15
-
-
 def wrong_value(timeline: Timeline) -> tuple[int, str] | None:
-    """Returns which event has a value of a wrong kind and what must hold, or None if none has."""
-    found = None if _usual(timeline) else _wrong_event(timeline)
-    if found is not None:
-        return found
+    """Returns the first event with a value of a wrong kind and what it must be, or None."""
+    wrong = None if _usual(timeline) else _wrong_event(timeline)
+    if wrong is not None:
+        return wrong
     for key, (holds, kind) in _VALUES.items():
         for index in timeline.of(key):
             value = timeline.events[index].get("value")
@@ -316,55 +271,46 @@ def _targets(value: Any) -> bool:
     )
 
 
-def _metrics(value: Any) -> bool:
-    return value is None or (
-        type(value) is dict and all(type(one) is dict for one in value.values())
-    )
-
-
-def _session(value: Any) -> bool:
-    return type(value) is not dict or _whole(value.get("resumed_from_step"))
-
-
-def _text(value: Any) -> bool:
-    return value is None or type(value) is str
-
-
 _VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "session_start": (_session, "an object whose resumed_from_step is a whole number or null"),
+    "session_start": (
+        lambda value: type(value) is not dict or _whole(value.get("resumed_from_step")),
+        "an object whose resumed_from_step is a whole number or null",
+    ),
     "targets": (_targets, "a list of pairs of a metric and a number"),
-    "metrics": (_metrics, "an object with an object for each metric"),
-    "global_batch_size": (_whole, "a whole number"),
-    "num_replicas": (_whole, "a whole number"),
-    "train_samples": (_whole, "a whole number"),
-    "opt_name": (_text, "text"),
+    "metrics": (
+        lambda value: (
+            value is None
+            or (type(value) is dict and {type(metric) for metric in value.values()} <= {dict})
+        ),
+        "an object with an object for each metric",
+    ),
+    **dict.fromkeys(
+        ("global_batch_size", "num_replicas", "train_samples"), (_whole, "a whole number")
+    ),
+    "opt_name": (lambda value: value is None or type(value) is str, "text"),
 }
 
 
-# Whether one process at a time wrote a ledger.
-
-
 def second_writer(timeline: Timeline) -> str | None:
-    """Returns what shows that two processes wrote a ledger at once, or None where nothing does.
+    """Returns what shows that two processes wrote a ledger at once, or None.
 
-    A process numbers its steps upwards and has a session of its own, whose number is larger than
-    those before. A lock keeps a second process out; a file system that has no locks does not, nor
-    does who copies two ledgers into one.
+    A process numbers its steps upwards and has its own session, with a larger number than those
+    before. The lock fails on file systems without locks, and if somebody joins two ledgers.
     """
     if _as_usual(timeline):
         return None
     session, step, began = None, 0, set()
     for number, (key, about) in enumerate(zip(timeline.keys, timeline.metadata, strict=True), 1):
-        own = about.get("session")
+        new = about.get("session")
         if key == "session_start":
             step = 0
-            if own is not None and own in began:
-                return f"event {number} begins session {own}, which had begun before"
-            began.add(own)
-        if own != session:
-            if None not in (session, own) and own < session:
-                return f"event {number} is of session {own} and follows one of session {session}"
-            session, step = own, 0
+            if new is not None and new in began:
+                return f"event {number} begins session {new}, which had begun before"
+            began.add(new)
+        if new != session:
+            if None not in (session, new) and new < session:
+                return f"event {number} is of session {new} and follows one of session {session}"
+            session, step = new, 0
         if key == "train_step" and isinstance(about.get("step"), int):
             if about["step"] <= step:
                 return f"event {number} is step {about['step']} and follows step {step}"

@@ -1,58 +1,51 @@
 """The ledger for any training loop: what was done when, for ``tfasr report`` to read."""
 
 import contextlib
+import hashlib
+import json
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tfasr.errors import UsageError
+from tfasr.kit.files import RUN_FILE, write_whole
 from tfasr.ledger.events import Ledger
-from tfasr.recording.session import (
-    Order,
-    RecordedSession,
-    check_facts,
-    claimed,
-    position,
-    settings_of,
-)
+from tfasr.recording.session import Order, Session, check_facts, claimed, position, settings_of
 from tfasr.scoring.errors import ErrorCounts, count_errors
+from tfasr.telemetry.machine import version
 from tfasr.telemetry.samplers import UtilisationSampler
+from tfasr.telemetry.system import describe_system
 from tfasr.tta.metrics import BUILT_IN, Metric, Target
+from tfasr.tta.policies import rule_met
 
-# The blocks of a recorded run: a step, a checkpoint being saved, an evaluation.
-
+_FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
 AMOUNTS = ("utterances", "audio_s", "frames", "padded_frames")
 
 
+@dataclass(eq=False)
 class Step:
-    """One update of the weights, as a ``with`` block; what raises within it books no step.
+    """One update of the weights, as a ``with`` block; a block that raises records no step.
 
-    All but ``input_wait_s`` may be set until the block ends; None says nothing.
-
-    Attributes:
-        loss: the mean training loss. Taking it waits for a framework that works asynchronously;
-            without it, what is still computed is booked with whatever waits for it.
-        compiled: whether the framework compiled something in it: the step is then no steady one.
-        utterances: of the batch, or samples of any kind.
-        audio_s: their seconds.
-        frames: their feature frames.
-        padded_frames: with the padding.
+    Every field except the input wait can be set until the block ends. None means unknown.
     """
 
-    def __init__(
-        self, session: RecordedSession, input_wait_s, utterances, audio_s, frames, padded_frames
-    ):
-        self.loss: Any = None
-        self.compiled = False
-        self.utterances = utterances
-        self.audio_s = audio_s
-        self.frames = frames
-        self.padded_frames = padded_frames
-        self._session = session
-        self._order = session.order
-        self._input_wait_s = input_wait_s
+    _run: "Recorder"
+    _input_wait_s: float | None
+    utterances: float | None  # of the batch, or samples of any kind
+    audio_s: float | None  # seconds of audio
+    frames: int | None  # feature frames, without padding
+    padded_frames: int | None
+    # The mean training loss. Reading it waits for a framework that works asynchronously; without
+    # it, what is still being computed is charged to whatever waits for it.
+    loss: Any = None
+    compiled: bool = False  # whether the framework compiled something: the step is not steady
+
+    def __post_init__(self):
+        self._order = self._run._order
         self._order.promise("step")
 
     def __enter__(self) -> "Step":
@@ -68,7 +61,7 @@ class Step:
         took = time.perf_counter() - self._began
         waited = self._input_wait_s
         if waited is None:
-            waited = max(0.0, self._began - self._session.last_at)
+            waited = max(0.0, self._began - self._run._last_at)
         values: dict[str, Any] = {"loss": loss}
         for name in AMOUNTS:
             value = getattr(self, name)
@@ -78,21 +71,18 @@ class Step:
         values["input_wait_s"] = round(waited, 6)
         values["compile_s"] = round(took, 6) if self.compiled else 0.0
         values["train_s"] = 0.0 if self.compiled else round(took, 6)
-        self._session.book_step(values)
+        self._run._book_step(values)
 
 
 class Evaluation:
-    """What one evaluation finds, as a ``with`` block; its time counts as evaluation.
+    """The results of one evaluation, as a ``with`` block; its time counts as evaluation.
 
-    Attributes:
-        scores: all that was found, by metric; complete when the block has ended.
+    ``scores`` holds the results by metric, complete when the block has ended.
     """
 
-    def __init__(self, session: RecordedSession):
+    def __init__(self, run: "Recorder"):
         self.scores: dict[str, Any] = {}
-        self._session = session
-        self._order = session.order
-        self._ledger = session.ledger
+        self._run, self._order, self._ledger = run, run._order, run._ledger
         self._running = False
         self._counts: ErrorCounts | None = None
         self._references: list[str] = []
@@ -108,7 +98,7 @@ class Evaluation:
 
     @contextlib.contextmanager
     def decoding(self) -> Iterator[None]:
-        """Books a part of the block as decoding: writing texts from a model's outputs."""
+        """Books a part of the block as decoding: turning a model's outputs into text."""
         self._order.check("e.decoding()", "evaluation")
         self._order.promise("decoding")
         self._order.enter("decoding", "evaluation")
@@ -120,49 +110,40 @@ class Evaluation:
             self._order.leave()
 
     def score(self, references: Sequence[str], hypotheses: Sequence[str]) -> None:
-        """Counts word and character errors; calls of one evaluation add up.
+        """Counts word and character errors of plain texts; several calls add up.
 
-        Args:
-            references: plain texts, one an utterance.
-            hypotheses: what was recognised, in the same order.
-
-        Raises:
-            UsageError: if the two differ in number, or the block does not run.
+        Raises UsageError if the two differ in number, or outside the block.
         """
         self._check_running("e.score(...)")
         try:
-            counted = count_errors(list(references), list(hypotheses))
+            counts = count_errors(list(references), list(hypotheses))
         except ValueError as error:
             raise UsageError(str(error)) from error
-        self._counts = counted if self._counts is None else self._counts + counted
+        self._counts = counts if self._counts is None else self._counts + counts
         self._references += references
 
     def measure(self, **values: Any) -> None:
-        """Notes other numbers: ``e.measure(accuracy=0.93, loss=0.2)``.
+        """Records other numbers, rates as fractions: ``e.measure(accuracy=0.93, loss=0.2)``.
 
-        Args:
-            **values: numbers by metric, rates as fractions; a later one replaces an earlier.
-
-        Raises:
-            UsageError: for a metric that is neither built in nor declared, or no number.
+        A later value replaces an earlier one. Raises UsageError for a metric that is neither built
+        in nor declared, or a value that isn't a number.
         """
         self._check_running("e.measure(...)")
         for name, value in values.items():
             if not self.takes(name):
+                example = f'tfasr.Recorder(..., metrics={{"{name}": "higher"}})'
                 raise UsageError(
                     f"A metric must be one of {', '.join(sorted(BUILT_IN))}, or declared with its "
-                    "direction: "
-                    f'tfasr.Recorder(..., metrics={{"{name}": "higher"}}). Received: {name}.'
+                    f"direction: {example}. Received: {name}."
                 )
             self.scores[name] = number(value, name)
 
     def takes(self, metric: str) -> bool:
-        """Whether a metric is built in, or declared by the run."""
-        return self._session.knows(metric)
+        return metric in BUILT_IN or metric in self._run._settings.metrics
 
-    def _check_running(self, what: str) -> None:
+    def _check_running(self, method: str) -> None:
         if not self._running:
-            raise UsageError(f"{what} must be called within its own with run.evaluation() as e:.")
+            raise UsageError(f"{method} must be called within its own with run.evaluation() as e:.")
 
     def __exit__(self, kind, error, trace) -> None:
         self._ledger.stop("eval_forward", **self._where)
@@ -170,7 +151,7 @@ class Evaluation:
         self._order.leave()
         counts = {} if self._counts is None else self._counts.to_json()
         self.scores = counts | self.scores
-        missing = [name for name in self._session.wanted if name not in self.scores]
+        missing = [name for name, _ in self._run._settings.targets if name not in self.scores]
         usable = kind is None and self.scores and not missing
         if usable:
             if "wer" in self.scores:
@@ -178,39 +159,35 @@ class Evaluation:
             self._ledger.event("tracked_stats", self.scores, **self._where)
         self._ledger.stop("eval", **self._where)
         if usable:
-            self._session.end_evaluation(self.scores, self._references)
+            self._run._end_evaluation(self.scores, self._references)
         elif kind is None:
             raise UsageError(
-                f"An evaluation must find {', '.join(missing) or 'something'}: call "
-                "e.score(references, hypotheses) for cer and wer, e.measure(accuracy=...) for "
-                "others."
+                f"An evaluation must find {', '.join(missing) or 'something'}: call e.score("
+                "references, hypotheses) for cer and wer, e.measure(accuracy=...) for others."
             )
 
 
 class Saving:
-    """A checkpoint being saved, as a ``with`` block; it is booked when the block has ended."""
+    """A checkpoint being saved, as a ``with`` block; it is recorded when the block has ended."""
 
-    def __init__(self, session: RecordedSession):
-        self._session = session
-        session.order.promise("saving")
+    def __init__(self, run: "Recorder"):
+        self._run, self._order = run, run._order
+        self._order.promise("saving")
 
     def __enter__(self) -> None:
-        session = self._session
-        session.order.enter("saving")
-        session.ledger.start("checkpoint", **session.where)
+        self._order.enter("saving")
+        self._run._ledger.start("checkpoint", **self._run._where)
 
     def __exit__(self, kind, error, trace) -> None:
-        session = self._session
-        session.order.leave()
-        # Without a step it is no checkpoint to go on from, and the interval ends all the same.
-        where = session.where if kind is None else {}
-        session.ledger.stop("checkpoint", **where)
-        session.ledger.sync()
-        session.touch()
+        self._order.leave()
+        # An event without a step ends the interval, but no run continues from it.
+        self._run._ledger.stop("checkpoint", **(self._run._where if kind is None else {}))
+        self._run._ledger.sync()
+        self._run._touch()
 
 
 class Mark:
-    """What `Recorder.checkpoint` returns, to say what to write where it is used as a block."""
+    """The result of `Recorder.checkpoint`, which explains what to write if used as a block."""
 
     def __enter__(self) -> None:
         raise UsageError(
@@ -218,37 +195,27 @@ class Mark:
             "write with run.saving(): instead."
         )
 
-    def __exit__(self, *_) -> None:
-        """Is never reached."""
+    def __exit__(self, *_) -> None: ...
 
 
 class Epoch:
-    """What `Recorder.epoch` returns: a block may end it; otherwise the next call to it does.
+    """The result of `Recorder.epoch`: a block may end it; otherwise the next call to that does."""
 
-    Attributes:
-        number: counted from 1.
-    """
-
-    def __init__(self, session: RecordedSession, number: int):
+    def __init__(self, run: "Recorder", number: int):
         self.number = number
-        self._session = session
+        self._run, self._order = run, run._order
 
     def __enter__(self) -> int:
         return self.number
 
     def __exit__(self, kind, error, trace) -> None:
-        order = self._session.order
-        if kind is None and order.in_epoch and order.epoch == self.number:
-            order.check("The end of an epoch's block")
-            self._session.end_epoch()
+        if kind is None and self._order.in_epoch and self._order.epoch == self.number:
+            self._order.check("The end of an epoch's block")
+            self._run._end_epoch()
 
 
 def amount(name: str, value: Any) -> float:
-    """Returns an amount for the ledger.
-
-    Raises:
-        UsageError: if it is no number of at least 0.
-    """
+    """Returns an amount for the ledger; raises UsageError unless it is a number of at least 0."""
     result = number(value, name)
     if result is None or result < 0:
         raise UsageError(f"{name} must be a number of at least 0. Received: {value!r}.")
@@ -256,15 +223,11 @@ def amount(name: str, value: Any) -> float:
 
 
 def number(value: Any, name: str = "loss") -> float | None:
-    """Returns a number for the ledger; None of none, and of infinity and no number.
-
-    Raises:
-        UsageError: if it cannot be turned into a float.
-    """
+    """Returns a number for the ledger; `None` for missing, infinite or NaN values."""
     if value is None:
         return None
     try:
-        # A tensor of PyTorch says so where float() would warn of its gradient.
+        # float() of a PyTorch tensor with a gradient would warn.
         result = float(value.item() if hasattr(value, "item") else value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name} must be a number. Received: {value!r}.") from error
@@ -277,10 +240,10 @@ class Recorder:
     ::
 
         with tfasr.Recorder("runs/mine", train_samples=948, targets=[("cer", 0.15)]) as run:
-            model = build()  # what comes before the first epoch is booked as initialisation
+            model = build()  # what comes before the first epoch counts as initialisation
             for _ in range(run.epochs_done, 20):
                 run.epoch()
-                for batch in batches:  # waiting for it is booked as waiting for input
+                for batch in batches:  # waiting for it counts as waiting for input
                     with run.step(utterances=len(batch), audio_s=seconds(batch)) as step:
                         step.loss = update(model, batch)
                 with run.evaluation() as e:  # ends the epoch
@@ -288,39 +251,32 @@ class Recorder:
                 save(model)
                 run.checkpoint()
 
-    Every event is handed to the operating system at once: ``kill -9`` loses at most the line
-    being written. A folder that holds an unfinished run with the same settings is continued at
-    its last checkpoint, and what was done after that is booked as lost work. A block that ends
-    with an exception ends the run as aborted; it can be continued, too.
+    Every event is handed to the operating system at once: ``kill -9`` loses at most the line being
+    written. A folder with an unfinished run of the same settings is continued at its last
+    checkpoint, and what was done after that counts as lost work. A block that ends with an
+    exception ends the run as aborted; it can be continued, too.
 
     Args:
-        run_dir: the run's folder; made where it is missing. One process writes it: of a
-            distributed training the first.
-        train_samples: utterances, or whatever is trained on, of an epoch.
+        run_dir: the run's folder, created if missing; one process may write it.
+        train_samples: utterances, or samples of any kind, in an epoch.
         targets: as ``("cer", 0.15)`` or "accuracy=0.9"; error rates are fractions.
-        target_window: the evaluations whose median must meet a target.
-        metrics: of a task of your own, names to "lower" or "higher" (is better), or to a
-            `tfasr.Metric`; what is built in (cer, wer, accuracy, loss and others) needs none.
-        global_batch_size: utterances of one update.
-        seed: of the run.
-        facts: further events by key, such as ``opt_name``, see `tfasr.ledger.events`; JSON.
-        comparability: what makes results comparable, JSON: reports refuse to rank runs that
-            differ in it. By default the references that are scored, and the targets' rule.
-        config: the configuration in your own terms, JSON. A continued run must keep it, and runs
-            that share it are one group of a report, whatever their seeds.
-        resumed_from_step: the step of the checkpoint that you go on from, 0 for none; by default
-            the last that was booked.
-        utilisation: whether to sample how busy the machine is, see
-            `tfasr.telemetry.samplers`.
+        target_window: how many evaluations' median must meet a target.
+        metrics: your own, names to "lower" or "higher" (is better) or to a `tfasr.Metric`; built-in
+            ones (cer, wer, accuracy, loss and others) need no declaration.
+        global_batch_size: utterances per update.
+        seed: the run's random seed.
+        facts: further JSON events by key, such as ``opt_name``, see `tfasr.ledger.events`.
+        comparability: what makes results comparable, JSON: reports refuse to rank runs that differ
+            in it. By default the references that are scored, and the targets' rule.
+        config: your configuration, JSON. A continued run must keep it, and runs that share it are
+            one group of a report, whatever their seeds.
+        resumed_from_step: the step of your checkpoint, 0 for none; by default the last recorded.
+        utilisation: whether to sample how busy the machine is, see `tfasr.telemetry.samplers`.
         own_process: whether this process was started for this run alone, and its start counts.
 
-    Attributes:
-        run_dir: the run's folder.
-
     Raises:
-        UsageError: for settings that make no sense; when the block begins, if another process
-            writes the folder, or it holds another run or a finished one; and for a call that
-            comes in a wrong order.
+        UsageError: for invalid settings; when the block begins, if another process writes the
+            folder, or it holds a different or a finished run; and for calls in a wrong order.
     """
 
     def __init__(
@@ -341,16 +297,12 @@ class Recorder:
         own_process: bool = False,
     ):
         self.run_dir = Path(run_dir)
+        sizes = {"train_samples": train_samples, "global_batch_size": global_batch_size}
         self._settings = settings_of(
             targets,
             metrics or {},
             target_window=target_window,
-            facts={
-                "train_samples": train_samples,
-                "global_batch_size": global_batch_size,
-                "seed": seed,
-                **(facts or {}),
-            },
+            facts={**sizes, "seed": seed, **(facts or {})},
             comparability=comparability,
             config=config,
         )
@@ -358,119 +310,110 @@ class Recorder:
         self._utilisation = utilisation
         self._own_process = own_process
         self._order = Order()
-        self._session: RecordedSession | None = None
-        self._resumed_from: int | None = None
-
-    @property
-    def steps_done(self) -> int:
-        """Updates so far; where a run goes on, at first those of its checkpoint."""
-        return self._session.steps_done if self._session else 0
+        self.steps_done = 0  # in a continued run, at first those of its checkpoint
+        # The step that this process continues from, 0 for none; None if the run began here.
+        self.resumed_from_step: int | None = None
+        self._history: list[dict[str, Any]] = []
 
     @property
     def epochs_done(self) -> int:
-        """Epochs that are finished; where a run goes on, at first those of its checkpoint."""
+        """Finished epochs; in a continued run, at first those of its checkpoint."""
         return self._order.epoch - self._order.in_epoch
 
     @property
     def train_samples(self) -> int | None:
-        """What is trained on in an epoch, where the run was told."""
         return self._settings.facts.get("train_samples")
 
     @property
     def in_epoch(self) -> bool:
-        """Whether an epoch is under way."""
         return self._order.in_epoch
 
     @property
-    def resumed_from_step(self) -> int | None:
-        """The step that this process goes on from, 0 for none; None where the run began here."""
-        return self._resumed_from
-
-    @property
     def history(self) -> list[dict[str, Any]]:
-        """What the evaluations that count have found, in order."""
-        return list(self._session.history) if self._session else []
+        """The scores of the evaluations that count, in order."""
+        return list(self._history)
 
     @property
     def targets_met(self) -> bool:
-        """Whether the last evaluations meet all targets, for a training that may stop there."""
-        return self._session is not None and self._session.targets_met
+        """Whether the last evaluations meet all targets, so that training may stop."""
+        history = [
+            {name: math.nan if value is None else value for name, value in scores.items()}
+            for scores in self._history
+        ]
+        return rule_met(history, self._settings.targets, self._settings.target_window)
 
     def __enter__(self) -> "Recorder":
-        """Opens the run's folder and begins the initialisation."""
         if self._order.open:
             raise UsageError("A recorder must be opened once. Received: one that is open.")
         with contextlib.ExitStack() as stack:
             stack.enter_context(claimed(self.run_dir, "folder"))
             begin = position(self.run_dir, self._settings, self._wanted_step)
             self._settings.write(self.run_dir)
-            ledger = Ledger(self.run_dir, begin.session)
-            stack.callback(ledger.close)
-            order = Order()
-            self._session = RecordedSession(
-                self.run_dir, ledger, self._settings, begin, order, own_process=self._own_process
-            )
+            self._ledger = Ledger(self.run_dir, begin.session)
+            stack.callback(self._ledger.close)
+            self._session = Session(self._ledger)
+            self._training = self._hashed = False
+            self.steps_done = begin.step
+            self.resumed_from_step = begin.step if begin.session else None
+            self._history = [begin.history[epoch] for epoch in sorted(begin.history)]
+            self._touch()
+            self._session.start(self.resumed_from_step, own_process=self._own_process)
+            # Before the paper's clock starts: describing the machine is no part of training.
+            write_whole(self.run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
+            self._ledger.start("init")
+            self._ledger.event("model_creation")
             if self._utilisation:
                 stack.enter_context(UtilisationSampler(self.run_dir))
-            self._resumed_from = begin.step if begin.session else None
             self._stack = stack.pop_all()
-            self._order, order.open = order, True
+            self._order = Order(True, begin.epoch, evaluated=begin.epoch in begin.history)
         return self
 
     def __exit__(self, kind, error, trace) -> None:
-        """Ends the run: as a success, or as aborted by what the block raised."""
-        session = self._session
         try:
             if kind is None:
                 self._order.check("The end of the recorder's block")
-                session.end_epoch()
-                session.end_init()
+                self._end_epoch()
+                self._end_init()
                 with contextlib.suppress(OSError):  # the training itself has succeeded
-                    session.finish()
+                    self._session.finish()
             else:
-                session.finish(error)
+                self._session.finish(error)
         except UsageError as wrong:
-            session.finish(wrong)
+            self._session.finish(wrong)
             raise
         finally:
             self._order.open = False
             self._stack.close()
 
     def note(self, **facts: Any) -> None:
-        """Books facts that are known only now, such as ``run.note(parameters=123_456)``.
+        """Records JSON facts that are known only now, such as ``run.note(parameters=123_456)``.
 
-        Args:
-            **facts: values by the keys of events, see `tfasr.ledger.events`; JSON.
-
-        Raises:
-            UsageError: if one is no JSON, or within a block.
+        Raises UsageError for what isn't JSON, or within a block.
         """
         self._order.check("run.note(...)")
         check_facts(facts)
-        self._session.note(facts)
+        self._session.write_facts(facts)
+        self._touch()
 
     def epoch(self, number: int | None = None) -> Epoch:
-        """Begins the next epoch; it ends with its evaluation, the next epoch, or its block.
+        """Begins the next epoch, or ``number``; its evaluation, the next one or its block ends it.
 
-        To evaluate more often than once per pass over the data, take for an epoch what lies
-        between two evaluations.
-
-        Args:
-            number: of the epoch, where it is not the next.
-
-        Raises:
-            UsageError: for a number that has been, or within a block.
+        To evaluate more often than once per pass over the data, call what lies between two
+        evaluations an epoch. Raises UsageError unless the number is larger than the last one's, or
+        within a block.
         """
-        self._order.check("run.epoch()")
-        number = self._order.epoch + 1 if number is None else number
-        if type(number) is not int or number <= self._order.epoch:
-            raise UsageError(
-                f"An epoch's number must be above the last one's, {self._order.epoch}. Received: "
-                f"{number!r}."
-            )
-        self._session.end_epoch()
-        self._session.begin_epoch(number)
-        return Epoch(self._session, number)
+        order = self._order
+        order.check("run.epoch()")
+        number = order.epoch + 1 if number is None else number
+        if type(number) is not int or number <= order.epoch:
+            text = f"An epoch's number must be above the last one's, {order.epoch}."
+            raise UsageError(f"{text} Received: {number!r}.")
+        self._end_epoch()
+        self._end_init()
+        order.epoch, order.in_epoch, order.evaluated = number, True, False
+        self._ledger.start("epoch", epoch_num=number)
+        self._touch()
+        return Epoch(self, number)
 
     def step(
         self,
@@ -481,46 +424,87 @@ class Recorder:
         padded_frames: int | None = None,
         input_wait_s: float | None = None,
     ) -> Step:
-        """Returns the block of one update of the weights; its attributes may be set later, too.
+        """Returns the block of one update of the weights, see `tfasr.recording.recorder.Step`.
 
-        Args:
-            utterances: see `tfasr.recording.recorder.Step`, as for what follows.
-            audio_s: seconds.
-            frames: a number.
-            padded_frames: a number.
-            input_wait_s: what was waited for the batch; by default the time since the last call.
-
-        Raises:
-            UsageError: outside an epoch, or within another block; at the block's end, for an
-                amount that is none.
+        ``input_wait_s`` is how long the batch took to arrive; by default the time since the last
+        call. Raises UsageError outside an epoch or within another block; at the block's end, for an
+        amount that is negative or not a number.
         """
         self._order.check("run.step(...)")
         self._order.check_epoch("run.step(...)")
-        return Step(self._session, input_wait_s, utterances, audio_s, frames, padded_frames)
+        return Step(self, input_wait_s, utterances, audio_s, frames, padded_frames)
 
     def evaluation(self) -> Evaluation:
         """Returns the block of an evaluation; it ends the epoch.
 
-        Raises:
-            UsageError: before the first epoch, for a second one of an epoch, or within a block.
+        Raises UsageError before the first epoch, for a second one of an epoch, or within a block.
         """
         self._order.check("run.evaluation()")
         if self._order.evaluated or not self._order.epoch:
             self._order.check_epoch("run.evaluation()")
-        self._session.end_init()
-        return Evaluation(self._session)
+        self._end_init()
+        return Evaluation(self)
 
     def checkpoint(self) -> Mark:
-        """Says that all work so far is saved: a run that is interrupted goes on from here."""
+        """Records that all work so far is saved: an interrupted run continues from here."""
         self._order.check("run.checkpoint()")
-        session = self._session
-        with session.ledger.interval("checkpoint", **session.where):
-            pass
-        session.ledger.sync()
-        session.touch()
-        return Mark()
+        with Saving(self):
+            return Mark()
 
     def saving(self) -> Saving:
-        """Returns a block that saves a checkpoint: its time is booked, and `checkpoint` implied."""
+        """Returns a block that saves a checkpoint and records its time, as `checkpoint` does."""
         self._order.check("run.saving()")
-        return Saving(self._session)
+        return Saving(self)
+
+    @property
+    def _where(self) -> dict[str, int]:
+        return {"step": self.steps_done, "epoch_num": self._order.epoch}
+
+    def _end_init(self) -> None:
+        if self._training:
+            return
+        self._training = True
+        settings = self._settings
+        self._ledger.stop("init")
+        stated = {} if settings.comparability is None else {"comparability": settings.comparability}
+        targets = {"metrics": settings.metrics, "targets": settings.targets}
+        self._session.begin_training({**settings.facts, **targets, **stated})
+        self._ledger.sync()
+        self._touch()
+
+    def _end_epoch(self) -> None:
+        if self._order.in_epoch:
+            self._order.in_epoch = False
+            self._ledger.stop("epoch", epoch_num=self._order.epoch)
+        self._touch()
+
+    def _book_step(self, value: dict[str, Any]) -> None:
+        self.steps_done += 1
+        self._ledger.event("train_step", value, epoch_num=self._order.epoch, step=self.steps_done)
+        self._touch()
+
+    def _end_evaluation(self, scores: dict[str, Any], references: Sequence[str]) -> None:
+        self._history.append(scores)
+        self._order.evaluated = True
+        if self._settings.comparability is None and references and not self._hashed:
+            self._hashed = True
+            lines = "\n".join(sorted(" ".join(text.split()) for text in references))
+            comparability = {
+                "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
+                "validation_utterances": len(references),
+                "target_rule": f"median of {self._settings.target_window} epochs",
+            }
+            self._ledger.event("comparability", comparability)
+        self._end_epoch()
+        self._ledger.sync()
+
+    def _touch(self) -> None:
+        self._last_at = time.perf_counter()  # from now on, time is waiting for the next batch
+
+
+def _system() -> dict[str, Any]:
+    system = describe_system()
+    used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
+    packages = {n: text for n, text in system["packages"].items() if n not in _FRAMEWORKS}
+    system["packages"] = packages | {name: text for name, text in used.items() if text}
+    return system

@@ -1,11 +1,8 @@
 """One process's part of a recorded run: what its blocks write, and where it stands."""
 
 import contextlib
-import hashlib
 import itertools
 import json
-import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,53 +25,49 @@ from tfasr.kit.files import (
     write_whole,
 )
 from tfasr.ledger.events import Ledger, read_events
-from tfasr.ledger.intervals import kept_index
+from tfasr.ledger.intervals import kept_index, metadata
 from tfasr.ledger.timeline import Timeline
-from tfasr.telemetry.machine import process_age_s, version
-from tfasr.telemetry.system import describe_system
+from tfasr.telemetry.machine import process_age_s
 from tfasr.tta.metrics import BUILT_IN, METRICS, Metric, Target, check_target, declare, parse_target
-from tfasr.tta.policies import rule_met
 
-# What a recorded run is told about itself: checked, and kept beside its ledger.
+_INTERVALS = (
+    "init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences", "session",
+    "logging",
+)  # fmt: skip
+WRITTEN = {
+    *(f"{name}_{edge}" for name in _INTERVALS for edge in ("start", "stop")),
+    *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
+    *("targets", "metrics", "comparability"),
+}  # keys of events that are not facts
+_COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
+# Files that every run may have before its first step; those of a failed start are removed.
+WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
+_BLOCK_ORDER = {
+    "step": "with run.step(...):", "evaluation": "with run.evaluation() as e:",
+    "decoding": "with e.decoding():", "saving": "with run.saving():",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What makes a run the run that it is; a resumed one must keep all of it.
+    """What makes a run the run that it is; a resumed one must keep all of it."""
 
-    Attributes:
-        targets: pairs of a metric and a value.
-        target_window: the evaluations whose median must meet a target.
-        metrics: for each metric that is declared, the fields of its `tfasr.tta.metrics.Metric`.
-        facts: ``train_samples``, ``global_batch_size``, ``seed`` and others, as events of the
-            ledger.
-        comparability: what makes the run's results comparable; None where the run does not say.
-        config: the configuration in the caller's own terms, JSON.
-    """
-
-    targets: list[list[Any]]
-    target_window: int
-    metrics: dict[str, dict[str, Any]]
-    facts: dict[str, Any] = field(default_factory=dict)
-    comparability: dict[str, Any] | None = None
+    targets: list[list[Any]]  # pairs of a metric and a value
+    target_window: int  # how many evaluations' median must meet a target
+    metrics: dict[str, dict[str, Any]]  # the fields of each declared `tfasr.tta.metrics.Metric`
+    facts: dict[str, Any] = field(default_factory=dict)  # further events of the ledger
+    comparability: dict[str, Any] | None = None  # what makes results comparable; None if unknown
+    # the configuration in the user's own terms, JSON
     config: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def pairs(self) -> list[Target]:
-        """The targets as metric and value."""
-        return [(metric, value) for metric, value in self.targets]
-
     def write(self, run_dir: Path) -> None:
-        """Writes them into a run's folder."""
         # A line a value, so that runs of one configuration are told apart by their seeds alone.
         write_whole(run_dir / RECORDER_FILE, json.dumps(asdict(self), indent=1) + "\n")
 
-    def then_and_now(self, run_dir: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the settings that a run's folder was begun with, and these, by name."""
-        then = read_object(
-            run_dir / RECORDER_FILE, "Without it a run cannot be continued: begin a new one."
-        )
-        return _flat(then), _flat(json.loads(json.dumps(asdict(self))))
+    def differences(self, run_dir: Path) -> str:
+        remedy = "Without it a run cannot be continued: begin a new one."
+        before = read_object(run_dir / RECORDER_FILE, remedy)
+        return differences(_flat(before), _flat(json.loads(json.dumps(asdict(self)))))
 
 
 def settings_of(
@@ -86,46 +79,31 @@ def settings_of(
     comparability: Mapping[str, Any] | None,
     config: Mapping[str, Any] | None,
 ) -> Settings:
-    """Returns settings of what a user wrote.
-
-    The arguments are those of `tfasr.Recorder`; facts that are None are left out.
-
-    Raises:
-        UsageError: for a value of another kind.
-    """
-    declared = {
-        name: asdict(metric if isinstance(metric, Metric) else Metric(metric))
-        for name, metric in metrics.items()
-    }
+    """Returns checked settings from the arguments of `tfasr.Recorder`, without facts of None."""
+    metrics = {name: m if isinstance(m, Metric) else Metric(m) for name, m in metrics.items()}
+    declared = {name: asdict(metric) for name, metric in metrics.items()}
     declare(declared, "The recorder")
     pairs = [parse_target(t) if isinstance(t, str) else check_target(*t) for t in targets]
     if not isinstance(target_window, int) or target_window < 1:
-        raise UsageError(
-            f"target_window must be at least 1 evaluation. Received: {target_window!r}."
-        )
+        text = "target_window must be at least 1 evaluation."
+        raise UsageError(f"{text} Received: {target_window!r}.")
     stated = {name: value for name, value in facts.items() if value is not None}
     check_facts(stated)
-    # What a plug-in has registered is told as well: not every reader of the run imports it.
+    # Metrics that a plug-in has registered too: not every reader of the run imports it.
     declared |= {name: asdict(METRICS[name]) for name, _ in pairs if name not in BUILT_IN}
-    settings = Settings(
-        [list(pair) for pair in pairs],
-        target_window,
-        declared,
-        stated,
-        None if comparability is None else dict(comparability),
-        dict(config or {}),
-    )
+    comparability = None if comparability is None else dict(comparability)
+    named = (declared, stated, comparability, dict(config or {}))
+    settings = Settings([list(pair) for pair in pairs], target_window, *named)
     _check_json(asdict(settings))
     return settings
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
-    """Raises UsageError for facts that no ledger may hold."""
     for name, value in facts.items():
-        if name in _COUNTS and (type(value) is not int or value < _COUNTS[name]):
-            raise UsageError(
-                f"{name} must be a whole number of at least {_COUNTS[name]}. Received: {value!r}."
-            )
+        least = _COUNTS.get(name)
+        if least is not None and (type(value) is not int or value < least):
+            text = f"{name} must be a whole number of at least {least}."
+            raise UsageError(f"{text} Received: {value!r}.")
         if name in WRITTEN:
             raise UsageError(f"A recorder writes {name!r} itself: call the fact something else.")
     _check_json(dict(facts))
@@ -140,89 +118,58 @@ def _check_json(values: dict[str, Any]) -> None:
         ) from error
 
 
-_BLOCKS = ("init", "run", "epoch", "eval", "eval_forward", "decode", "checkpoint", "sentences")
-WRITTEN = {
-    *(f"{name}_{edge}" for name in (*_BLOCKS, "session", "logging") for edge in ("start", "stop")),
-    *("model_creation", "train_step", "eval_accuracy", "tracked_stats"),
-    *("targets", "metrics", "comparability"),
-}
-"""Keys of events that are no facts."""
-_COUNTS = {"train_samples": 1, "global_batch_size": 1, "num_replicas": 1, "seed": 0}
-
-
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: value for name, value in settings.items() if name not in ("facts", "config")}
+    flat = {name: value for name, value in settings.items() if name not in ("facts", "config")}
     for group in ("facts", "config"):
         values = settings.get(group)
-        found |= values if isinstance(values, dict) else {group: values}
-    return found
-
-
-# A run's folder: who may write it, and where a run that was interrupted goes on.
-
-WRITTEN_AT_START = (HEARTBEAT_FILE, RUN_FILE, CPU_FILE, GPU_FILE)
-"""Files that every run may have before its first step; a start that came to nothing is removed."""
+        flat |= values if isinstance(values, dict) else {group: values}
+    return flat
 
 
 @contextlib.contextmanager
 def claimed(run_dir: Path, elsewhere: str) -> Iterator[None]:
-    """Makes a folder, and keeps all other processes from writing a run into it.
+    """Makes a folder and keeps all other processes from writing a run into it.
 
-    Args:
-        run_dir: the folder.
-        elsewhere: what to name instead, for the message.
-
-    Raises:
-        UsageError: if another process holds the folder.
+    Raises UsageError, naming ``elsewhere`` as the alternative, if another process holds the folder.
     """
     make_folder(run_dir)
-    held = (
+    refusal = (
         f"Only one process may write a run. {run_dir} is being written by another one: wait for "
         f"it, stop it, or choose another {elsewhere}."
     )
-    with locked(run_dir / LOCK_FILE, held):
+    with locked(run_dir / LOCK_FILE, refusal):
         yield
 
 
 def events_so_far(run_dir: Path) -> list[dict[str, Any]]:
-    """Returns the events in a run's folder; [] without a ledger."""
     return read_events(run_dir) if (run_dir / EVENTS_FILE).exists() else []
 
 
 def has_begun(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run got as far as training; one that did not can be removed without a loss."""
     # A ledger with another first event was written by neither tfasr train nor a recorder.
     foreign = bool(events) and events[0]["key"] != "session_start"
     return foreign or any(event["key"] == "run_start" for event in events)
 
 
 def is_finished(events: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a run's last session ended with success."""
     ends = (e for e in reversed(events) if e["key"] in ("run_stop", "session_start"))
     return metadata(next(ends, {})).get("status") == "success"
 
 
 def next_session(events: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the number of the session that goes on with a run."""
     numbers = [metadata(event).get("session", 0) for event in events]
     return max((number for number in numbers if isinstance(number, int)), default=-1) + 1
 
 
-def metadata(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an event's metadata; {} if it has none."""
-    about = event.get("metadata")
-    return about if isinstance(about, dict) else {}
-
-
 def remove_start(run_dir: Path, *more: str) -> None:
-    """Removes what is written before training, and what else is named; the last name goes last."""
+    """Removes what is written before training and ``more`` files, the last name last."""
     for name in (*WRITTEN_AT_START, *more):
         (run_dir / name).unlink(missing_ok=True)
         (run_dir / (name + PARTIAL_SUFFIX)).unlink(missing_ok=True)
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Returns which values a run was begun with and which it has now; "" if they are the same."""
+    """Returns which values changed between a run's start and now, or ""."""
     return "; ".join(
         f"{name}: {then.get(name)!r} then, {now.get(name)!r} now"
         for name in dict.fromkeys(itertools.chain(then, now))
@@ -232,31 +179,18 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a recorder's session begins.
-
-    Attributes:
-        session: the number of the process that goes on: 0 where the run begins.
-        step: updates done; those after it are lost.
-        epoch: the last epoch that was finished by then.
-        history: what the evaluations by then found, by epoch.
-    """
-
-    session: int = 0
-    step: int = 0
-    epoch: int = 0
+    session: int = 0  # 0 where the run begins, one more for each process that continues it
+    step: int = 0  # updates done; those after it are lost
+    epoch: int = 0  # the last finished epoch
+    # the scores of the evaluations until then, by epoch
     history: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
-    """Returns where a recorded run begins or goes on, and removes a start that came to nothing.
+    """Returns where a recorded run begins or continues, and removes a start that came to nothing.
 
-    Args:
-        run_dir: the run's folder, which no other process writes.
-        settings: of the run.
-        step: of the checkpoint that the caller goes on from; None for the last that was booked.
-
-    Raises:
-        UsageError: if the folder holds another run, a finished one, or no such step.
+    ``step`` is that of the checkpoint that the caller continues from, None for the last recorded
+    one. Raises UsageError if the folder holds a different or a finished run, or no such step.
     """
     if (run_dir / EXPERIMENT_FILE).exists():
         raise UsageError(
@@ -267,18 +201,17 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
     if names and not (run_dir / RECORDER_FILE).exists():
         raise UsageError(
             f"A recorder must have a folder of its own. {run_dir} holds {', '.join(names)}, which "
-            "it has not written: choose another folder."
+            "no recorder wrote: choose another folder."
         )
     events = events_so_far(run_dir)
     if not has_begun(events):
         remove_start(run_dir, EVENTS_FILE, RECORDER_FILE)
         _check_step(run_dir, step, 0)
         return Position()
-    differing = differences(*settings.then_and_now(run_dir))
-    if differing:
+    if changes := settings.differences(run_dir):
         raise UsageError(
             f"A continued run must keep its settings. {run_dir} was begun with others: "
-            f"{differing}. Give the same, or another folder."
+            f"{changes}. Give the same, or another folder."
         )
     if is_finished(events):
         raise UsageError(
@@ -289,8 +222,7 @@ def position(run_dir: Path, settings: Settings, step: int | None) -> Position:
 
 
 def _check_step(run_dir: Path, step: int | None, most: int) -> None:
-    usable = step is None or (type(step) is int and 0 <= step <= most)
-    if not usable:
+    if step is not None and (type(step) is not int or not 0 <= step <= most):
         raise UsageError(
             f"resumed_from_step must be a step that the run has done, 0 to {most}. Received: "
             f"{step!r} for {run_dir}."
@@ -317,41 +249,17 @@ def _resumed(run_dir: Path, line: Timeline, step: int | None) -> Position:
     return Position(next_session(line.events), step or 0, finished, history)
 
 
-# In which order a recorder may be told things, and what to say of any other.
-
-_BLOCK_ORDER = {
-    "step": "with run.step(...):",
-    "evaluation": "with run.evaluation() as e:",
-    "decoding": "with e.decoding():",
-    "saving": "with run.saving():",
-}
-
-
+@dataclass
 class Order:
-    """What a recorder is in the midst of.
-
-    Attributes:
-        open: whether the recorder's own ``with`` block runs.
-        epoch: the number of the epoch, 0 before the first.
-        in_epoch: whether it has begun and not ended.
-        evaluated: whether it has been evaluated.
-    """
-
-    def __init__(self):
-        self.open = False
-        self.epoch = 0
-        self.in_epoch = False
-        self.evaluated = False
-        self._doing: list[str] = []
-        self._promised: str | None = None
+    open: bool = False
+    epoch: int = 0  # 0 before the first
+    in_epoch: bool = False
+    evaluated: bool = False
+    _open_blocks: list[str] = field(default_factory=list)
+    _promised: str | None = None
 
     def check(self, what: str, within: str | None = None) -> None:
-        """Raises UsageError unless a call may come now.
-
-        Args:
-            what: the call, for messages.
-            within: the block that it belongs into; None for none.
-        """
+        """Raises UsageError unless a call may come now; ``within`` is the block it needs."""
         if not self.open:
             raise UsageError(
                 f"{what} must be called within the recorder's block: with tfasr.Recorder(...) as "
@@ -362,83 +270,71 @@ class Order:
                 f"A block must be entered: write {_BLOCK_ORDER[self._promised]} with its work "
                 f"indented below. Received: {what} after a {self._promised} that was not."
             )
-        doing = self._doing[-1] if self._doing else None
-        if doing != within:
-            if doing is None:
-                raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
-            raise UsageError(
-                f"{what} must not be called within {_BLOCK_ORDER[doing]} End that block before."
-            )
+        block = self._open_blocks[-1] if self._open_blocks else None
+        if block != within and block is None:
+            raise UsageError(f"{what} must be called within {_BLOCK_ORDER[within]}.")
+        if block != within:
+            where = _BLOCK_ORDER[block]
+            raise UsageError(f"{what} must not be called within {where} End that block before.")
 
     def check_epoch(self, what: str) -> None:
-        """Raises UsageError unless an epoch is under way."""
         if self.in_epoch:
             return
+        remedy = ": call run.epoch() before."
         if self.evaluated:
-            raise UsageError(
-                f"{what} must be called within an epoch. Epoch {self.epoch} ended with its "
-                "evaluation: call run.epoch() to begin the next."
-            )
-        raise UsageError(f"{what} must be called within an epoch: call run.epoch() before.")
+            remedy = f". Epoch {self.epoch} ended with its evaluation: call run.epoch() to begin "
+            remedy += "the next."
+        raise UsageError(f"{what} must be called within an epoch{remedy}")
 
     def promise(self, block: str) -> None:
-        """Notes that a block was made, which has to be entered before anything else is called."""
+        """Requires that a block that was made is entered before anything else is called."""
         self._promised = block
 
     def enter(self, block: str, within: str | None = None) -> None:
-        """Notes that a block begins."""
         if self._promised != block:
             raise UsageError(f"{_BLOCK_ORDER[block]} must be written anew each time.")
         self._promised = None
         self.check(_BLOCK_ORDER[block], within)
-        self._doing.append(block)
+        self._open_blocks.append(block)
 
     def leave(self) -> None:
-        """Notes that the innermost block ends."""
         self._promised = None
-        self._doing.pop()
-
-
-_FRAMEWORKS = ("torch", "jax", "flax", "lightning", "transformers", "tensorflow", "keras")
+        self._open_blocks.pop()
 
 
 class Session:
     """One process's part of a run: how its ledger begins and ends, whoever trains.
 
-    As a block, it ends the run with what the block raised.
-
-    Args:
-        ledger: the run's, open, without an event of this process yet.
-        interruptions: errors that say that somebody asked for the end.
+    As a block, it ends the run with what the block raised, "interrupted" for ``interruptions``.
     """
 
-    def __init__(
-        self, ledger: Ledger, interruptions: tuple[type[BaseException], ...] = (KeyboardInterrupt,)
-    ):
+    def __init__(self, ledger: Ledger, interruptions=(KeyboardInterrupt,)):
         self.ledger = ledger
         self._interruptions = interruptions
 
     def start(self, resumed_from_step: int | None, *, own_process: bool) -> None:
-        """Writes ``session_start``, with the process's age if it was started for this run alone."""
         age = {"process_age_s": round(process_age_s(), 6)} if own_process else {}
         self.ledger.begin_session(resumed_from_step, **age)
 
     def begin_training(self, facts: Mapping[str, Any]) -> None:
-        """Writes ``run_start``, from which on data may be read, and the facts that are known."""
+        """Writes ``run_start``, after which data may be read, and the known facts."""
         self.ledger.event("run_start", event_type="INTERVAL_START")
+        self.write_facts(facts)
+
+    def write_facts(self, facts: Mapping[str, Any]) -> None:
         for key, value in facts.items():
             self.ledger.event(key, value)
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Writes how the run ended; a disk that is full hides no other error."""
+        """Writes how the run ended; a full disk doesn't hide another error."""
         if error is None:
             self.ledger.event("run_stop", event_type="INTERVAL_END", status="success")
             self.ledger.sync()
             return
         status = "interrupted" if isinstance(error, self._interruptions) else "aborted"
-        reason = f"{type(error).__name__}: {error}"[:500]
+        about = {"status": status, "reason": f"{type(error).__name__}: {error}"[:500]}
         with contextlib.suppress(OSError):
-            self.ledger.event("run_stop", event_type="INTERVAL_END", status=status, reason=reason)
+            self.ledger.event("run_stop", event_type="INTERVAL_END", **about)
             self.ledger.sync()
 
     def __enter__(self) -> "Session":
@@ -446,141 +342,3 @@ class Session:
 
     def __exit__(self, kind, error, trace) -> None:
         self.finish(error)
-
-
-class RecordedSession(Session):
-    """What a `tfasr.Recorder`'s blocks write, and where the run stands.
-
-    Args:
-        run_dir: the run's folder.
-        ledger: the run's, open.
-        settings: the run's.
-        position: where the session begins.
-        order: what may be called now.
-        own_process: whether the process's age is booked.
-
-    Attributes:
-        steps_done: updates so far.
-        history: what the evaluations that count have found, in order.
-        last_at: when the last call ended, of ``time.perf_counter``.
-    """
-
-    def __init__(
-        self,
-        run_dir: Path,
-        ledger: Ledger,
-        settings: Settings,
-        position: Position,
-        order: Order,
-        *,
-        own_process: bool,
-    ):
-        super().__init__(ledger)
-        self.order = order
-        self.steps_done = position.step
-        self.history = [position.history[epoch] for epoch in sorted(position.history)]
-        self.last_at = time.perf_counter()
-        self._settings = settings
-        self._training = self._hashed = False
-        order.epoch = position.epoch
-        order.evaluated = position.epoch in position.history
-        self.start(position.step if position.session else None, own_process=own_process)
-        # Looked at before the clock of the paper starts: it is no part of the training.
-        write_whole(run_dir / RUN_FILE, json.dumps({"system": _system()}, indent=1) + "\n")
-        self.ledger.start("init")
-        self.ledger.event("model_creation")
-
-    @property
-    def targets_met(self) -> bool:
-        """Whether the last evaluations meet all targets."""
-        return rule_met(_numbers(self.history), self._settings.pairs, self._settings.target_window)
-
-    @property
-    def wanted(self) -> list[str]:
-        """The metrics that every evaluation must find: those of the targets."""
-        return [metric for metric, _ in self._settings.pairs]
-
-    def knows(self, metric: str) -> bool:
-        """Whether readers of the run will know which way a metric is better."""
-        return metric in BUILT_IN or metric in self._settings.metrics
-
-    @property
-    def where(self) -> dict[str, int]:
-        """Step and epoch, as metadata of events."""
-        return {"step": self.steps_done, "epoch_num": self.order.epoch}
-
-    def end_init(self) -> None:
-        """Ends the initialisation, when something is done for the first time."""
-        if self._training:
-            return
-        self._training = True
-        settings = self._settings
-        self.ledger.stop("init")
-        stated = {} if settings.comparability is None else {"comparability": settings.comparability}
-        targets = {"metrics": settings.metrics, "targets": settings.targets}
-        self.begin_training({**settings.facts, **targets, **stated})
-        self.ledger.sync()
-        self.touch()
-
-    def note(self, facts: Mapping[str, Any]) -> None:
-        """Books facts about the run."""
-        for key, value in facts.items():
-            self.ledger.event(key, value)
-        self.touch()
-
-    def begin_epoch(self, number: int) -> None:
-        """Begins an epoch after what is before it."""
-        self.end_init()
-        self.order.epoch, self.order.in_epoch, self.order.evaluated = number, True, False
-        self.ledger.start("epoch", epoch_num=number)
-        self.touch()
-
-    def end_epoch(self) -> None:
-        """Ends the epoch that is under way, if one is."""
-        if self.order.in_epoch:
-            self.order.in_epoch = False
-            self.ledger.stop("epoch", epoch_num=self.order.epoch)
-        self.touch()
-
-    def book_step(self, value: dict[str, Any]) -> None:
-        """Books a step that has ended."""
-        self.steps_done += 1
-        self.ledger.event("train_step", value, epoch_num=self.order.epoch, step=self.steps_done)
-        self.touch()
-
-    def end_evaluation(self, scores: dict[str, Any], references: Sequence[str]) -> None:
-        """Ends an evaluated epoch."""
-        self.history.append(scores)
-        self.order.evaluated = True
-        if self._settings.comparability is None and references and not self._hashed:
-            self._hashed = True
-            self.ledger.event("comparability", self._comparability(references))
-        self.end_epoch()
-        self.ledger.sync()
-
-    def touch(self) -> None:
-        """Notes that waiting for the next batch begins now."""
-        self.last_at = time.perf_counter()
-
-    def _comparability(self, references: Sequence[str]) -> dict[str, Any]:
-        lines = "\n".join(sorted(" ".join(text.split()) for text in references))
-        return {
-            "validation_references": hashlib.sha256(lines.encode()).hexdigest()[:16],
-            "validation_utterances": len(references),
-            "target_rule": f"median of {self._settings.target_window} epochs",
-        }
-
-
-def _system() -> dict[str, Any]:
-    system = describe_system()
-    used = {name: version(name) for name in _FRAMEWORKS if name in sys.modules}
-    others = {name: text for name, text in system["packages"].items() if name not in _FRAMEWORKS}
-    system["packages"] = others | {name: text for name, text in used.items() if text}
-    return system
-
-
-def _numbers(history: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    return [
-        {name: float("nan") if value is None else value for name, value in scores.items()}
-        for scores in history
-    ]

@@ -1,4 +1,4 @@
-"""How far an error rate would have differed on other utterances: the bootstrap."""
+"""How much an error rate would differ on other utterances: the bootstrap."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -8,22 +8,17 @@ import numpy as np
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
-FEWEST_SPEAKERS = 5
-"""Speakers below which resampling them says too little: five have 126 different resamples."""
-
-_MOST_AT_ONCE = 2_000_000
-"""Numbers drawn at once; more would only need more memory."""
-
+FEWEST_SPEAKERS = 5  # with which resampling speakers is any use: five have 126 resamples
+_MOST_AT_ONCE = 2_000_000  # numbers drawn at once; more would only need more memory
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class DifferenceInterval:
-    """What the bootstrap says of the difference of two error rates, second minus first."""
+    """The bootstrap of the difference of two error rates, second minus first."""
 
-    interval: Interval  # the two ends, fractions
-    # The share of resamples in which the second one is better; those in which both are equal count
-    # half
+    interval: Interval  # fractions
+    # share of resamples in which the second is better; ties count half
     probability_of_improvement: float
 
 
@@ -35,33 +30,20 @@ def rate_interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval | None:
-    """Returns the interval of an error rate, sum of edits over sum of lengths.
+    """Returns the 95 % interval of an error rate, sum of edits over sum of lengths, as fractions.
 
-    Utterances are drawn with replacement, as many as there are, and the rate is taken of their
-    sums; the interval is between percentiles of ``resamples`` such rates, the further out the fewer
-    there are to draw from.
+    Utterances are drawn with replacement, as many as there are; the interval lies between
+    percentiles of ``resamples`` such rates. Blocks, such as each utterance's speaker, are drawn
+    together, which allows for what their utterances have in common. None for fewer than two
+    utterances or blocks.
 
-    Args:
-        edits: of each utterance, such as word errors.
-        lengths: of each utterance, such as words of the reference.
-        blocks: of each utterance what it shares with others, such as its speaker; blocks are
-            drawn as a whole, which allows for what their utterances have in common.
-        resamples: how many.
-        seed: of the random numbers.
-
-    Returns:
-        Its lower and upper end, fractions; None for fewer than two utterances or blocks.
-
-    Raises:
-        ValueError: if the sequences differ in length.
-
-    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009); with blocks: Liu
-    and Peng 2020 (arXiv 1912.09508).
+    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009); with blocks: Liu and Peng 2020
+    (arXiv 1912.09508).
     """
     sums = _block_sums([edits, lengths], blocks)
     if sums.shape[1] < 2:
         return None
-    return _percentiles(sums, _rate, resamples, seed).interval
+    return _percentiles(sums, _rate, resamples, seed)[0]
 
 
 def difference_interval(
@@ -76,15 +58,9 @@ def difference_interval(
     """Returns the interval of the difference of two systems' rates on the same utterances.
 
     Both systems are rated on the same resamples: what makes an utterance hard for both cancels.
+    None for fewer than two utterances or blocks; ValueError if the lengths differ.
 
-    Returns:
-        None for fewer than two utterances or blocks.
-
-    Raises:
-        ValueError: if the sequences differ in length.
-
-    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the probability of
-    improvement.
+    Source: Bisani and Ney 2004 (doi 10.1109/ICASSP.2004.1326009): the probability of improvement.
     """
     sums = _block_sums([first_edits, second_edits, lengths], blocks)
     if sums.shape[1] < 2:
@@ -93,20 +69,15 @@ def difference_interval(
     def difference(first: np.ndarray, second: np.ndarray, lengths: np.ndarray, axis: int):
         return _rate(second, lengths, axis) - _rate(first, lengths, axis)
 
-    resampled = _percentiles(sums, difference, resamples, seed)
-    better, equal = np.mean(resampled.rates < 0), np.mean(resampled.rates == 0)
-    return DifferenceInterval(resampled.interval, float(better + equal / 2))
+    interval, differences = _percentiles(sums, difference, resamples, seed)
+    better, equal = np.mean(differences < 0), np.mean(differences == 0)
+    return DifferenceInterval(interval, float(better + equal / 2))
 
 
-@dataclass(frozen=True)
-class _Resampled:
-    interval: Interval
-    rates: np.ndarray
-
-
-def _percentiles(sums: np.ndarray, statistic, resamples: int, seed: int) -> _Resampled:
-    # Imported here: a report without error statistics answers without SciPy.
-    from scipy.stats import bootstrap
+def _percentiles(
+    sums: np.ndarray, statistic, resamples: int, seed: int
+) -> tuple[Interval, np.ndarray]:
+    from scipy.stats import bootstrap  # here: a report without error statistics needs no SciPy
 
     drawn = sums.shape[1]
     result = bootstrap(
@@ -121,14 +92,14 @@ def _percentiles(sums: np.ndarray, statistic, resamples: int, seed: int) -> _Res
         rng=np.random.default_rng(seed),
     )
     ends = result.confidence_interval
-    return _Resampled((float(ends.low), float(ends.high)), result.bootstrap_distribution)
+    return (float(ends.low), float(ends.high)), result.bootstrap_distribution
 
 
 def _widened(drawn: int) -> float:
-    """Returns between which percentiles of resamples an interval of 95 % lies.
+    """Returns the confidence level whose percentiles of resamples make an interval of 95 %.
 
     Resamples of few spread too little, by ``sqrt((n - 1) / n)``, and their percentiles are those of
-    a normal distribution where Student's t is due. Both are made up for by percentiles further out.
+    a normal distribution instead of Student's t. Percentiles further out make up for both.
 
     Source: Hesterberg 2015 (doi 10.1080/00031305.2015.1089789), section 5.3, the expanded
     percentile interval.
@@ -141,7 +112,7 @@ def _widened(drawn: int) -> float:
 
 def _rate(edits: np.ndarray, lengths: np.ndarray, axis: int) -> np.ndarray:
     total, length = edits.sum(axis=axis), lengths.sum(axis=axis)
-    # What is written where nothing was said is wholly wrong, as in tfasr.scoring.errors.
+    # Any text where the reference is empty is 100 % wrong, as in tfasr.scoring.errors.
     return np.where(length > 0, total / np.maximum(length, 1), np.sign(total))
 
 

@@ -18,18 +18,19 @@ from tfasr.scoring.bootstrap import (
 )
 from tfasr.scoring.errors import ErrorCounts, Scored, matched
 
-# Error counts by speaker, and their mean, deviation and median over speakers.
-
 RATES = ("correct", "substitutions", "deletions", "insertions", "errors", "wrong_utterances")
-"""The columns of `SpeakerRow.rates`: of words, the last one of utterances."""
+"""The columns of `SpeakerRow.rates`: shares of words, the last one of utterances."""
+LEVEL = 0.05
+FEWEST_FOR_TEST = 5
+_RESAMPLES = 9999
 
 
 @dataclass(frozen=True)
 class SpeakerRow:
-    name: str  # the speaker's, or what of all speakers the row says
-    utterances: float  # how many; a mean is a fraction
+    name: str  # the speaker's, or that of a statistic over all speakers
+    utterances: float
     words: float  # of the references
-    rates: dict[str, float]  # by the names of `RATES`, fractions; of speakers without a word NaN
+    rates: dict[str, float]  # by the names of `RATES`, fractions; NaN for speakers without a word
 
 
 def total(scored: Sequence[Scored]) -> ErrorCounts:
@@ -37,16 +38,15 @@ def total(scored: Sequence[Scored]) -> ErrorCounts:
 
 
 def speaker_blocks(speakers: Sequence[str]) -> list[str] | None:
-    """Returns what to resample by, or None where speakers are unknown or too few for it."""
     if not all(speakers) or len(set(speakers)) < FEWEST_SPEAKERS:
         return None
     return list(speakers)
 
 
 def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
-    """Returns a row for each speaker, in the order of names; [] where no speaker is known.
+    """Returns a row for each speaker, in the order of names; [] if no speaker is known.
 
-    Utterances without a speaker are one speaker, named "(unknown)".
+    Utterances without a speaker belong to one speaker, "(unknown)".
     """
     if not any(utterance.transcript.speaker for utterance in scored):
         return []
@@ -58,29 +58,23 @@ def speaker_rows(scored: Sequence[Scored]) -> list[SpeakerRow]:
 
 
 def summary_rows(scored: Sequence[Scored], rows: Sequence[SpeakerRow]) -> list[SpeakerRow]:
-    """Returns the rows below those of speakers: the sum, and mean, deviation and median of them.
+    """Returns the rows below those of speakers: the sum, and their mean, deviation and median.
 
     The sum's rates are over all words; the mean's weigh every speaker alike, and leave out those
     without a word. The deviation is that of a sample (n - 1), and needs two speakers.
 
     Source: the .sys report of NIST's sclite (github.com/usnistgov/SCTK).
     """
-    found = [_row("Sum/Avg", total(scored))]
-    if len(rows) > 1:
-        found.append(_summary("Mean", rows, statistics.fmean))
-        found.append(_summary("S.D.", rows, statistics.stdev))
-        found.append(_summary("Median", rows, statistics.median))
-    return found
+    kinds = {"Mean": statistics.fmean, "S.D.": statistics.stdev, "Median": statistics.median}
+    over_speakers = [_summary(name, rows, kinds[name]) for name in kinds if len(rows) > 1]
+    return [_row("Sum/Avg", total(scored)), *over_speakers]
 
 
 def _summary(name: str, rows: Sequence[SpeakerRow], summarise) -> SpeakerRow:
     spoken = [row for row in rows if row.words]
-    rates = {
-        rate: float(summarise([row.rates[rate] for row in spoken]))
-        if len(spoken) > 1
-        else float("nan")
-        for rate in RATES
-    }
+    rates = dict.fromkeys(RATES, float("nan"))
+    if len(spoken) > 1:
+        rates = {rate: float(summarise([row.rates[rate] for row in spoken])) for rate in RATES}
     utterances = float(summarise([row.utterances for row in rows]))
     return SpeakerRow(name, utterances, float(summarise([row.words for row in rows])), rates)
 
@@ -93,54 +87,40 @@ def _row(name: str, counts: ErrorCounts) -> SpeakerRow:
     return SpeakerRow(name, counts.utterances, counts.words, dict(zip(RATES, rates, strict=True)))
 
 
-# Whether one system makes fewer errors than another on the same utterances.
-
-LEVEL = 0.05
-FEWEST_FOR_TEST = 5
-_RESAMPLES = 9999
-
-
 @dataclass(frozen=True)
 class PairedComparison:
-    """A second system's word errors against a first one's; None where the data do not allow it."""
+    """A second system's word errors compared with a first one's; None if unknown."""
 
-    utterances: int  # that both were given
+    utterances: int  # of both systems
     fewer_errors: int  # utterances in which the second one makes fewer errors
     more_errors: int  # utterances in which it makes more
     wer_difference: float  # the second one's WER minus the first one's, a fraction
-    by_utterance: DifferenceInterval | None  # the bootstrap of that over utterances
-    by_speaker: DifferenceInterval | None  # over speakers, where there are enough
-    # Mean difference of errors per utterance over its standard error, second minus first: the
-    # statistic of the matched-pairs test
+    by_utterance: DifferenceInterval | None  # bootstrap of that difference over utterances
+    by_speaker: DifferenceInterval | None  # over speakers, if there are enough
+    # mean difference of errors per utterance, second minus first, over its standard error
     matched_pairs_z: float | None
-    matched_pairs_p: float | None  # its two-sided probability by Student's t
-    # two-sided probability by exchanging the systems at random, speaker by speaker where there are
-    # enough of them, otherwise utterance by utterance; exact where there are few that differ
+    matched_pairs_p: float | None  # two-sided, by Student's t
+    # two-sided, by exchanging the systems at random, by speaker if there are enough
     permutation_p: float | None
     exchanged: str = "utterance"  # "speaker" or "utterance", what that exchanges
-    speakers: int | None = None  # None if not known of every utterance
+    speakers: int | None = None  # None if unknown for some utterance
 
     @property
     def significant(self) -> bool | None:
-        """Whether the difference is more than chance, by the permutation test at 5 %."""
         return None if self.permutation_p is None else self.permutation_p < LEVEL
 
 
 def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedComparison:
-    """Returns how a second system's word errors stand to a first one's.
-
-    Raises:
-        UsageError: if the two are over different utterances or references.
+    """Compares the word errors of two systems over the same utterances and references.
 
     Source: Gillick and Cox 1989 (doi 10.1109/ICASSP.1989.266481), the matched-pairs test, with
-    whole utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
+    entire utterances as segments; NIST's sc_stats; Bisani and Ney 2004.
     """
-    pairs = matched(
-        [utterance.transcript for utterance in first],
-        [utterance.transcript for utterance in second],
+    pairs = matched(*([utterance.transcript for utterance in group] for group in (first, second)))
+    of_first, of_second = (
+        {utterance.transcript.id: utterance.counts for utterance in group}
+        for group in (first, second)
     )
-    of_first = {utterance.transcript.id: utterance.counts for utterance in first}
-    of_second = {utterance.transcript.id: utterance.counts for utterance in second}
     words = [of_first[a.id].words for a, _ in pairs]
     before = [of_first[a.id].word_edits for a, _ in pairs]
     after = [of_second[b.id].word_edits for _, b in pairs]
@@ -152,6 +132,9 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
     differences = np.array(after) - np.array(before)
     speakers = [a.speaker or b.speaker for a, b in pairs]
     blocks = speaker_blocks(speakers)
+    exchanged = differences
+    if blocks is not None:
+        exchanged = np.bincount(np.unique(blocks, return_inverse=True)[1], differences)
     z, p = _matched_pairs(differences)
     return PairedComparison(
         utterances=len(words),
@@ -162,7 +145,7 @@ def compare_pairs(first: Sequence[Scored], second: Sequence[Scored]) -> PairedCo
         by_speaker=blocks and difference_interval(before, after, words, blocks=blocks),
         matched_pairs_z=z,
         matched_pairs_p=p,
-        permutation_p=exchange_p(differences if blocks is None else _sums(differences, blocks)),
+        permutation_p=exchange_p(exchanged),
         exchanged="utterance" if blocks is None else "speaker",
         speakers=len(set(speakers)) if all(speakers) else None,
     )
@@ -177,24 +160,17 @@ def _matched_pairs(differences: np.ndarray) -> tuple[float | None, float | None]
     return float(result.statistic), float(result.pvalue)
 
 
-def _sums(differences: np.ndarray, blocks: Sequence[str]) -> np.ndarray:
-    _, of_utterance = np.unique(blocks, return_inverse=True)
-    return np.bincount(of_utterance, differences)
-
-
 def exchange_p(differences: np.ndarray) -> float | None:
     """Returns the two-sided probability of a sum at least as large if signs were random.
 
-    Exact for up to 13 differences that are not 0, otherwise over 9999 random exchanges; None for
-    fewer than 5 differences.
+    Exact for up to 13 nonzero differences, otherwise over 9999 random exchanges; None for fewer
+    than 5 differences.
     """
     if differences.size < FEWEST_FOR_TEST:
         return None
-    # To exchange what is equal changes nothing, so only the others are exchanged.
+    # Exchanging equal results changes nothing.
     unlike = differences[differences != 0].astype(float)
-    if not unlike.size:
-        return 1.0
-    if unlike.size == 1:
+    if unlike.size < 2:
         return 1.0  # exchanged or not, the sum is as far from 0
     from scipy.stats import permutation_test
 
@@ -211,10 +187,10 @@ def exchange_p(differences: np.ndarray) -> float | None:
 
 
 def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 1) -> str:
-    """Returns a sentence that says what a comparison allows to say."""
     if comparison.permutation_p is None:
         return f"{FEWEST_FOR_TEST} utterances or more would allow a test"
-    tested = f"p {_relation(comparison.permutation_p)}, {_exchanged(comparison)}"
+    p = probability_text(comparison.permutation_p)
+    tested = f"p {p if p.startswith('<') else f'= {p}'}, {_exchanged(comparison)}"
     if comparison.permutation_p >= LEVEL / tests:
         return f"no difference shown ({tested})"
     better, worse = (second, first) if comparison.wer_difference < 0 else (first, second)
@@ -224,10 +200,8 @@ def verdict(comparison: PairedComparison, first: str, second: str, tests: int = 
 def _exchanged(comparison: PairedComparison) -> str:
     if comparison.exchanged == "speaker":
         fewest = 2 ** (1 - comparison.speakers)
-        limit = (
-            "" if fewest < LEVEL else f", of whom no p below {probability_text(fewest)} can come"
-        )
-        return f"by {comparison.speakers} speakers{limit}"
+        limit = f", with whom p can't be below {probability_text(fewest)}"
+        return f"by {comparison.speakers} speakers{'' if fewest < LEVEL else limit}"
     if comparison.speakers is None:
         return "by utterance, speakers unknown"
     who = "this speaker" if comparison.speakers == 1 else f"these {comparison.speakers} speakers"
@@ -239,41 +213,29 @@ def probability_text(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.{3 if p < 0.0995 else 2}f}"
 
 
-def _relation(p: float) -> str:
-    text = probability_text(p)
-    return text if text.startswith("<") else f"= {text}"
-
-
 @dataclass(frozen=True)
 class RateSummary:
-    """Error rates with their 95 % intervals by the bootstrap; None where data are too few."""
+    """Error rates with their 95 % intervals by the bootstrap; None if there are too few data."""
 
-    counts: ErrorCounts  # of all utterances
-    wer_interval: Interval | None  # of the WER, over utterances
-    cer_interval: Interval | None  # of the CER, over utterances
-    wer_interval_by_speaker: Interval | None  # of the WER, over speakers
-    cer_interval_by_speaker: Interval | None  # of the CER, over speakers
-    speakers: int | None = None  # how many were resampled for those two; None where they were not
+    counts: ErrorCounts
+    wer_interval: Interval | None  # over utterances
+    cer_interval: Interval | None
+    wer_interval_by_speaker: Interval | None
+    cer_interval_by_speaker: Interval | None
+    speakers: int | None = None  # how many were resampled
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **self.counts.to_json(),
-            "confidence": CONFIDENCE,
-            "wer_interval": self.wer_interval,
-            "cer_interval": self.cer_interval,
-            "wer_interval_by_speaker": self.wer_interval_by_speaker,
-            "cer_interval_by_speaker": self.cer_interval_by_speaker,
-            "speakers_resampled": self.speakers,
-        }
+        names = (
+            "wer_interval", "cer_interval", "wer_interval_by_speaker", "cer_interval_by_speaker",
+        )  # fmt: skip
+        intervals = {name: getattr(self, name) for name in names}
+        counts = {**self.counts.to_json(), "confidence": CONFIDENCE}
+        return {**counts, **intervals, "speakers_resampled": self.speakers}
 
 
 def summarise(counts: Sequence[ErrorCounts], speakers: Sequence[str] = ()) -> RateSummary:
-    """Returns error rates and their intervals."""
-    of_words = [one.word_edits for one in counts], [one.words for one in counts]
-    of_characters = (
-        [one.character_edits for one in counts],
-        [one.longer_characters for one in counts],
-    )
+    of_words = [c.word_edits for c in counts], [c.words for c in counts]
+    of_characters = [c.character_edits for c in counts], [c.longer_characters for c in counts]
     blocks = speaker_blocks(speakers) if speakers else None
     return RateSummary(
         sum(counts, ErrorCounts()),

@@ -1,4 +1,4 @@
-"""Whether the compiled parts of tfasr load: without them it works, at half the speed."""
+"""Whether the compiled parts of tfasr load; without them training takes about twice as long."""
 
 import importlib
 import logging
@@ -12,10 +12,8 @@ _PARTS = {
     "word beam search": "tfasr.decoding._word_beam_core",
 }
 _BUILD = "Build them in the source folder with a C++17 compiler: pip install --editable ."
-
-# Names the instruction set that the compiled layers take; the processor's best where it is unset.
+# Names the compiled layers' instruction set; the processor's best by default.
 INSTRUCTION_SET_VARIABLE = "TFASR_INSTRUCTION_SET"
-
 log = logging.getLogger("tfasr")
 
 
@@ -39,21 +37,16 @@ def warn_of_missing_parts() -> list[str]:
     if missing:
         log.warning(
             "Compiled parts of tfasr are missing: %s. Training falls back to loops in TensorFlow "
-            "that take about twice the time. %s",
-            _told(missing),
-            _BUILD,
-        )
+            "that take about twice the time. %s", _listed(missing), _BUILD,
+        )  # fmt: skip
     return sorted(missing)
 
 
 def layers_instruction_set() -> dict[str, str | bool] | None:
-    """Returns which instruction set the compiled layers take, for the ledger; None without them.
+    """Returns the compiled layers' instruction set for the ledger; None without these layers.
 
-    Returns:
-        ``name``, such as "avx2", and ``forced``, whether TFASR_INSTRUCTION_SET names it.
-
-    Raises:
-        RunError: if that variable names none of this processor's.
+    ``name``, such as "avx2", and ``forced``, whether TFASR_INSTRUCTION_SET names it. Raises
+    RunError if that variable names one that this processor lacks.
     """
     try:
         name = importlib.import_module(_PARTS["recurrent layers"]).chosen_instruction_set()
@@ -65,14 +58,14 @@ def layers_instruction_set() -> dict[str, str | bool] | None:
 
 
 def require_compiled_parts() -> None:
-    """Raises RunError if a compiled part is missing: what is measured would not be tfasr's."""
+    """Raises RunError if a compiled part is missing: the measurement would not be of tfasr."""
     missing = missing_parts()
     if missing:
         raise RunError(
             "A benchmark must measure tfasr with its compiled parts. Missing: "
-            f"{_told(missing)}. {_BUILD}"
+            f"{_listed(missing)}. {_BUILD}"
         )
 
 
-def _told(missing: dict[str, str]) -> str:
+def _listed(missing: dict[str, str]) -> str:
     return "; ".join(f"{name} ({reason})" for name, reason in missing.items())

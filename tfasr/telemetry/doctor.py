@@ -18,44 +18,37 @@ from tfasr.telemetry.machine import (
 )
 
 BUSY_LOAD = 0.25
-"""Runnable processes per thread above which clocks measure the neighbours too."""
+"""Load per thread above which other processes distort measured times."""
 
 _TRAINING = ("tensorflow", "keras", "soundfile", "soxr")
+UNKNOWN = ""
+NONE = "n/a"
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What a machine is and has; None for what could not be determined.
+    """A machine's properties; None means unknown.
 
-    Attributes:
-        processor: of `tfasr.telemetry.machine.describe_processor`.
-        host: of `tfasr.telemetry.machine.describe_host`.
-        gpus: of `tfasr.telemetry.gpus.describe_gpus`.
-        gpu_problem: why there are none; "" where there are.
-        gpus_on_bus: NVIDIA devices on the PCI bus, whether or not NVML sees them.
-        software: of `tfasr.telemetry.machine.describe_software`.
-        decoder_problem: why the compiled decoder does not load; None where it does.
-        rapl: whether the processors' energy can be read, in words.
-        tensorflow: of `tfasr.telemetry.machine.probe_tensorflow`; None unless asked for.
+    Dictionaries are those of `tfasr.telemetry.machine`'s and `gpus`' functions ``describe_...``.
     """
 
     processor: dict[str, Any]
     host: dict[str, Any]
     gpus: list[dict[str, Any]]
-    gpu_problem: str
-    gpus_on_bus: int
+    gpu_problem: str  # why there are no GPUs, or ""
+    gpus_on_bus: int  # NVIDIA devices on the PCI bus, whether or not NVML sees them
     software: dict[str, Any]
-    decoder_problem: str | None
-    rapl: str
+    decoder_problem: str | None  # why the compiled decoder does not load; None if it does
+    rapl: str  # whether the processors' energy can be read, in words
+    # of `tfasr.telemetry.machine.probe_tensorflow`; None unless asked for
     tensorflow: dict[str, Any] | None
 
 
 def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
-    """Returns what this machine is and has; imports no TensorFlow into this process.
+    """Examines this machine; imports TensorFlow in another process, if ``tensorflow``, never in
+    this one.
 
-    Args:
-        tensorflow: whether to import TensorFlow in another process.
-        root: the folder that holds ``proc``, ``sys`` and ``etc``.
+    ``root`` is the folder that holds ``proc``, ``sys`` and ``etc``.
     """
     gpus, problem = describe_gpus()
     return Examination(
@@ -72,7 +65,6 @@ def examine(*, tensorflow: bool = False, root: Path = ROOT) -> Examination:
 
 
 def advice(machine: Examination) -> list[str]:
-    """Returns what to correct, or to know, before times measured on a machine are trusted."""
     return [*_clock_advice(machine), *_gpu_advice(machine), *_software_advice(machine)]
 
 
@@ -138,28 +130,28 @@ def _software_advice(machine: Examination) -> Iterator[str]:
         yield f"TensorFlow does not load: {problem}"
 
 
-# A machine in the words of MLPerf Training's ``systems/*.json``.
-
-UNKNOWN = ""
-NONE = "n/a"
-
-
 def system_description(
     machine: Examination, *, submitter: str = "", system_name: str = ""
 ) -> dict[str, Any]:
-    """Returns a system description: text by MLPerf's names.
+    """Returns a description as in MLPerf Training's ``systems/*.json``.
 
-    What is not known is "", what does not exist "n/a"; nothing is "0". Division, status, storage
-    and cooling are for the submitter to fill in.
+    Unknown is "", what does not exist "n/a"; nothing is "0". Division, status, storage and cooling
+    are for the submitter to fill in.
 
     Source: mlperf_logging's system_desc_checker (github.com/mlcommons/logging).
     """
     processor, host = machine.processor, machine.host
     sockets, cores = processor["sockets"], processor["cores"]
-    return {
+    names = (
+        "submitter", "division", "status", "system_name", "number_of_nodes",
+        "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
+        "host_processor_vcpu_count", "host_processor_frequency", "host_processor_caches",
+        "host_processor_interconnect", "host_memory_capacity", "host_storage_type",
+        "host_storage_capacity", "host_networking", "host_networking_topology",
+        "host_memory_configuration",
+    )  # fmt: skip
+    return dict.fromkeys(names, UNKNOWN) | {
         "submitter": submitter,
-        "division": UNKNOWN,
-        "status": UNKNOWN,
         "system_name": system_name,
         "number_of_nodes": "1",
         "host_processors_per_node": _number(sockets),
@@ -167,14 +159,8 @@ def system_description(
         "host_processor_core_count": _number(cores // sockets if cores and sockets else None),
         "host_processor_vcpu_count": _number(processor["threads"]),
         "host_processor_frequency": _number(processor["max_mhz"], " MHz"),
-        "host_processor_caches": UNKNOWN,
-        "host_processor_interconnect": UNKNOWN,
         "host_memory_capacity": gibibytes(host["memory_bytes"]) or UNKNOWN,
-        "host_storage_type": UNKNOWN,
-        "host_storage_capacity": UNKNOWN,
         "host_networking": "; ".join(map(network, host["networks"])),
-        "host_networking_topology": UNKNOWN,
-        "host_memory_configuration": UNKNOWN,
         **_accelerators(machine),
         "cooling": UNKNOWN,
         "hw_notes": _hardware_notes(machine),
@@ -186,30 +172,30 @@ def system_description(
 
 
 def gibibytes(size: int | None) -> str:
-    """Returns a size of memory in words; "" where it is not known."""
+    """Returns a size of memory in words; "" if unknown."""
     return "" if size is None else f"{size / 2**30:.3g} GiB"
 
 
 def network(interface: dict[str, Any]) -> str:
-    """Returns an interface in words."""
     speed = interface["mbit_per_s"]
-    told = "speed n/a" if speed is None else f"{speed / 1000:g} Gbit/s"
-    return f"{interface['name']} {told} ({interface['state'] or 'state n/a'})"
+    speed = "speed n/a" if speed is None else f"{speed / 1000:g} Gbit/s"
+    return f"{interface['name']} {speed} ({interface['state'] or 'state n/a'})"
 
 
 def pcie(gpu: dict[str, Any], prefix: str = "") -> str:
-    """Returns a GPU's PCIe link in words, or with ``prefix="max_"`` what it could be."""
+    """Returns a GPU's PCIe link in words, or with ``prefix="max_"`` what it could be; "" if
+    unknown.
+    """
     link = gpu["pcie"]
     generation, width = link[f"{prefix}generation"], link[f"{prefix}width"]
-    if generation is None or width is None:
-        return ""
-    return f"PCIe Gen{generation} x{width}"
+    return "" if None in (generation, width) else f"PCIe Gen{generation} x{width}"
 
 
 def _accelerators(machine: Examination) -> dict[str, str]:
     gpus = machine.gpus
     absent = UNKNOWN if machine.gpus_on_bus else NONE
     links = {gpu["nvlinks"] for gpu in gpus} - {None}
+    memories = _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus)
     return {
         "accelerators_per_node": str(len(gpus)) if gpus else absent,
         "accelerator_model_name": _each(gpu["name"] for gpu in gpus) if gpus else absent,
@@ -218,9 +204,7 @@ def _accelerators(machine: Examination) -> dict[str, str]:
         "accelerator_frequency": UNKNOWN,
         "accelerator_on-chip_memories": UNKNOWN,
         "accelerator_memory_configuration": UNKNOWN,
-        "accelerator_memory_capacity": (
-            _each(gibibytes(gpu["memory_bytes"]) for gpu in gpus) if gpus else absent
-        ),
+        "accelerator_memory_capacity": memories if gpus else absent,
         "accelerator_interconnect": f"NVLink x{max(links)}" if any(links) else UNKNOWN,
         "accelerator_interconnect_topology": UNKNOWN,
     }
@@ -232,19 +216,15 @@ def _each(values: Iterable[str | None]) -> str:
 
 def _hardware_notes(machine: Examination) -> str:
     processor, host = machine.processor, machine.host
-    notes = [
-        _told("instructions", ", ".join(processor["instructions"])),
-        _told("NUMA nodes", processor["numa_nodes"]),
-        _told("governor", ", ".join(processor["governors"])),
-        _told("virtual machine", "yes" if processor["virtual"] else None),
-        _told("processors by control group", host["cpu_limit"]),
-        _told("memory by control group", gibibytes(host["memory_limit_bytes"])),
-    ]
-    return "; ".join(filter(None, notes))
-
-
-def _told(name: str, value: object) -> str:
-    return f"{name}: {value}" if value else ""
+    notes = {
+        "instructions": ", ".join(processor["instructions"]),
+        "NUMA nodes": processor["numa_nodes"],
+        "governor": ", ".join(processor["governors"]),
+        "virtual machine": "yes" if processor["virtual"] else None,
+        "processors by control group": host["cpu_limit"],
+        "memory by control group": gibibytes(host["memory_limit_bytes"]),
+    }
+    return "; ".join(f"{name}: {value}" for name, value in notes.items() if value)
 
 
 def _framework(machine: Examination) -> str:

@@ -1,4 +1,4 @@
-"""Samples energy counters beside a run: RAPL of the processors, NVML of the GPUs."""
+"""Samples energy counters during a run: RAPL of the processors, NVML of the GPUs."""
 
 import contextlib
 import functools
@@ -12,6 +12,7 @@ from typing import Any
 
 from tfasr.kit.files import ENERGY_FILE
 from tfasr.telemetry.gpus import nvml
+from tfasr.telemetry.machine import text
 from tfasr.tta.energy import ENERGY_COLUMNS
 
 ENERGY_INTERVAL_S = 0.5
@@ -20,34 +21,26 @@ POWERCAP = Path("/sys/class/powercap")
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    """A counter of joules.
-
-    Attributes:
-        name: "package-0", "package-0/dram", "gpu0"; "gpu0-power" is integrated from samples.
-        read: returns joules since some time in the past; it may raise.
-        range_joules: where the counter begins again at 0; None if it never does.
-    """
-
-    name: str
-    read: Callable[[], float]
-    range_joules: float | None = None
+    name: str  # "package-0", "package-0/dram", "gpu0"; "gpu0-power" is integrated from samples
+    read: Callable[[], float]  # returns joules since some time in the past; it may raise
+    range_joules: float | None = None  # where the counter restarts from 0; None if it never does
 
 
 def rapl_zones(root: Path = POWERCAP) -> dict[str, Path]:
     """Returns the folders of the processors' and memories' energy counters, by name.
 
-    Cores and graphics are parts of their package, and "psys" holds packages: they are left out,
-    so that nothing counts twice.
+    Cores and graphics are parts of their package, and "psys" holds packages: they are left out, so
+    that nothing counts twice.
 
     Source: the Linux kernel's Documentation/power/powercap/powercap.rst.
     """
     zones = {}
     for folder in sorted(root.glob("intel-rapl:*")):
-        name = _text(folder / "name")
+        name = text(folder / "name")
         if name.startswith("package"):
             zones[name] = folder
         elif name == "dram":
-            package = _text(root / folder.name.rpartition(":")[0] / "name") or folder.name
+            package = text(root / folder.name.rpartition(":")[0] / "name") or folder.name
             zones[f"{package}/dram"] = folder
     return zones
 
@@ -65,17 +58,13 @@ def rapl_counters(root: Path = POWERCAP) -> list[EnergyCounter]:
 
 
 def gpu_counters(library: Any) -> list[EnergyCounter]:
-    """Returns a counter for each GPU that tells its energy, or else its power.
-
-    Args:
-        library: pynvml, initialised; None for no GPUs.
-    """
+    """Returns a counter for each GPU's energy, or else its power; ``library`` is pynvml or None."""
     counters = []
     for index in range(0 if library is None else library.nvmlDeviceGetCount()):
         handle = library.nvmlDeviceGetHandleByIndex(index)
-        total = _total_energy(library, handle)
+        joules = functools.partial(_total_joules, library, handle)
         power = _IntegratedPower(library, handle)
-        for name, read in ((f"gpu{index}", total), (f"gpu{index}-power", power)):
+        for name, read in ((f"gpu{index}", joules), (f"gpu{index}-power", power)):
             with contextlib.suppress(Exception):  # NVML's own class is known only with NVML
                 read()
                 counters.append(EnergyCounter(name, read))
@@ -84,16 +73,12 @@ def gpu_counters(library: Any) -> list[EnergyCounter]:
 
 
 class EnergySampler:
-    """Writes ``energy.csv`` every half a second, where there is a counter to read.
+    """Writes ``energy.csv`` every half a second, if there is a counter to read.
 
-    A line per counter: ``time_ms, session, mono_s, counter, joules, range_joules``, on the
-    ledger's clocks; all counters of one look share their time. Each look is handed to the
-    operating system at once, so that a killed run keeps what it measured. Use it as a context
-    manager around all of a session's events.
-
-    Args:
-        run_dir: where the file goes; a resumed run appends.
-        interval_s: seconds between two looks.
+    A line per counter: ``time_ms, session, mono_s, counter, joules, range_joules``, on the ledger's
+    clocks; all counters of a sample share their time. Each sample is handed to the operating system
+    at once, so that a killed run keeps it. A resumed run appends. Use it as a context manager
+    around all of a session's events.
     """
 
     def __init__(
@@ -119,7 +104,10 @@ class EnergySampler:
         with contextlib.suppress(Exception):  # a GPU that vanishes must not end a run
             self._counters += gpu_counters(library)
         if self._counters:
-            self._file = self._resources.enter_context(self._opened())
+            # A line cut by a crash stays separate.
+            begins = not self._path.exists() or not self._path.stat().st_size
+            self._file = self._resources.enter_context(self._path.open("a", encoding="utf-8"))
+            self._file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
             self._look()
             self._thread.start()
         return self
@@ -132,13 +120,6 @@ class EnergySampler:
         with contextlib.suppress(OSError):
             self._resources.close()
 
-    def _opened(self):
-        begins = not self._path.exists() or not self._path.stat().st_size
-        file = self._path.open("a", encoding="utf-8")
-        # A line that a crash has cut stays a line of its own.
-        file.write(",".join(ENERGY_COLUMNS) + "\n" if begins else "\n")
-        return file
-
     def _keep_looking(self) -> None:
         while not self._stop.wait(self._interval_s):
             self._look()
@@ -147,16 +128,16 @@ class EnergySampler:
         stamp = f"{time.time() * 1000:.0f},{self._session},{time.monotonic():.6f}"
         lines = []
         for counter in self._counters:
-            with contextlib.suppress(Exception):  # see gpu_counters; absence is told apart later
+            with contextlib.suppress(Exception):  # see gpu_counters
                 limit = "" if counter.range_joules is None else f"{counter.range_joules:.6f}"
                 lines.append(f"{stamp},{counter.name},{counter.read():.6f},{limit}\n")
-        with contextlib.suppress(OSError):  # a full disk is the training's to tell
+        with contextlib.suppress(OSError):  # training reports a full disk
             self._file.write("".join(lines))
             self._file.flush()
 
 
-def _total_energy(library: Any, handle: Any) -> Callable[[], float]:
-    return lambda: library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
+def _total_joules(library: Any, handle: Any) -> float:
+    return library.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
 
 
 class _IntegratedPower:
@@ -202,10 +183,3 @@ def _readable(path: Path) -> bool:
 
 def _microjoules(path: Path) -> float:
     return int(path.read_text(encoding="ascii")) / 1e6
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

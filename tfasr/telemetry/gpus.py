@@ -1,4 +1,4 @@
-"""What the GPUs are, according to NVML; None for what it does not tell."""
+"""Describes the GPUs by NVML; None means unknown."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,15 +6,12 @@ from typing import Any
 
 from tfasr.telemetry.machine import ROOT, text
 
-# NVIDIA's management library, where there is one.
+_NVIDIA = "0x10de"
+_DISPLAY = ("0x0300", "0x0302")
 
 
 class nvml:  # noqa: N801 - a context manager, read as one
-    """Opens NVML; gives None where there is no NVIDIA driver or no nvidia-ml-py.
-
-    Attributes:
-        problem: why it gives None; "" where it does not.
-    """
+    """Opens NVML, or gives None and has the reason as ``problem``."""
 
     def __init__(self):
         self._library = None
@@ -38,17 +35,10 @@ class nvml:  # noqa: N801 - a context manager, read as one
             self._library.nvmlShutdown()
 
 
-_NVIDIA = "0x10de"
-_DISPLAY = ("0x0300", "0x0302")
-
-
 def describe_gpus() -> tuple[list[dict[str, Any]], str]:
-    """Returns the GPUs as JSON values, and why there are none: "" where there are.
+    """Returns the GPUs as JSON values, and why there are none, or "".
 
-    Returns:
-        For each "name", "memory_bytes", "driver", "pcie" with "generation", "width" and their
-        maxima, "nvlinks" that are up, and "energy": whether there is a counter of joules or only
-        of watts.
+    ``nvlinks`` are those that are up, ``energy`` whether the counter is of joules or only of watts.
     """
     opened = nvml()
     with opened as library:
@@ -60,7 +50,7 @@ def describe_gpus() -> tuple[list[dict[str, Any]], str]:
 
 
 def nvidia_devices(root: Path = ROOT) -> int:
-    """Returns how many NVIDIA GPUs stand on the PCI bus, driver or not."""
+    """Returns how many NVIDIA GPUs are on the PCI bus, with or without a driver."""
     devices = (root / "sys" / "bus" / "pci" / "devices").glob("*")
     return sum(
         text(device / "vendor") == _NVIDIA and text(device / "class").startswith(_DISPLAY)
@@ -75,10 +65,9 @@ def _describe(library: Any, index: int, driver: str | None) -> dict[str, Any]:
         return _ask(getattr(library, name, None), handle, *arguments)
 
     memory = ask("nvmlDeviceGetMemoryInfo")
+    energy = None if ask("nvmlDeviceGetPowerUsage") is None else "power"
     if ask("nvmlDeviceGetTotalEnergyConsumption") is not None:
         energy = "counter"
-    else:
-        energy = None if ask("nvmlDeviceGetPowerUsage") is None else "power"
     most = getattr(library, "NVML_NVLINK_MAX_LINKS", 18)
     links = [ask("nvmlDeviceGetNvLinkState", link) for link in range(most)]
     return {

@@ -1,4 +1,4 @@
-"""What the processors are, according to the Linux kernel; None for what it does not tell."""
+"""Describes the computer as the Linux kernel does; None means unknown."""
 
 import json
 import math
@@ -20,42 +20,51 @@ from tfasr.kit.process import control_groups, quota
 
 ROOT = Path("/")
 _INSTRUCTIONS = {
-    "avx2": "AVX2",
-    "avx512f": "AVX-512",
-    "avx512_vnni": "AVX-512 VNNI",
-    "avx512_bf16": "AVX-512 bf16",
-    "amx_tile": "AMX",
-    "amx_bf16": "AMX bf16",
-    "asimd": "NEON",
-    "sve": "SVE",
-    "bf16": "bf16",
+    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI",
+    "avx512_bf16": "AVX-512 bf16", "amx_tile": "AMX", "amx_bf16": "AMX bf16", "asimd": "NEON",
+    "sve": "SVE", "bf16": "bf16",
+}  # fmt: skip
+_CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
+_STATUS = Path("/proc/self/status")
+# Version 2 of control groups, then version 1; a container sees its own group as the root.
+_CGROUPS = (
+    ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
+)
+_PATIENCE_S = 5
+OPTIONAL = {
+    "nvidia-ml-py": "GPU utilisation and energy",
+    "espeakng-loader": "the demo's synthetic speech",
+    "kenlm": "word beam search with a KenLM model",
+    "tensorflow-io": "--audio_reader tfio",
 }
+_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
+_DECODER = "import tfasr.decoding._word_beam_core"
+_TENSORFLOW = """
+import json, tensorflow as tf
+built = tf.sysconfig.get_build_info()
+devices = [device.name for device in tf.config.list_physical_devices()]
+print(json.dumps({"version": tf.__version__, "devices": devices,
+                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
+"""
+_DRIVER_PATIENCE_S = 180
 
 
 def describe_processor(root: Path = ROOT) -> dict[str, Any]:
-    """Returns the processors of this computer as JSON values.
-
-    Args:
-        root: the folder that holds ``proc`` and ``sys``.
-
-    Returns:
-        "model"; "sockets", "cores" and "threads" of the computer; "instructions" of interest;
-        "virtual", whether a hypervisor shows itself; "numa_nodes"; "governors" of the clock
-        frequency; "max_mhz".
-    """
+    """Returns this computer's processors as JSON values; ``root`` holds ``proc`` and ``sys``."""
     blocks = _cpuinfo(root / "proc" / "cpuinfo")
     first = blocks[0] if blocks else {}
     flags = (first.get("flags") or first.get("Features") or "").split()
     located = [block for block in blocks if "physical id" in block and "core id" in block]
-    whole = bool(blocks) and len(located) == len(blocks)
+    complete = bool(blocks) and len(located) == len(blocks)
     cpus = root / "sys" / "devices" / "system" / "cpu"
     nodes = list((root / "sys" / "devices" / "system" / "node").glob("node[0-9]*"))
     governors = {text(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     khz = text(cpus / "cpu0" / "cpufreq" / "cpuinfo_max_freq")
     return {
         "model": first.get("model name") or platform.processor() or None,
-        "sockets": len({block["physical id"] for block in located}) if whole else None,
-        "cores": len({(b["physical id"], b["core id"]) for b in located}) if whole else None,
+        "sockets": len({block["physical id"] for block in located}) if complete else None,
+        "cores": len({(b["physical id"], b["core id"]) for b in located}) if complete else None,
         "threads": len(blocks) or None,
         "instructions": [name for flag, name in _INSTRUCTIONS.items() if flag in flags],
         "virtual": "hypervisor" in flags if flags else None,
@@ -66,7 +75,7 @@ def describe_processor(root: Path = ROOT) -> dict[str, Any]:
 
 
 def text(path: Path) -> str:
-    """Returns a small file's text without the space around it; "" where it cannot be read."""
+    """Returns a small file's text without the space around it; "" if it can't be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -77,28 +86,17 @@ def _cpuinfo(path: Path) -> list[dict[str, str]]:
     blocks = []
     for block in text(path).split("\n\n"):
         pairs = [line.partition(":") for line in block.splitlines() if ":" in line]
-        found = {key.strip(): value.strip() for key, _, value in pairs}
-        if "processor" in found:
-            blocks.append(found)
+        values = {key.strip(): value.strip() for key, _, value in pairs}
+        if "processor" in values:
+            blocks.append(values)
     return blocks
 
 
-# What surrounds the processors: memory, limits, load, networks, operating system.
-
-_CONTAINER = re.compile(r"docker|kubepods|containerd|lxc|libpod")
-
-
 def describe_host(root: Path = ROOT) -> dict[str, Any]:
-    """Returns this computer's memory, limits, load, networks and system as JSON values.
+    """Returns this computer's memory, limits, load (of a minute), networks and system as JSON
+    values.
 
-    Args:
-        root: the folder that holds ``proc``, ``sys`` and ``etc``; memory and load are always
-            those of this computer.
-
-    Returns:
-        "memory_bytes"; "usable_threads", those this process may run on; "cpu_limit", in
-        processors, and "memory_limit_bytes" of the control group; "load", the average of a
-        minute; "networks"; "operating_system"; "kernel"; "container". None is not known.
+    ``root`` holds ``proc``, ``sys`` and ``etc``; ``cpu_limit`` is in processors.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     load = getattr(os, "getloadavg", None)
@@ -133,13 +131,10 @@ def _networks(classes: Path) -> list[dict[str, Any]]:
     for rate in sorted((classes / "infiniband").glob("*/ports/*/rate")):
         port = rate.parent
         gigabit = re.match(r"([\d.]+) Gb/sec", text(rate))
-        networks.append(
-            {
-                "name": f"{port.parents[1].name}:{port.name}",
-                "state": text(port / "state").partition(": ")[2].lower() or None,
-                "mbit_per_s": round(float(gigabit[1]) * 1000) if gigabit else None,
-            }
-        )
+        mbit = round(float(gigabit[1]) * 1000) if gigabit else None
+        state = text(port / "state").partition(": ")[2].lower() or None
+        name = f"{port.parents[1].name}:{port.name}"
+        networks.append({"name": name, "state": state, "mbit_per_s": mbit})
     return networks
 
 
@@ -157,41 +152,20 @@ def _container(root: Path) -> str | None:
     return match[0] if match else None
 
 
-# How much memory this process has held, and how much there still is for it.
-
-_STATUS = Path("/proc/self/status")
-# Version 2 of control groups, then version 1; a container sees its own group as the root.
-_CGROUPS = (
-    ("memory.max", "memory.current", Path("/sys/fs/cgroup")),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", Path("/sys/fs/cgroup/memory")),
-)
-
-
 def peak_bytes() -> int | None:
-    """Returns the most memory that this process ever held, or None where that cannot be told.
-
-    Linux's own mark, not ``getrusage``: the latter's is inherited from the process that started
-    this one, whose memory may be larger.
-    """
-    if not _STATUS.is_file():
-        return None
-    for line in _STATUS.read_text(encoding="utf-8").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
+    """Returns the most memory this process ever used; ``getrusage`` would include its parent's."""
+    kibibytes = re.search(r"^VmHWM:\s*(\d+)", text(_STATUS), re.MULTILINE)
+    return int(kibibytes[1]) * 1024 if kibibytes else None
 
 
 def peak_memory_mib() -> float | None:
-    """Returns `peak_bytes` in MiB."""
     peak = peak_bytes()
     return None if peak is None else peak / 2**20
 
 
 def available_bytes() -> int:
-    """Returns how much more memory this process may take before something ends it.
-
-    The least of what the machine has, what its control group leaves it, and its own limit of
-    address space (``ulimit -v``), where there is one.
+    """Returns how much more memory the machine, the control group and ``ulimit -v`` leave this
+    process.
     """
     candidates = [psutil.virtual_memory().available]
     candidates += [left for left in map(_left_in_cgroup, _CGROUPS) if left is not None]
@@ -202,23 +176,14 @@ def available_bytes() -> int:
 
 
 def _left_in_cgroup(files: tuple[str, str, Path]) -> int | None:
-    limit_name, usage_name, folder = files
-    try:
-        limit = (folder / limit_name).read_text(encoding="utf-8").strip()
-        usage = int((folder / usage_name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else int(limit) - usage
-
-
-# The age of this process, which includes the time that its start took.
+    *names, folder = files
+    limit, usage = (text(folder / name) for name in names)
+    return int(limit) - int(usage) if limit.isdigit() and usage.isdigit() else None
 
 
 def process_age_s() -> float:
-    """Returns the seconds since this process was created, imports included.
-
-    On Linux to a hundredth of a second, by a clock that no adjustment moves; elsewhere by the
-    wall clock.
+    """Returns the seconds since this process was created, by a clock that no adjustment moves, on
+    Linux.
     """
     try:
         # The name in parentheses may hold anything; the start is the 20th field after it.
@@ -230,16 +195,8 @@ def process_age_s() -> float:
     return max(0.0, age_s)
 
 
-# Which revision of the user's code a process runs in.
-
-_PATIENCE_S = 5
-
-
 def revision(folder: str | Path = ".") -> str | None:
-    """Returns the commit that a folder stands at, "+" behind it where files were changed since.
-
-    None outside a git repository, and where git is missing or slow.
-    """
+    """Returns a folder's git commit, with "+" if files were changed since; None if unknown."""
     try:
         commit = _git(folder, "rev-parse", "HEAD").strip()
         changed = _git(folder, "status", "--porcelain", "--untracked-files=no").strip()
@@ -257,28 +214,7 @@ def _git(folder: str | Path, *words: str) -> str:
     return done.stdout
 
 
-# Which software is there, and whether it works; what may crash is tried in a process apart.
-
-OPTIONAL = {
-    "nvidia-ml-py": "GPU utilisation and energy",
-    "espeakng-loader": "the demo's synthetic speech",
-    "kenlm": "word beam search with a KenLM model",
-    "tensorflow-io": "--audio_reader tfio",
-}
-_PACKAGES = ("tensorflow", "keras", "numpy", "scipy", "soundfile", "soxr", "jiwer", "psutil")
-_DECODER = "import tfasr.decoding._word_beam_core"
-_TENSORFLOW = """
-import json, tensorflow as tf
-built = tf.sysconfig.get_build_info()
-devices = [device.name for device in tf.config.list_physical_devices()]
-print(json.dumps({"version": tf.__version__, "devices": devices,
-                  "cuda": built.get("cuda_version"), "cudnn": built.get("cudnn_version")}))
-"""
-_DRIVER_PATIENCE_S = 180
-
-
 def describe_software() -> dict[str, Any]:
-    """Returns versions as JSON values; None is not installed."""
     return {
         "python": sys.version.split()[0],
         "packages": {"tfasr": __version__, **{name: version(name) for name in _PACKAGES}},
@@ -287,7 +223,6 @@ def describe_software() -> dict[str, Any]:
 
 
 def version(package: str) -> str | None:
-    """Returns an installed package's version, or None."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -295,20 +230,16 @@ def version(package: str) -> str | None:
 
 
 def decoder_problem() -> str | None:
-    """Returns why the compiled decoder does not load, or None where it does."""
     return _attempt(_DECODER)[1]
 
 
 def probe_tensorflow() -> dict[str, Any]:
-    """Imports TensorFlow in another process and returns what it says of itself.
+    """Imports TensorFlow in another process.
 
-    Returns:
-        "version", "devices", "cuda" and "cudnn" it was built with, or "problem".
+    Returns "version", "devices" and the "cuda" and "cudnn" it was built with, or "problem".
     """
-    said, problem = _attempt(_TENSORFLOW)
-    if problem is not None:
-        return {"problem": problem}
-    return json.loads(said.strip().splitlines()[-1])
+    output, problem = _attempt(_TENSORFLOW)
+    return {"problem": problem} if problem else json.loads(output.strip().splitlines()[-1])
 
 
 def _attempt(code: str) -> tuple[str, str | None]:

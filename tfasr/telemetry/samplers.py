@@ -1,4 +1,4 @@
-"""Samples CPU and GPU utilisation beside a run, into files of their own."""
+"""Samples CPU and GPU utilisation during a run, into separate files."""
 
 import contextlib
 import logging
@@ -17,14 +17,17 @@ from tfasr.kit.files import CPU_FILE, GPU_FILE, write_whole
 from tfasr.telemetry.energy import POWERCAP, EnergyCounter, gpu_counters, rapl_counters
 from tfasr.telemetry.gpus import nvml
 
-# The processor time that this process and its children have used.
-
-CHILDREN_EVERY_S = 10.0
-"""Looking for children reads all processes of the machine: some milliseconds."""
+CHILDREN_EVERY_S = 10.0  # looking for children takes milliseconds: it reads all processes
+EVERY_S = 5.0
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+FLUSH_S = 1.0  # seconds between writes, and thus of the samples that a kill may lose
+log = logging.getLogger("tfasr")
+CPU_INTERVAL_S = 0.03
+GPU_INTERVAL_S = 0.1
 
 
 class ProcessTree:
-    """Tells how busy this process and its children keep the machine's processors."""
+    """Measures how busy this process and its children keep the machine's processors."""
 
     def __init__(self) -> None:
         self._cores = psutil.cpu_count() or 1
@@ -36,7 +39,7 @@ class ProcessTree:
         """Returns the share of all processors' time since the last call, in percent."""
         used_s, at_s = self._now()
         elapsed_s = at_s - self._at_s
-        # A child's time counts twice or not at all for the moment in which it is waited for.
+        # While a child is being waited for, its time counts twice or not at all.
         spent_s = max(used_s - self._used_s, 0.0)
         self._used_s, self._at_s = used_s, at_s
         return min(100.0, 100 * spent_s / elapsed_s / self._cores) if elapsed_s > 0 else 0.0
@@ -58,37 +61,31 @@ class ProcessTree:
         return used_s, at_s
 
 
-# What a worker of a cluster notes of its machine: use of processors and GPUs, energy counters.
-
-EVERY_S = 5.0
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-Note = Callable[[str, Any], None]
-
-
 def host_id() -> str:
-    """Returns what processes of one host share and others do not; containers on it have it too."""
+    """Returns an id that all processes of a host share, also those in containers."""
     with contextlib.suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()
     return socket.gethostname()
 
 
 class MachineNotes:
-    """Notes ``worker_machine`` once and ``worker_sample`` every five seconds, at both ends too.
+    """Records ``worker_machine`` once and ``worker_sample`` at both ends and every five seconds.
 
     ``worker_machine``: ``{"host", "hostname", "counters"}``, the counters' identities by their
-    names: of a GPU its UUID, so that two workers of a host do not count it twice.
+    names: a GPU's is its UUID, so that two workers of a host do not count it twice.
     ``worker_sample``: ``{"cpu_percent", "process_percent", "gpu_percent", "energy"}``: how busy all
-    cores were since the sample before and how busy this process and its children kept them, 100 %
-    being all cores (None in the first); of each GPU that NVML shows its utilisation now; joules and
-    range of each counter.
-
-    Args:
-        note: writes a key and its value with the time.
-        interval_s: seconds between two samples.
+    cores were since the previous sample and how busy this process and its children kept them, 100 %
+    being all cores (None in the first); each GPU's utilisation now; joules and range of each
+    counter. ``note`` writes a key and its value with the time.
     """
 
-    def __init__(self, note: Note, *, root: Path = POWERCAP, interval_s: float = EVERY_S):
+    def __init__(
+        self,
+        note: Callable[[str, Any], None],
+        *,
+        root: Path = POWERCAP,
+        interval_s: float = EVERY_S,
+    ):
         self._note = note
         self._interval_s = interval_s
         self._held = contextlib.ExitStack()
@@ -101,11 +98,9 @@ class MachineNotes:
         self._before: Any = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="machine", daemon=True)
-        identities = {counter.name: self._identity(counter.name) for counter in counters}
-        note(
-            "worker_machine",
-            {"host": host_id(), "hostname": socket.gethostname(), "counters": identities},
-        )
+        machine = {"host": host_id(), "hostname": socket.gethostname()}
+        machine["counters"] = {counter.name: self._identity(counter.name) for counter in counters}
+        note("worker_machine", machine)
         self._look()
         self._thread.start()
 
@@ -127,12 +122,11 @@ class MachineNotes:
                 energy[counter.name] = [round(counter.read(), 6), counter.range_joules]
         cpu, process = self._processors()
         sample = {"cpu_percent": cpu, "process_percent": process}
-        with contextlib.suppress(OSError, ValueError):  # a full disk is the training's to tell
+        with contextlib.suppress(OSError, ValueError):  # training reports a full disk
             self._note("worker_sample", {**sample, "gpu_percent": self._gpus(), "energy": energy})
 
     def _processors(self) -> tuple[float | None, float | None]:
-        # psutil.cpu_percent keeps one last reading for the whole process, and others of its
-        # callers here ask every few milliseconds.
+        # psutil.cpu_percent keeps one last reading for all callers in this process.
         now, before = psutil.cpu_times(), self._before
         self._before = now
         process = self._tree.percent()
@@ -144,21 +138,20 @@ class MachineNotes:
         return round(share, 2), round(process, 2)
 
     def _gpus(self) -> list[float]:
-        library, found = self._library, []
+        library, percents = self._library, []
         with contextlib.suppress(Exception):
             for index in range(0 if library is None else library.nvmlDeviceGetCount()):
                 handle = library.nvmlDeviceGetHandleByIndex(index)
-                found.append(library.nvmlDeviceGetUtilizationRates(handle).gpu)
-        return found
+                percents.append(library.nvmlDeviceGetUtilizationRates(handle).gpu)
+        return percents
 
     def _identity(self, name: str) -> str:
         if not name.startswith("gpu"):
             return name
         index = int(name.removeprefix("gpu").removesuffix("-power"))
         with contextlib.suppress(Exception):
-            identity = self._library.nvmlDeviceGetUUID(
-                self._library.nvmlDeviceGetHandleByIndex(index)
-            )
+            handle = self._library.nvmlDeviceGetHandleByIndex(index)
+            identity = self._library.nvmlDeviceGetUUID(handle)
             return identity.decode() if isinstance(identity, bytes) else str(identity)
         return name
 
@@ -170,23 +163,11 @@ def _busy_and_idle(times: Any) -> tuple[float, float]:
     return sum(parts.values()) - guests - idle, idle
 
 
-# A file of samples, a line each under a heading, that a kill leaves readable.
-
-FLUSH_S = 1.0
-"""Seconds between writes, and so of the samples that a kill may lose."""
-
-log = logging.getLogger("tfasr")
-
-
 class SampleFile:
-    """Appends lines of numbers; a full disk ends the samples with a word, not the run.
+    """Appends lines of numbers; a full disk ends the samples with a warning, not the run.
 
-    A file that is there already is continued with its own columns: one of an older tfasr keeps
-    its heading, and one whose heading a kill has lost is given it.
-
-    Args:
-        path: the file; it begins with its heading from its first moment.
-        columns: names of what `add` is given.
+    An existing file is continued with its own columns; if a kill has lost its heading, it gets one.
+    A new file has its heading from the start.
     """
 
     def __init__(self, path: Path, columns: Sequence[str]):
@@ -202,11 +183,9 @@ class SampleFile:
 
     @property
     def works(self) -> bool:
-        """Whether samples are still written."""
         return self._file is not None
 
     def add(self, *values: object) -> None:
-        """Writes a line."""
         if self._file is None:
             return
         try:
@@ -219,23 +198,23 @@ class SampleFile:
             self._give_up(error)
 
     def close(self) -> None:
-        if self._file is not None:
-            try:
+        try:
+            if self._file is not None:
                 self._file.close()
-            except OSError as error:
-                self._give_up(error)
+        except OSError as error:
+            self._give_up(error)
 
     def _prepared(self) -> list[int]:
         content = self._path.read_bytes() if self._path.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]
-        first = whole.split(b"\n", 1)[0].decode("utf-8", "replace")
-        if not whole or first[:1].isdigit():
-            cells = first.count(",") + 1 if whole else len(self._columns)
+        lines = content[: content.rfind(b"\n") + 1]
+        first = lines.split(b"\n", 1)[0].decode("utf-8", "replace")
+        if not lines or first[:1].isdigit():
+            cells = first.count(",") + 1 if lines else len(self._columns)
             heading = self._columns[:cells]
-            write_whole(self._path, ",".join(heading).encode() + b"\n" + whole)
+            write_whole(self._path, ",".join(heading).encode() + b"\n" + lines)
             return list(range(len(heading)))
-        if len(whole) < len(content):
-            os.truncate(self._path, len(whole))
+        if len(lines) < len(content):
+            os.truncate(self._path, len(lines))
         known = [name for name in first.split(",") if name in self._columns]
         return [self._columns.index(name) for name in known]
 
@@ -247,21 +226,13 @@ class SampleFile:
                 file.close()
 
 
-CPU_INTERVAL_S = 0.03
-GPU_INTERVAL_S = 0.1
-
-
 class UtilisationSampler:
-    """Writes ``cpu.csv`` every 0.03 s and, where NVML works, ``gpu.csv`` every 0.1 s.
+    """Writes ``cpu.csv`` every 0.03 s and, if NVML works, ``gpu.csv`` every 0.1 s.
 
-    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``, since the sample before: how busy all
-    cores were, and how busy this process and its children kept them; what is between the two is
-    the work of others, and 100 % is all cores in both. ``gpu.csv``:
-    ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, a line per device. Use it as
-    a context manager.
-
-    Args:
-        run_dir: where the files go; a resumed run appends.
+    ``cpu.csv``: ``time_ms, cpu_percent, process_percent``: how busy all cores were since the
+    previous sample, and how busy this process and its children kept them; 100 % is all cores in
+    both. ``gpu.csv``: ``time_ms, gpu, utilisation_percent, memory_used_bytes, power_w``, a line per
+    device. A resumed run appends. Use it as a context manager.
 
     Source: the paper, section 4 and Figure 8 (a sample every 0.03 s).
     """

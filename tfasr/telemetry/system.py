@@ -15,7 +15,6 @@ _PACKAGES = ("tfasr", "tensorflow", "keras", "numpy", "soundfile", "jiwer")
 
 
 def describe_system() -> dict[str, Any]:
-    """Returns processor, memory, GPUs, limits and software versions as JSON values."""
     processor = describe_processor()
     gpus, _ = describe_gpus()
     return {

@@ -19,38 +19,30 @@ from tfasr.tta.groups import (
 )
 from tfasr.tta.policies import Bracket
 
-# Whether one group's runs arrive later than another's, where some never do: Gehan's test.
-
 _RESAMPLES = 19_999
 _ROWS_AT_ONCE = 2000
 _MOST_KEPT = 2**22
+LEVEL = 0.05
+_OTHER = {"first": "second", "second": "first"}
+LOOKS = (3, 5, 8, 12)  # runs a group at which a comparison is looked at
+_GRID_STEPS = 1001
 
 
 @dataclass(frozen=True)
 class OrderTest:
-    """Gehan's generalised Wilcoxon test of two groups.
-
-    Attributes:
-        p_value: two-sided, over exchanges of runs between the groups; exact up to 19 999 of them.
-        excess: pairs in which the second group's run is surely the later one, less those in which
-            the first group's is.
-    """
-
+    # two-sided, over exchanges of runs between the groups; exact up to 19 999 of them
     p_value: float
+    # pairs in which the second group's run is surely later, minus those in which the first's is
     excess: float
 
 
 def order_scores(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Returns of each run how many others it is surely later than, less those surely later.
+    """Returns for each run how many others it is surely later than, minus those surely later than
+    it.
 
-    A run is surely later than another one if its bracket begins where the other's has ended. One
-    that never arrived has a bracket without end, from where it was last seen: it is later than all
-    that had arrived by then, and nothing is known of the others. So a run that was stopped early
-    counts as early stopped, not as late.
-
-    Args:
-        low: of each run, ``(..., runs)``, of both groups together: what its time exceeds.
-        high: what it does not exceed; infinity where it never arrived.
+    ``low`` and ``high``: ``(..., runs)`` of both groups. A run is surely later than another if its
+    bracket begins where the other's has ended. One that never arrived has a bracket from where it
+    was last seen to infinity, so that a run that was stopped early doesn't count as late.
 
     Source: Gehan 1965 (doi 10.1093/biomet/52.1-2.203).
     """
@@ -66,8 +58,7 @@ def order_test(
     scores, n = order_scores(low, high), first[0].size
     excess = float(scores[n:].sum())
     if np.array_equal(np.sort(scores), np.arange(1 - scores.size, scores.size, 2)):
-        # Imported here: a report without groups answers without SciPy.
-        from scipy.stats import mannwhitneyu
+        from scipy.stats import mannwhitneyu  # here: a report without groups needs no SciPy
 
         # Every pair is in order: these are ranks, whose distribution over all exchanges is known.
         p_value = mannwhitneyu(scores[:n], scores[n:], method="exact").pvalue
@@ -79,25 +70,22 @@ def order_test(
 def _over_exchanges(scores: np.ndarray, n: int) -> float:
     """Returns twice the smaller share of exchanges whose first group's scores are as extreme.
 
-    The same number as ``scipy.stats.permutation_test`` on the difference of means, with
-    ``np.random.default_rng(0)``, which draws anew for each of a report's hundreds of comparisons.
-    The scores of both groups add up to 0, so that the first's sum orders as that difference does.
+    As ``scipy.stats.permutation_test`` on the difference of means, with
+    ``np.random.default_rng(0)``, but drawn once for all comparisons. The scores add up to 0: the
+    first group's sum orders the same.
     """
     observed = scores[:n].sum()
+    count = math.comb(scores.size, n)
+    exchanges = _cached_exchanges if n * min(_RESAMPLES, count) <= _MOST_KEPT else _exchanges
     # Sums of whole numbers are exact: equal is equal.
-    sums = np.concatenate([scores[rows].sum(axis=1) for rows in _blocks(scores.size, n)])
-    drawn = math.comb(scores.size, n) > _RESAMPLES
+    sums = np.concatenate([scores[rows].sum(axis=1) for rows in exchanges(scores.size, n)])
+    drawn = count > _RESAMPLES
     tails = [np.count_nonzero(sums <= observed), np.count_nonzero(sums >= observed)]
     return 2 * (min(tails) + drawn) / (sums.size + drawn)
 
 
-def _blocks(size: int, n: int) -> Iterator[np.ndarray]:
-    kept = n * min(_RESAMPLES, math.comb(size, n)) <= _MOST_KEPT
-    yield from _kept_exchanges(size, n) if kept else _exchanges(size, n)
-
-
 @lru_cache(maxsize=4)
-def _kept_exchanges(size: int, n: int) -> list[np.ndarray]:
+def _cached_exchanges(size: int, n: int) -> list[np.ndarray]:
     return list(_exchanges(size, n))
 
 
@@ -111,136 +99,100 @@ def _exchanges(size: int, n: int) -> Iterator[np.ndarray]:
         yield np.array([rng.permutation(size)[:n] for _ in rows], dtype=np.int32)
 
 
-LEVEL = 0.05
-
-
 @dataclass(frozen=True)
 class GroupComparison:
-    """How much longer one group takes than another; None where the data do not allow it.
+    """How much longer the second group takes than the first.
 
-    Attributes:
-        ratio: the second group's time over the first's, as read at first hits: of geometric means
-            if every run arrived, otherwise of restricted means up to the longest time that both
-            groups observed, which counts a run that never arrived as one that arrived then.
-        restricted_to_s: that time; None where every run arrived.
-        ratio_of_middles: of geometric means of the brackets' middles, which is free of what an
-            evaluation comes too late; if every run arrived.
-        interval: 95 % interval of the ratio of true times, from the brackets by Welch's t on
-            logarithms; n >= 3 in both groups and every run arrived.
-        bracket: the time between two evaluations as a share of the time to the target, of the
-            group in which it is larger; if every run arrived.
-        interpolated_ratio: the second reading, of geometric means of interpolated times.
-        interpolated_interval: 95 % interval of that by Welch's t, without regard to brackets.
-        p_value: two-sided; "welch" goes with the interval, "gehan" with runs that never arrived.
-        test: which of the two it is of, or None.
-        permutation_p: of Gehan's test over exchanges of runs, n >= 5 in both groups.
-        later: "first" or "second", the group that takes longer by that test.
-        adjusted_p: ``p_value`` by Holm's method, which allows for all comparisons of a report.
-        comparisons: how many comparisons that are; 1 for one alone.
+    None where the data do not allow it; most fields need that every run arrived.
     """
 
+    # of times at first hits: of geometric means if every run arrived, otherwise of restricted means
     ratio: float | None
-    restricted_to_s: float | None = None
-    ratio_of_middles: float | None = None
+    restricted_to_s: float | None = None  # the longest time that both groups observed
+    ratio_of_middles: float | None = None  # of the brackets, free of late evaluations' bias
+    # 95 %, of true times, from the brackets by Welch's t on logarithms; n >= 3 in both
     interval: tuple[float, float] | None = None
+    # time between two evaluations as a share of the time to the target, the larger mean
     bracket: float | None = None
-    interpolated_ratio: float | None = None
+    interpolated_ratio: float | None = None  # of geometric means of interpolated times
+    # 95 %, by Welch's t, which ignores brackets
     interpolated_interval: tuple[float, float] | None = None
-    p_value: float | None = None
-    test: str | None = None
-    permutation_p: float | None = None
-    later: str | None = None
-    adjusted_p: float | None = None
-    comparisons: int = 1
+    p_value: float | None = None  # two-sided
+    test: str | None = None  # "welch" with an interval, "gehan" if some runs never arrived, or None
+    permutation_p: float | None = None  # of Gehan's test, n >= 5 in both groups
+    later: str | None = None  # "first" or "second", the group that takes longer by the test
+    adjusted_p: float | None = None  # by Holm's method, for all comparisons of a report
+    comparisons: int = 1  # how many those are
 
     @property
     def below_bracket(self) -> bool:
-        """Whether the gap is no larger than the time between two evaluations."""
         if self.ratio_of_middles is None:
             return False
         return abs(math.log(self.ratio_of_middles)) <= math.log1p(self.bracket)
 
     @property
     def sooner(self) -> str | None:
-        """The group that is faster, "first" or "second"; None where that is undecided.
-
-        A verdict goes by ``adjusted_p`` below 5 %, and needs a gap larger than a bracket.
-        """
+        """The faster group if ``adjusted_p`` is below 5 % and the gap larger than a bracket."""
         if self.adjusted_p is None or self.adjusted_p >= LEVEL or self.below_bracket:
             return None
-        return {"first": "second", "second": "first"}.get(self.later)
+        return _OTHER.get(self.later)
 
     @property
     def verdict(self) -> str:
-        """What the comparison allows one to say, of "the second" group against the first."""
         if self.ratio is None:
             return "no ratio: a group never reached the target"
-        said = f"{self.ratio:.2f} times as long"
+        text = f"{self.ratio:.2f} times as long"
         if self.restricted_to_s is not None:
-            said += f" within the {self.restricted_to_s:.3g} s that both observed, as a run never "
-            said += "arrived"
+            observed = f"{self.restricted_to_s:.3g} s that both observed"
+            text += f" within the {observed}, as a run never arrived"
         if self.interval is not None:
-            said += f" (95 % interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
+            text += f" (95 % interval {self.interval[0]:.2f} to {self.interval[1]:.2f})"
         if self.adjusted_p is None:
-            return f"{said}; no test: too few runs"
+            return f"{text}; no test: too few runs"
         decided = "undecided" if self.sooner is None else f"the {self.sooner} group is faster"
-        return f"{said}; {decided}, p = {self.adjusted_p:.2g}"
+        return f"{text}; {decided}, p = {self.adjusted_p:.2g}"
 
     @property
     def reading_bias(self) -> float | None:
-        """What reading at first hits does to the ratio: a factor, 1 where it does nothing."""
+        """The factor by which late evaluations bias the ratio; 1 means not at all."""
         return None if self.ratio_of_middles is None else self.ratio / self.ratio_of_middles
 
 
 def compare_groups(
     first: Sequence[Bracket], second: Sequence[Bracket], *, by_order: bool = True
 ) -> GroupComparison:
-    """Returns how the times of two groups stand to each other.
-
-    Args:
-        by_order: whether to make Gehan's test, which takes a while for hundreds of runs.
-    """
+    """Compares the times of two groups; ``by_order`` adds Gehan's test, slow for many runs."""
     fewest = min(len(first), len(second))
     tested = by_order and fewest >= FEWEST_FOR_TEST
     order = order_test(_ends(first), _ends(second)) if tested else None
     ratio, restricted_to_s = _ratio_of_hits(first, second)
-    found = GroupComparison(
-        ratio=ratio,
-        restricted_to_s=restricted_to_s,
-        p_value=order and order.p_value,
-        test=order and "gehan",
-        permutation_p=order and order.p_value,
-        later=order and _later(order.excess),
-        adjusted_p=order and order.p_value,
-    )
+    comparison = GroupComparison(ratio, restricted_to_s)
+    if order:
+        comparison = replace(
+            comparison, p_value=order.p_value, permutation_p=order.p_value, test="gehan",
+            later=_later(order.excess), adjusted_p=order.p_value,
+        )  # fmt: skip
     # Where the first evaluation hit there is no lower end, and 0 has no logarithm.
     if not all(b.first_hit_s is not None and b.last_miss_s > 0 for b in (*first, *second)):
-        return found
+        return comparison
     lows, highs = zip(*(np.log(_ends(group)) for group in (first, second)), strict=True)
     shift = float(np.mean(lows[1] + highs[1]) - np.mean(lows[0] + highs[0])) / 2
     width = max(float(np.mean(high - low)) for low, high in zip(lows, highs, strict=True))
     ratio, interval = _interpolated(first, second)
-    found = replace(
-        found,
-        ratio_of_middles=math.exp(shift),
-        bracket=math.expm1(width),
-        interpolated_ratio=ratio,
-        interpolated_interval=interval,
-    )
+    comparison = replace(
+        comparison, ratio_of_middles=math.exp(shift), bracket=math.expm1(width),
+        interpolated_ratio=ratio, interpolated_interval=interval,
+    )  # fmt: skip
     if fewest < FEWEST_FOR_INTERVAL:
-        return found
+        return comparison
     welch = mean_difference(*(bracketed_mean(*ends) for ends in zip(lows, highs, strict=True)))
-    p_value = float(welch.p_value)
     if not welch.reach > 0:
-        return found  # neither a spread nor a bracket: nothing to judge a gap by
+        return comparison  # neither a spread nor a bracket: nothing to judge a gap by
+    p_value = float(welch.p_value)
     return replace(
-        found,
-        interval=_exponentials(shift, float(welch.reach)),
-        p_value=p_value,
-        test="welch",
-        later=_later(shift),
-        adjusted_p=p_value,
-    )
+        comparison, interval=_exponentials(shift, float(welch.reach)), p_value=p_value,
+        test="welch", later=_later(shift), adjusted_p=p_value,
+    )  # fmt: skip
 
 
 def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:
@@ -251,15 +203,13 @@ def adjusted(comparisons: Sequence[GroupComparison]) -> list[GroupComparison]:
 
     Source: Holm 1979 (jstor.org/stable/4615733).
     """
-    order = sorted(
-        (index for index, one in enumerate(comparisons) if one.p_value is not None),
-        key=lambda index: comparisons[index].p_value,
-    )
-    found, largest = list(comparisons), 0.0
-    for passed, index in enumerate(order):
-        largest = max(largest, min(1.0, (len(order) - passed) * found[index].p_value))
-        found[index] = replace(found[index], adjusted_p=largest, comparisons=len(order))
-    return found
+    result, largest = list(comparisons), 0.0
+    tested = [index for index, item in enumerate(comparisons) if item.p_value is not None]
+    tested.sort(key=lambda index: comparisons[index].p_value)
+    for passed, index in enumerate(tested):
+        largest = max(largest, min(1.0, (len(tested) - passed) * result[index].p_value))
+        result[index] = replace(result[index], adjusted_p=largest, comparisons=len(tested))
+    return result
 
 
 def _ends(brackets: Sequence[Bracket]) -> tuple[np.ndarray, np.ndarray]:
@@ -300,7 +250,7 @@ def _interpolated(
     if min(map(len, logs)) < FEWEST_FOR_INTERVAL or not any(map(np.ptp, logs)):
         return math.exp(shift), None
     # An interval without brackets is one of brackets that have no width.
-    welch = mean_difference(*(bracketed_mean(one, one) for one in logs))
+    welch = mean_difference(*(bracketed_mean(times, times) for times in logs))
     return math.exp(shift), _exponentials(shift, float(welch.reach))
 
 
@@ -308,41 +258,21 @@ def _log_mean(times: Sequence[float]) -> float:
     return statistics.fmean(map(math.log, times))
 
 
-# Enough seeds? A comparison that looks several times and stops as soon as it is decided.
-
-LOOKS = (3, 5, 8, 12)
-"""Runs a group at which a comparison is looked at."""
-
-_GRID_STEPS = 1001
-
-
 @dataclass(frozen=True)
 class Decision:
-    """What a group-sequential comparison has come to.
-
-    Attributes:
-        sooner: the group that is faster, "first" or "second"; None where that is undecided.
-        runs: runs a group at the look that it rests on; 0 before the first look.
-        level: what the p-value had to be below there.
-        comparison: the comparison at that look; None before the first.
-        next_look: runs a group that are needed for the next look; None where the comparison is
-            over, decided or not.
-    """
-
-    sooner: str | None
-    runs: int
-    level: float | None
-    comparison: GroupComparison | None
+    sooner: str | None  # the faster group, "first" or "second"; None if undecided
+    runs: int  # runs a group at the look that it rests on; 0 before the first look
+    level: float | None  # what the p-value had to be below there
+    comparison: GroupComparison | None  # the comparison at that look; None before the first
+    # runs a group for the next look; None once the comparison is over, decided or not
     next_look: int | None
 
     @property
     def over(self) -> bool:
-        """Whether more runs would change nothing."""
         return self.next_look is None
 
     @property
     def verdict(self) -> str:
-        """The decision in words."""
         if self.comparison is None:
             return f"undecided: the first look is at {self.next_look} runs a group"
         p_value = self.comparison.p_value
@@ -362,18 +292,12 @@ def decide(
 ) -> Decision:
     """Returns what runs in the order of their seeds decide, looked at as often as they allow.
 
-    At each look the test is that of `tfasr.tta.comparison.compare_groups`; its p-value has to
-    be below the look's level, see `levels`, so that the probability to call one of two equal groups
-    faster at any look is at most 5 %. The first look that decides stands, whatever runs came later.
-
-    Args:
-        looks: runs a group at which to look, increasing.
-
-    Raises:
-        ValueError: if the looks do not increase from 2 on.
+    At each look the p-value of `compare_groups` has to be below the look's level, see `levels`, so
+    that the probability to call one of two equal groups faster at any look is at most 5 %. The
+    first look that decides stands, whatever runs came later. ``looks``: runs a group, increasing.
     """
     have = min(len(first), len(second))
-    found = Decision(None, 0, None, None, looks[0])
+    decision = Decision(None, 0, None, None, looks[0])
     coming = [*looks[1:], None]
     for n, level, after in zip(looks, levels(tuple(looks)), coming, strict=True):
         if n > have:
@@ -381,28 +305,25 @@ def decide(
         comparison = compare_groups(first[:n], second[:n])
         shown = comparison.p_value is not None and comparison.p_value < level
         if shown and not comparison.below_bracket and comparison.later is not None:
-            sooner = {"first": "second", "second": "first"}[comparison.later]
-            return Decision(sooner, n, level, comparison, None)
-        found = Decision(None, n, level, comparison, after)
-    return found
+            return Decision(_OTHER[comparison.later], n, level, comparison, None)
+        decision = Decision(None, n, level, comparison, after)
+    return decision
 
 
 def run_until_decided(
     train: Callable[[str, int], Bracket], looks: Sequence[int] = LOOKS
 ) -> Decision:
-    """Returns the decision of a loop that trains two groups' runs only as long as that is needed.
+    """Trains two groups' runs only as long as that is needed, and returns the decision.
 
-    Args:
-        train: trains the run of a group, "first" or "second", with a seed, counted from 1, and
-            returns between which evaluations it met the target. Groups take turns, so that a
-            machine that slows down slows both.
+    ``train`` trains the run of a group, "first" or "second", with a seed, from 1, and returns its
+    bracket. Groups take turns, so that a machine that slows down slows both.
     """
     brackets: dict[str, list[Bracket]] = {"first": [], "second": []}
     decision = decide([], [], looks)
     while decision.next_look is not None:
         for seed in range(len(brackets["first"]) + 1, decision.next_look + 1):
-            for group, own in brackets.items():
-                own.append(train(group, seed))
+            for group, runs in brackets.items():
+                runs.append(train(group, seed))
         decision = decide(brackets["first"], brackets["second"], looks)
     return decision
 
@@ -412,22 +333,20 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
     """Returns for each look what a two-sided p-value has to be below.
 
     Up to a look with the share ``t`` of all runs the looks may err with ``level * log(1 + (e - 1)
-    t)`` altogether (Pocock's shape, that spends early, where seeds are saved). The levels follow
+    t)`` altogether (Pocock's shape, which spends early, where seeds are saved). The levels follow
     from the joint normal distribution of the statistics; as significance levels they carry over to
-    t tests with few runs (benchmarks/enough_seeds.py).
+    t tests with few runs (benchmarks/enough_seeds.py). Raises ValueError unless the looks increase
+    from 2 on.
 
     Source: Lan and DeMets 1983 (doi 10.1093/biomet/70.3.659); Armitage, McPherson and Rowe 1969 for
     the recursion; Jennison and Turnbull 2000, section 3.3 for significance levels.
-
-    Raises:
-        ValueError: if the looks do not increase from 2 on.
     """
     if not looks or looks[0] < 2 or any(b <= a for a, b in zip(looks, looks[1:], strict=False)):
         raise ValueError(f"Looks must increase, from 2 runs on. Received: {looks}.")
     from scipy.stats import norm
 
     spent = [level * math.log1p((math.e - 1) * n / looks[-1]) for n in looks]
-    found = []
+    thresholds = []
     # The density of the sum so far where no look has decided, on the scale of sums: Z sqrt(n).
     points, density, before, erred = np.zeros(1), np.ones(1), 0, 0.0
     for n, until in zip(looks, spent, strict=True):
@@ -436,10 +355,10 @@ def levels(looks: tuple[int, ...] = LOOKS, level: float = LEVEL) -> tuple[float,
         step = points[1] - points[0] if points.size > 1 else 1.0
         here = increments @ density * step
         bound = _bound(grid, here, until - erred)
-        found.append(float(2 * norm.sf(bound / math.sqrt(n))))
+        thresholds.append(float(2 * norm.sf(bound / math.sqrt(n))))
         points, density = grid, np.where(np.abs(grid) < bound, here, 0.0)
         before, erred = n, until
-    return tuple(found)
+    return tuple(thresholds)
 
 
 def _bound(grid: np.ndarray, density: np.ndarray, allowed: float) -> float:

@@ -21,40 +21,32 @@ from tfasr.kit.gin import (
 )
 from tfasr.tta.energy import JOULES_PER_KWH, EnergyUse
 
-# What a machine costs: the description that turns hours and joules into money.
-
 HOURS_PER_YEAR = 365.25 * 24
 _POSITIVE = (
-    "price_usd_per_hour",
-    "purchase_price_usd",
-    "gpus_price_usd",
-    "cpus_price_usd",
-    "amortisation_years",
-    "relative_price",
-    "power_w",
-    "num_hosts",
-    "num_devices",
-)
+    "price_usd_per_hour", "purchase_price_usd", "gpus_price_usd", "cpus_price_usd",
+    "amortisation_years", "relative_price", "power_w", "num_hosts", "num_devices",
+)  # fmt: skip
+_UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
 
 
 @config_class
 class HardwareConfig:
-    """A machine's price; None is what is not known. All prices are of the whole machine.
+    """A machine's price; None means unknown. All prices are of the whole machine.
 
     Attributes:
-        name: how reports call the machine.
+        name: the machine's name in reports.
         price_usd_per_hour: rent, all hosts and devices together.
-        purchase_price_usd: what was paid for it, instead of rent. Without the years of its use it
-            gives the relation of two machines' prices, and no dollars for an hour.
+        purchase_price_usd: what it cost, if it is not rented. Without the years of its use it gives
+            the ratio of two machines' prices, and no dollars for an hour.
         gpus_price_usd: the accelerators' part of the purchase.
         cpus_price_usd: the processors' part of the purchase.
         amortisation_years: years over which the purchase is written off.
         utilisation: the share of those years in which the machine works, 0 to 1.
-        relative_price: price as a multiple of a study's cheapest machine, where only that is
-            known; it gives relative costs and no dollars.
-        electricity_usd_per_kwh: what electricity costs beside; None where the price includes it.
-        power_w: nominal power of the whole machine. An estimate, used and labelled as one, where
-            no counter has measured the energy.
+        relative_price: price as a multiple of a study's cheapest machine, if only that is known; it
+            gives relative costs and no dollars.
+        electricity_usd_per_kwh: price of electricity; None if the machine's price includes it.
+        power_w: nominal power of the whole machine, for an estimate, labelled as such, if no
+            counter has measured the energy.
         num_hosts: computers.
         num_devices: accelerators, of all hosts together.
         source: where the figures come from.
@@ -75,7 +67,6 @@ class HardwareConfig:
     source: str = ""
 
     def check(self) -> None:
-        """Raises ValueError for prices that make no sense together or at all."""
         for field in _POSITIVE:
             value = getattr(self, field)
             positive = value is None or (math.isfinite(value) and value > 0)
@@ -98,7 +89,7 @@ class HardwareConfig:
 
     @property
     def hourly_usd(self) -> float | None:
-        """What an hour of use costs without electricity, or None where no price is known."""
+        """What an hour of use costs without electricity, or None if unknown."""
         if self.amortisation_years is None:
             return self.price_usd_per_hour
         hours = self.amortisation_years * HOURS_PER_YEAR * self.utilisation
@@ -107,44 +98,31 @@ class HardwareConfig:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a stretch of time on a machine; None is what is not known.
-
-    Attributes:
-        hourly_usd: what an hour of the machine costs without electricity.
-        machine_usd: ``hourly_usd * charged_s / 3600``.
-        kwh: energy, measured or estimated.
-        kwh_is: "measured"; "at least", where some of the time is unknown; "estimate", from the
-            machine's nominal power; None where there is none.
-        electricity_usd: ``kwh`` times its price; None also where electricity is not paid beside.
-        usd: machine and electricity together.
-        price_hours: hours times the machine's purchase price in USD, to compare with others'.
-        relative_units: hours times the machine's relative price, to compare with others'.
-    """
+    """The cost of a stretch of time on a machine; None means unknown."""
 
     charged_s: float
     hourly_usd: float | None
-    machine_usd: float | None
-    kwh: float | None
+    machine_usd: float | None  # without electricity
+    kwh: float | None  # measured or estimated
+    # "measured"; "at least", if some of the time is unknown; "estimate", from the nominal power
     kwh_is: str | None
-    electricity_usd: float | None
-    usd: float | None
+    electricity_usd: float | None  # None also if the machine's price includes it
+    usd: float | None  # machine and electricity together
+    # hours times the machine's purchase price in USD, to compare with others'
     price_hours: float | None
+    # hours times the machine's relative price, to compare with others'
     relative_units: float | None
 
 
 def cost_of(hardware: HardwareConfig | None, charged_s: float, energy: EnergyUse | None) -> Cost:
-    """Returns what a stretch of time costs.
-
-    Args:
-        energy: what was measured in them, None where nothing was.
-    """
+    """Returns what a stretch of time costs; ``energy`` is what was measured in it."""
     hardware = hardware or HardwareConfig()
     hours = charged_s / 3600
     hourly, rate = hardware.hourly_usd, hardware.electricity_usd_per_kwh
     machine = None if hourly is None else hourly * hours
     kwh, kwh_is = _kwh(hardware, hours, energy)
     electricity = None if rate is None or kwh is None else rate * kwh
-    # Electricity that is paid but not known leaves the whole unknown, not cheaper.
+    # If electricity costs extra and is unknown, so is the sum.
     known = machine is not None and (rate is None or electricity is not None)
     share, price = hardware.relative_price, hardware.purchase_price_usd
     return Cost(
@@ -164,17 +142,14 @@ def relative_cost(first: Cost, other: Cost) -> float | None:
     """Returns a cost as a multiple of the first: of dollars, else of hours times price.
 
     Purchase prices without years of use, and relative prices, stand for dollars where the machines
-    are written off and used alike: the relation of time to price that the paper discusses.
+    are written off and used alike: the ratio of time to price that the paper discusses.
 
     Source: the paper, section 6 and Table 1.
     """
-    for own, reference in (
-        (other.usd, first.usd),
-        (other.price_hours, first.price_hours),
-        (other.relative_units, first.relative_units),
-    ):
-        if own is not None and reference is not None and reference > 0:
-            return own / reference
+    for unit in ("usd", "price_hours", "relative_units"):
+        amount, reference = getattr(other, unit), getattr(first, unit)
+        if amount is not None and reference is not None and reference > 0:
+            return amount / reference
     return None
 
 
@@ -182,54 +157,43 @@ def _kwh(
     hardware: HardwareConfig, hours: float, energy: EnergyUse | None
 ) -> tuple[float | None, str | None]:
     if energy is not None:
-        sure = energy.total_unknown_s == 0
-        return energy.total_joules / JOULES_PER_KWH, "measured" if sure else "at least"
+        kind = "at least" if energy.total_unknown_s else "measured"
+        return energy.total_joules / JOULES_PER_KWH, kind
     if hardware.power_w is not None:
         return hardware.power_w * hours / 1000, "estimate"
     return None, None
 
 
-# Descriptions of machines from files: gin presets and MLPerf's system descriptions.
-
-_UNBOUND = "nothing: bind it, or give --price_usd_per_hour"
-
-
 def load_hardware(name: str | Path, *, price_usd_per_hour: float | None = None) -> HardwareConfig:
-    """Reads a machine's description; without TensorFlow.
+    """Reads a machine's description without TensorFlow; raises UsageError, naming the file, if it
+    can't.
 
-    Args:
-        name: a gin file that binds `HardwareConfig`, a preset of ``hardware/`` by its name, or a
-            ``system.json`` as of MLPerf or ``tfasr doctor``. MLPerf's states no price, but any
-            field of `HardwareConfig` may stand in it.
-        price_usd_per_hour: replaces the rent that the file states.
-
-    Raises:
-        UsageError: if there is no such file, or it makes no sense; it names the file.
+    ``name`` is a gin file that binds `HardwareConfig`, a preset of ``hardware/``, or a
+    ``system.json`` of MLPerf or ``tfasr doctor``, which may also hold fields of `HardwareConfig`.
     """
     path = _find(str(name))
     price = {} if price_usd_per_hour is None else {"price_usd_per_hour": price_usd_per_hour}
     try:
-        found = _from_json(path, price) if path.suffix == ".json" else _from_gin(path, price)
+        hardware = _from_json(path, price) if path.suffix == ".json" else _from_gin(path, price)
     except UsageError:
         raise
     except (TypeError, ValueError) as error:
         message = str(error).split("\n")[0]
         raise UsageError(f"{path} must describe a machine: {message}") from error
     if price:
-        source = "; ".join(filter(None, (found.source, "rent as given by hand")))
-        found = dataclasses.replace(found, source=source)
-    return found
+        source = "; ".join(filter(None, (hardware.source, "rent as given by hand")))
+        hardware = dataclasses.replace(hardware, source=source)
+    return hardware
 
 
 def hardware_presets() -> list[str]:
-    """Returns the names of the machines that came with tfasr."""
     return sorted(path.stem for path in (presets_folder() / "hardware").glob("*.gin"))
 
 
 def _find(name: str) -> Path:
     presets = presets_folder()
-    beside = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
-    for candidate in (Path(name), *beside):
+    shipped = (presets / "hardware" / name, presets / "hardware" / f"{name}.gin", presets / name)
+    for candidate in (Path(name), *shipped):
         if candidate.is_file():
             return candidate.resolve()
     raise UsageError(
@@ -276,6 +240,6 @@ def _from_json(path: Path, price: dict[str, float]) -> HardwareConfig:
 
 
 def _count(value: object) -> int | None:
-    """MLPerf writes numbers as text; what is no positive number is not known."""
+    # MLPerf writes numbers as text.
     text = str(value).strip()
     return int(text) if text.isdigit() and int(text) > 0 else None

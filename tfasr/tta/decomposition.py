@@ -9,54 +9,50 @@ import numpy as np
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.ledger.timeline import Timeline
 
-# How fast a run trained once it was warm, and how much of its batches was padding.
-
 WARMUP_STEPS = 10
+FACTORS = {
+    "statistical_efficiency": "amount of training to the target",
+    "hardware_throughput": "steady training throughput",
+    "input_wait": "waiting for input, per utterance",
+    "evaluation": "cost of an evaluation",
+    "startup": "initialisation, compilation, warm-up",
+    "lost_work": "lost work",
+    "other": "checkpoints and all else, per epoch",
+}
+"""The factors' names and labels, in the order of a waterfall."""
+# Parts that are a number, which statistical efficiency decides, times a cost.
+_NUMBERS = {"training": "utterances", "input_wait": "utterances", "evaluation": "evaluations",
+            "other": "epochs"}  # fmt: skip
+_OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
 
 
 @dataclass(frozen=True)
 class Throughput:
-    """The steady speed of a run, or of its beginning; None where nothing was left to measure.
+    """The steady speed of a run, or of its beginning; None if there were no such steps.
 
     Steady are the steps that count (those of lost work do not), without the first steps of each
-    session and without those that traced a new shape. All rates of a report are those of
-    steady steps over their own seconds (``train_s``); what they waited for input is apart.
-
-    Attributes:
-        utterances_per_s: utterances over the seconds of training.
-        audio_s_per_s: seconds of audio over the same seconds.
-        input_wait_share: of the seconds of training and of waiting for input together, the share
-            spent waiting.
-        padding_efficiency: real over padded frames, of all steps that count.
-        mean_batch: utterances per step, of all steps that count: the last batches of an epoch are
-            smaller than the nominal batch.
-        steps: the steady steps, which were measured.
-        warmup_steps: the first steps of each session, which were left out.
-        traced_steps: further steps that were left out because they compiled a new shape.
+    session and those that traced a new shape. Rates are over their own seconds (``train_s``),
+    without waiting for input.
     """
 
     utterances_per_s: float | None
     audio_s_per_s: float | None
+    # the share of waiting in the seconds of training and waiting together
     input_wait_share: float | None
-    padding_efficiency: float | None
+    padding_efficiency: float | None  # real over padded frames, of all steps that count
+    # utterances per step, of all steps that count: an epoch's last batches are smaller
     mean_batch: float | None
-    steps: int
-    warmup_steps: int
-    traced_steps: int
+    steps: int  # the steady steps, which were measured
+    warmup_steps: int  # the first steps of each session, which were left out
+    traced_steps: int  # further steps that were left out because they compiled a new shape
 
 
 def throughput(
     timeline: Timeline, *, until_s: float | None = None, warmup_steps: int = WARMUP_STEPS
 ) -> Throughput:
-    """Returns a run's steady throughput.
+    """Returns a run's steady throughput until ``until_s`` seconds after the model's creation.
 
-    Args:
-        until_s: leave out steps that ended after this time, in seconds since the model's
-            creation; None takes the whole run.
-        warmup_steps: how many steps at the beginning of each session are left out.
-
-    Raises:
-        ValueError: if ``warmup_steps`` is negative.
+    ``warmup_steps``: how many steps at the beginning of each session are left out.
     """
     if warmup_steps < 0:
         raise ValueError(f"warmup_steps must be 0 or more. Received: {warmup_steps}.")
@@ -86,11 +82,8 @@ def throughput(
 
 
 def steps_until(timeline: Timeline, until_s: float | None) -> np.ndarray:
-    """Returns which of the steps that count ended by a time since the model's creation."""
-    steps = timeline.steps
-    if until_s is None:
-        return np.ones(len(steps), dtype=bool)
-    return steps.at_us <= timeline.zero_us + round(until_s * 1e6)
+    until_us = math.inf if until_s is None else timeline.zero_us + round(until_s * 1e6)
+    return timeline.steps.at_us <= until_us
 
 
 def _sum(values: np.ndarray, chosen: np.ndarray) -> float:
@@ -101,53 +94,21 @@ def _ratio(amount: float, total: float) -> float | None:
     return amount / total if total > 0 else None
 
 
-FACTORS = {
-    "statistical_efficiency": "amount of training to the target",
-    "hardware_throughput": "steady training throughput",
-    "input_wait": "waiting for input, per utterance",
-    "evaluation": "cost of an evaluation",
-    "startup": "initialisation, compilation, warm-up",
-    "lost_work": "lost work",
-    "other": "checkpoints and all else, per epoch",
-}
-"""The factors' names and what they are about, in the order of a waterfall."""
-
-# Parts that are a number, which statistical efficiency decides, times a cost.
-_NUMBERS = {
-    "training": "utterances",
-    "input_wait": "utterances",
-    "evaluation": "evaluations",
-    "other": "epochs",
-}
-_OTHER = ("averaging", "checkpoint", "sentences", "logging", "overhead")
-
-
 @dataclass(frozen=True)
 class Parts:
-    """The time to a target, from the model's creation, in parts that add up to it.
+    """The time to a target, from the model's creation, in parts that add up to it."""
 
-    Attributes:
-        utterances: trained on until the target, those of lost work excluded.
-        utterances_per_s: of steady training steps, without waiting for input.
-        evaluations: that had begun by then.
-        epochs: that had begun by then.
-        seconds: by the names of `FACTORS` but the first two, which share ``training``:
-            utterances over throughput. ``startup`` has what steps took beyond that.
-    """
-
-    utterances: float
-    utterances_per_s: float
-    evaluations: int
-    epochs: int
-    seconds: dict[str, float]
+    utterances: float  # trained on until the target, without those of lost work
+    utterances_per_s: float  # of steady training steps, without waiting for input
+    evaluations: int  # begun until then
+    epochs: int  # begun until then
+    seconds: dict[str, float]  # by the names of `FACTORS`, with ``training`` for the first two
 
     def number_of(self, name: str) -> float:
-        """Returns how many times a part of ``seconds`` was paid: that is its number."""
         return getattr(self, _NUMBERS[name])
 
     @property
     def total_s(self) -> float:
-        """The time to the target."""
         return math.fsum(self.seconds.values())
 
 
@@ -155,41 +116,27 @@ class Parts:
 class Decomposition:
     """The ratio of two groups' times to a target as a product; a group may be a single run.
 
-    Attributes:
-        ratio: the second group's time over the first's, of geometric means, from the creation of
-            the model.
-        factors: by the names of `FACTORS`; their product is the ratio. Above 1 makes the second
-            group slower. Each is weighted by its part of the time: twice the utterances make less
-            than a factor 2 where training is not all there is.
-        utterances_ratio: utterances to the target, second over first, of geometric means.
-        throughput_ratio: steady throughput to the target, likewise.
-        evaluations_ratio: evaluations to the target, likewise; None where a run had none.
-        runs: how many runs of each group it is about.
-        never: how many runs of each never arrived, and are left out.
+    All ratios are second over first, of geometric means.
     """
 
-    ratio: float
+    ratio: float  # of times from the creation of the model
+    # by the names of `FACTORS`, with the ratio as their product; above 1 slows the second group
     factors: dict[str, float]
-    utterances_ratio: float
-    throughput_ratio: float
-    evaluations_ratio: float | None
-    runs: tuple[int, int]
-    never: tuple[int, int]
+    utterances_ratio: float  # of utterances to the target
+    throughput_ratio: float  # of steady throughput to the target
+    evaluations_ratio: float | None  # of evaluations to the target; None if a run had none
+    runs: tuple[int, int]  # how many runs of each group it is about
+    never: tuple[int, int]  # how many runs of each never arrived and are left out
 
 
 def parts_until(timeline: Timeline, until_s: float, *, warmup_steps: int = WARMUP_STEPS) -> Parts:
-    """Returns the parts of a time to accuracy.
+    """Returns the parts of a time to accuracy, ``until_s`` seconds since the model's creation.
 
-    Args:
-        until_s: the time to the target, in seconds since the model's creation.
-        warmup_steps: the first steps of each session, which are not steady.
-
-    Raises:
-        ValueError: if the run trained on no utterances by then.
+    Raises ValueError if the run trained on no utterances by then.
     """
-    whole = timeline.interval_seconds(until_s)
     before = timeline.interval_seconds(0.0)
-    spent = {name: whole[name] - before[name] for name in whole}
+    until = timeline.interval_seconds(until_s)
+    spent = {name: seconds - before[name] for name, seconds in until.items()}
     steps, counted = timeline.steps, steps_until(timeline, until_s)
     utterances = math.fsum(steps.amounts("utterances")[counted].tolist())
     rate = throughput(timeline, until_s=until_s, warmup_steps=warmup_steps).utterances_per_s
@@ -225,26 +172,18 @@ def decompose(
     """Returns why the second group's times differ from the first's, in geometric means.
 
     Between two runs, each part's factor is ``exp((b - a) / L(A, B))``, with its seconds a and b,
-    the whole times A and B, and their logarithmic mean L. The factors multiply to B / A without a
-    rest, do not depend on an order, and turn into their inverses when the runs change places. A
-    part that is a number times its cost is split in the same way, and the numbers of all such
-    parts are statistical efficiency. Of groups a factor is the geometric mean over all pairs of
-    runs, which keeps all of that: the factors multiply to the ratio of the geometric means.
-
-    Args:
-        first: of the runs of the group that is compared with, at least one.
-        second: of the other's.
-        never: how many runs of each never arrived and have no parts.
-
-    Raises:
-        ValueError: if a group is empty, or a time is not larger than 0.
+    the total times A and B, and their logarithmic mean L. The factors multiply to exactly B / A, do
+    not depend on an order, and turn into their inverses when the runs change places. A part that is
+    a number times its cost is split in the same way, and the numbers of all such parts are
+    statistical efficiency. For groups a factor is the geometric mean over all pairs of runs, which
+    preserves all of that. ``never``: how many runs of each never arrived and have no parts. Raises
+    ValueError if a group is empty, or a time is not larger than 0.
 
     Source: B. W. Ang, The LMDI approach to decomposition analysis, Energy Policy 33 (2005).
     """
     if not first or not second or min(parts.total_s for parts in (*first, *second)) <= 0:
         raise ValueError("Times must be larger than 0 to be decomposed. Received: none, or 0 s.")
-    whole = _pairs(first, second, lambda parts: parts.total_s)
-    mean = _log_mean(*whole)
+    mean = _log_mean(*_pairs(first, second, lambda parts: parts.total_s))
     logs = dict.fromkeys(FACTORS, 0.0)
     for name in first[0].seconds:
         seconds = _pairs(first, second, lambda parts, name=name: parts.seconds[name])
@@ -283,10 +222,8 @@ _Amount = Callable[[Parts], float]
 def _pairs(
     first: Sequence[Parts], second: Sequence[Parts], amount: _Amount
 ) -> tuple[np.ndarray, np.ndarray]:
-    return (
-        np.array([amount(parts) for parts in first], dtype=float)[:, None],
-        np.array([amount(parts) for parts in second], dtype=float)[None, :],
-    )
+    rows, columns = ([float(amount(parts)) for parts in group] for group in (first, second))
+    return np.array(rows)[:, None], np.array(columns)[None, :]
 
 
 def _geometric_ratio(
@@ -300,15 +237,15 @@ def _geometric_ratio(
 
 
 def _log_ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns ln(b / a); 0 where either is 0: what is there once only is no number of times."""
+    # ln(b / a); 0 if either is 0.
     both = (a > 0) & (b > 0)
     return np.log(np.where(both, b, 1.0) / np.where(both, a, 1.0))
 
 
 def _log_mean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns (b - a) / ln(b / a), a where they are equal, and 0 where either is 0 or less."""
+    # (b - a) / ln(b / a), a where they are equal, and 0 where either is 0 or less.
     both = (a > 0) & (b > 0)
     a, difference = np.where(both, a, 1.0), np.where(both, b - a, 0.0)
     equal = difference == 0
-    found = np.where(equal, a, difference) / np.where(equal, 1.0, np.log1p(difference / a))
-    return np.where(both, found, 0.0)
+    mean = np.where(equal, a, difference) / np.where(equal, 1.0, np.log1p(difference / a))
+    return np.where(both, mean, 0.0)

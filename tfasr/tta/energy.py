@@ -7,32 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfasr.kit.files import ENERGY_FILE
-from tfasr.ledger.intervals import INTERVALS, Event, Piece, metadata
+from tfasr.ledger.intervals import INTERVALS, Piece, metadata
 from tfasr.ledger.timeline import Timeline
 
 ENERGY_COLUMNS = ("time_ms", "session", "mono_s", "counter", "joules", "range_joules")
 MAX_GAP_S = 30.0
-"""Between samples further apart nothing is known: a counter of 262 kJ may have wrapped twice."""
+"""Longest time between samples for which energy counts: a counter of 262 kJ may wrap twice."""
 JOULES_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
 class EnergySample:
-    """What one counter showed at one time.
-
-    Attributes:
-        time_ms: wall clock.
-        mono_s: that process's monotonic clock, as in the ledger.
-        counter: "package-0", "package-0/dram", "gpu0", ...
-        joules: what it showed; only differences mean anything.
-        range_joules: where it begins again at 0; None if it never does.
-    """
-
-    time_ms: float
+    time_ms: float  # wall clock
     session: int
-    mono_s: float
-    counter: str
-    joules: float
+    mono_s: float  # that process's monotonic clock, as in the ledger
+    counter: str  # "package-0", "package-0/dram", "gpu0", ...
+    joules: float  # only differences mean anything
+    # the value at which the counter restarts from 0; None if it never does
     range_joules: float | None
 
 
@@ -47,36 +38,25 @@ class EnergySpan:
 
 @dataclass(frozen=True)
 class EnergyUse:
-    """The measured energy of a run, or of its beginning.
+    """The measured energy of a run, or of its beginning."""
 
-    Attributes:
-        joules: by interval; None for an interval of which nothing was measured.
-        unknown_s: by interval, the seconds of which nothing is known.
-        counters: what was measured; all else, such as fans and disks, was not.
-    """
-
-    joules: dict[str, float | None]
-    unknown_s: dict[str, float]
-    counters: list[str]
+    joules: dict[str, float | None]  # by interval; None if nothing was measured in it
+    unknown_s: dict[str, float]  # by interval, the seconds without a measurement
+    counters: list[str]  # what was measured; fans and disks, for example, were not
 
     @property
     def total_joules(self) -> float:
-        """All that was measured; where seconds are unknown, the whole was more."""
+        """Everything measured; where seconds are unknown, the run used more."""
         return math.fsum(joules for joules in self.joules.values() if joules is not None)
 
     @property
     def total_unknown_s(self) -> float:
-        """The seconds of which nothing is known."""
         return math.fsum(self.unknown_s.values())
 
 
 def read_samples(path: str | Path) -> list[EnergySample]:
-    """Returns the samples of a run's ``energy.csv``; [] where there is none.
-
-    Lines that a crash has cut are left out.
-
-    Args:
-        path: ``energy.csv``, or the run's folder.
+    """Returns the samples of a run's ``energy.csv``, or of the file itself, without lines cut by a
+    crash.
     """
     path = Path(path)
     path = path / ENERGY_FILE if path.is_dir() else path
@@ -84,32 +64,26 @@ def read_samples(path: str | Path) -> list[EnergySample]:
         return []
     with path.open(encoding="utf-8", errors="replace") as file:
         rows = (line.rstrip("\n").split(",") for line in file)
-        return [found for row in rows if (found := _sample(row)) is not None]
+        return [sample for row in rows if (sample := _sample(row)) is not None]
 
 
 def energy_spans(samples: Iterable[EnergySample], timeline: Timeline) -> list[EnergySpan]:
     """Returns the energy between neighbouring samples on the run's clock.
 
-    Of no energy are: sessions without samples, stretches of more than `MAX_GAP_S` between two
-    samples, and those in which a counter came, went, or fell without a known range.
-
-    Args:
-        samples: in the order of the file.
-
-    Returns:
-        Spans in order, without overlaps, cut to the run: what a process used before its first
-        event and after its last is no part of them.
+    Left out are sessions without samples, stretches of more than `MAX_GAP_S` between two samples,
+    and those in which a counter came, went, or fell without a known range. Spans are in order,
+    without overlaps, and cut to the time between a session's first and last event.
     """
-    by_session: dict[int, list[EnergySample]] = {}
-    for sample in samples:
-        by_session.setdefault(sample.session, []).append(sample)
+    by_session = _by_session(samples)
     spans: list[EnergySpan] = []
     events, clock = timeline.events, timeline.clock_us
     for session in timeline.sessions:
         first = events[session.start]
-        own = by_session.get(metadata(first).get("session", 0), [])
+        in_session = by_session.get(metadata(first).get("session", 0), [])
         begin, end = clock[session.start], clock[min(session.stop, len(clock) - 1)]
-        for start, stop, joules in _steps(own, _offset_us(first, begin)):
+        mono_s = metadata(first).get("mono_s")
+        began_us = first["time_ms"] * 1000 if mono_s is None else round(mono_s * 1e6)
+        for start, stop, joules in _steps(in_session, mono_s is not None, begin - began_us):
             low, high = max(start, begin), min(stop, end)
             if high > low:
                 share = (high - low) / (stop - start)
@@ -124,25 +98,20 @@ def energy_use(
     *,
     until_us: float = math.inf,
 ) -> EnergyUse | None:
-    """Returns the energy of a run by interval; None where nothing of it was measured.
+    """Returns the energy of a run by interval; None if nothing was measured.
 
-    A span's energy is spread evenly over its time.
-
-    Args:
-        spans: of `energy_spans`.
-        pieces: of `tfasr.ledger.intervals.interval_pieces`.
-        counters: the names of what was measured.
-        until_us: ignore what happened after this time on the run's clock.
+    A span's energy is spread evenly over its time. ``until_us`` leaves out what happened after that
+    time on the run's clock.
     """
     joules = dict.fromkeys(INTERVALS, 0.0)
     known_us = dict.fromkeys(INTERVALS, 0)
-    whole_us = dict.fromkeys(INTERVALS, 0)
+    total_us = dict.fromkeys(INTERVALS, 0)
     position = 0
     for name, start, stop in pieces:
         stop = min(stop, until_us)
         if stop <= start:
             break
-        whole_us[name] += stop - start
+        total_us[name] += stop - start
         while position < len(spans) and spans[position].stop_us <= start:
             position += 1
         index = position
@@ -155,27 +124,27 @@ def energy_use(
     if not any(known_us.values()):
         return None
     return EnergyUse(
-        {name: joules[name] if known_us[name] or not whole_us[name] else None for name in joules},
-        {name: (whole_us[name] - known_us[name]) / 1e6 for name in joules},
+        {name: joules[name] if known_us[name] or not total_us[name] else None for name in joules},
+        {name: (total_us[name] - known_us[name]) / 1e6 for name in joules},
         sorted(set(counters)),
     )
 
 
 def used_joules(samples: Iterable[EnergySample]) -> float | None:
-    """Returns the energy of all stretches between samples that is known; None without any."""
-    by_session: dict[int, list[EnergySample]] = {}
-    for sample in samples:
-        by_session.setdefault(sample.session, []).append(sample)
-    known = [joules for own in by_session.values() for _, _, joules in _steps(own, (True, 0.0))]
+    sessions = _by_session(samples).values()
+    known = [joules for session in sessions for _, _, joules in _steps(session, True, 0.0)]
     return math.fsum(known) if known else None
 
 
-def added(uses: Sequence[EnergyUse]) -> EnergyUse:
-    """Returns the energy of several hosts, at least one, over the same time.
+def _by_session(samples: Iterable[EnergySample]) -> dict[int, list[EnergySample]]:
+    by_session: dict[int, list[EnergySample]] = {}
+    for sample in samples:
+        by_session.setdefault(sample.session, []).append(sample)
+    return by_session
 
-    An interval of which one host knows nothing has no energy; of seconds that one of them does not
-    know, the sum does not know.
-    """
+
+def added(uses: Sequence[EnergyUse]) -> EnergyUse:
+    """Returns the energy of several hosts over the same time; what one doesn't know is unknown."""
     joules = {}
     for name in uses[0].joules:
         each = [use.joules[name] for use in uses]
@@ -200,22 +169,13 @@ def _sample(row: Sequence[str]) -> EnergySample | None:
     return sample if finite else None
 
 
-def _offset_us(first: Event, begin: int) -> tuple[bool, float]:
-    mono_s = metadata(first).get("mono_s")
-    if mono_s is None:
-        return False, begin - first["time_ms"] * 1000
-    return True, begin - round(mono_s * 1e6)
-
-
 def _steps(
-    samples: Iterable[EnergySample], clock: tuple[bool, float]
+    samples: Iterable[EnergySample], monotonic: bool, offset: float
 ) -> Iterator[tuple[int, int, float]]:
-    monotonic, offset = clock
     before: tuple[int, Mapping[str, EnergySample]] | None = None
-    for _, group in itertools.groupby(samples, lambda one: (one.mono_s, one.time_ms)):
-        sweep = {one.counter: one for one in group}
-        any_one = next(iter(sweep.values()))
-        now = round((any_one.mono_s * 1e6 if monotonic else any_one.time_ms * 1000) + offset)
+    for (mono_s, time_ms), group in itertools.groupby(samples, lambda s: (s.mono_s, s.time_ms)):
+        sweep = {sample.counter: sample for sample in group}
+        now = round((mono_s * 1e6 if monotonic else time_ms * 1000) + offset)
         if before is not None and 0 < now - before[0] <= MAX_GAP_S * 1e6:
             joules = _used(before[1], sweep)
             if joules is not None:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tfasr.display.table import Column, Table, fixed, html_table, table_of, to_text
+from tfasr.display.table import Column, Table, fixed, html_table, table_of, to_text, values_of
 from tfasr.kit.files import EVENTS_FILE
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
@@ -17,22 +17,16 @@ _CLOCK_TEXT = fixed(3)
 
 @dataclass(frozen=True)
 class Reason:
-    """One line of an explanation, and the event that it stands on."""
+    """One line of an explanation, and the event behind it."""
 
-    kind: str
-    """"start", "left out", "evaluation", "bracket" or "result"."""
+    kind: str  # "start", "left out", "evaluation", "bracket" or "result"
     text: str
-    clock_s: float | None
-    """What the policy's clock shows at the event; None for what is no moment."""
-    event: int | None
-    """The event's place among the run's events, from 0."""
-    line: int | None
-    """Its line in ``events.jsonl``, from 1; None for logs of other makers."""
+    clock_s: float | None  # the policy's clock at the event; None for what is not a moment
+    event: int | None  # its place among the run's events, from 0
+    line: int | None  # its line in ``events.jsonl``, from 1; None for other programs' logs
     key: str | None
-    time_ms: float | None
-    """The wall clock of the event, since 1970."""
-    seconds: float | None = None
-    """What was left out."""
+    time_ms: float | None  # the wall clock of the event, since 1970
+    seconds: float | None = None  # what was left out
 
 
 _COLUMNS: list[Column[Reason]] = [
@@ -57,7 +51,6 @@ class Explanation:
     reasons: list[Reason]
 
     def table(self) -> Table:
-        """Returns a row for each reason, in the order of the argument."""
         target, window = _value(self.result.metric, self.result.target), self.result.window
         changed = window != self.policy.window
         notes = [f"Here the window is {window} instead of {self.policy.window}."] if changed else []
@@ -69,10 +62,6 @@ class Explanation:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the explanation for programs, times in seconds and rates as fractions."""
-        records = self.table().records
-        rows = [] if records is None else records.rows
-        columns = [] if records is None else records.columns
         return {
             "run": self.run,
             "policy": self.policy.name,
@@ -81,10 +70,8 @@ class Explanation:
             "window": self.result.window,
             "seconds": self.result.seconds,
             "epoch": self.result.epoch,
-            "last_miss_s": self.bracket.last_miss_s,
-            "first_hit_s": self.bracket.first_hit_s,
-            "interpolated_s": self.bracket.interpolated_s,
-            "reasons": [dict(zip(columns, row, strict=True)) for row in rows],
+            **asdict(self.bracket),
+            "reasons": [values_of(_COLUMNS, reason) for reason in self.reasons],
         }
 
     def __str__(self) -> str:
@@ -105,31 +92,24 @@ def explain(
     run: str,
     path: Path,
 ) -> Explanation:
-    """Returns how a run's time to a target came about.
-
-    Args:
-        path: its folder, in whose ledger the events' lines are looked up.
-    """
+    """Returns how a run's time to a target came about; ``path`` is its folder."""
     times, readings = policy.times_s(timeline), policy.readings(timeline, metric)
     result, limits = policy.time_to_accuracy(timeline, target, metric=metric, window=window)
-    evidence = _Evidence(timeline, times, line_numbers(path))
+    evidence = _Evidence(timeline, policy, times, line_numbers(path))
     hit = next((n for n, reading in enumerate(readings) if reading.epoch == result.epoch), None)
     decisive = len(readings) - 1 if hit is None else hit
     reasons = [
-        *_start(evidence, policy),
+        *_start(evidence),
         *_evaluations(evidence, readings[: decisive + 1], result),
         *_lost_evaluations(evidence, metric),
-        *_left_out(evidence, policy, readings[decisive].index if readings else None),
-        *_conclusion(evidence, policy, readings, hit, limits, result),
+        *_left_out(evidence, readings[decisive].index if readings else None),
+        *_conclusion(evidence, readings, hit, limits, result),
     ]
     return Explanation(run, policy, result, limits, reasons)
 
 
 def line_numbers(path: Path) -> list[int] | None:
-    """Returns each event's line in a run's ledger, from 1: empty lines hold no event.
-
-    None of what is no run's folder.
-    """
+    """Returns each event's line in a run's ledger, from 1, or None without a ledger."""
     ledger = path / EVENTS_FILE
     if not ledger.is_file():
         return None
@@ -140,6 +120,7 @@ def line_numbers(path: Path) -> list[int] | None:
 @dataclass(frozen=True)
 class _Evidence:
     timeline: Timeline
+    policy: Policy
     times_s: list[float]
     lines: list[int] | None
 
@@ -149,26 +130,16 @@ class _Evidence:
         if index is None:
             return Reason(kind, text, None, None, None, None, None, seconds)
         event = self.timeline.events[index]
-        return Reason(
-            kind,
-            text,
-            self.times_s[index] if seconds is None else None,
-            index,
-            self.line(index),
-            event["key"],
-            event["time_ms"],
-            seconds,
-        )
+        clock_s = self.times_s[index] if seconds is None else None
+        place = (index, self.line(index), event["key"], event["time_ms"])
+        return Reason(kind, text, clock_s, *place, seconds)
 
     def line(self, index: int) -> int | None:
         return self.lines[index] if self.lines and index < len(self.lines) else None
 
-    def named(self, index: int) -> str:
-        line = self.line(index)
-        return f"event {index}" if line is None else f"line {line}"
 
-
-def _start(evidence: _Evidence, policy: Policy) -> Iterator[Reason]:
+def _start(evidence: _Evidence) -> Iterator[Reason]:
+    policy = evidence.policy
     if not evidence.timeline.events:
         yield evidence.reason("start", "the ledger is empty", None)
         return
@@ -197,7 +168,8 @@ def _evaluations(
     for reading, median in zip(readings, middles, strict=False):
         text = f"epoch {reading.epoch}: {_label(metric)} {_value(metric, reading.value)}"
         if reading.scored is not None and reading.scored != reading.index:
-            text += f" ({evidence.named(reading.scored)})"
+            line = evidence.line(reading.scored)
+            text += f" (event {reading.scored})" if line is None else f" (line {line})"
         if median is None:
             text += f", too early for the median of {window}"
         else:
@@ -219,8 +191,8 @@ def _lost_evaluations(evidence: _Evidence, metric: str) -> Iterator[Reason]:
             yield evidence.reason("left out", text, index)
 
 
-def _left_out(evidence: _Evidence, policy: Policy, until: int | None) -> Iterator[Reason]:
-    line = evidence.timeline
+def _left_out(evidence: _Evidence, until: int | None) -> Iterator[Reason]:
+    line, policy = evidence.timeline, evidence.policy
     if until is None:
         return
     for session in line.sessions[1:]:
@@ -232,15 +204,12 @@ def _left_out(evidence: _Evidence, policy: Policy, until: int | None) -> Iterato
             yield evidence.reason("left out", text, session.start)
     start = policy.start_index(line)
     start_us = 0 if start is None else line.clock_us[start]
+    stop_us, within = line.clock_us[until], policy.counts_evaluation
     stood_still = line.stood_still(
-        policy.excluded,
-        within_evaluation=policy.counts_evaluation,
-        start_us=start_us,
-        stop_us=line.clock_us[until],
+        policy.excluded, within_evaluation=within, start_us=start_us, stop_us=stop_us
     )
-    passed_s = (line.clock_us[until] - start_us) / 1e6 - math.fsum(
-        seconds for seconds, _, _ in stood_still.values()
-    )
+    stood_still_s = math.fsum(seconds for seconds, _, _ in stood_still.values())
+    passed_s = (stop_us - start_us) / 1e6 - stood_still_s
     if abs(passed_s - evidence.times_s[until]) > 1e-3:
         yield evidence.reason("left out", "this policy computes its clock in its own way", until)
         return
@@ -254,34 +223,28 @@ def _left_out(evidence: _Evidence, policy: Policy, until: int | None) -> Iterato
 
 def _conclusion(
     evidence: _Evidence,
-    policy: Policy,
     readings: list[Reading],
     hit: int | None,
     limits: Bracket,
     result: TimeToAccuracy,
 ) -> Iterator[Reason]:
-    last_miss = (
-        readings[hit - 1 if hit is not None else -1].index if readings and hit != 0 else None
-    )
-    if last_miss is not None:
-        yield evidence.reason(
-            "bracket", "the last evaluation at which the rule was not met", last_miss
-        )
+    miss = None
+    if readings and hit != 0:
+        miss = readings[-1 if hit is None else hit - 1].index
+        text = "the last evaluation at which the rule was not met"
+        yield evidence.reason("bracket", text, miss)
     if hit is None:
         known = f"longer than {limits.last_miss_s:.3f} s" if readings else "no evaluation counts"
-        yield evidence.reason("result", f"never: {known}", last_miss)
+        yield evidence.reason("result", f"never: {known}", miss)
         return
     index = readings[hit].index
-    interpolated = (
-        ""
-        if limits.interpolated_s is None
-        else f"; a straight line crosses the target at {limits.interpolated_s:.3f} s"
-    )
     text = f"the rule is met between {limits.last_miss_s:.3f} and {limits.first_hit_s:.3f} s"
-    yield evidence.reason("bracket", text + interpolated, index)
+    if limits.interpolated_s is not None:
+        text += f"; a straight line crosses the target at {limits.interpolated_s:.3f} s"
+    yield evidence.reason("bracket", text, index)
     later = len(readings) - 1 - hit
     ignored = f"; {later} later evaluations change nothing" if later else ""
-    rule = f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {policy.name}"
+    rule = f"{_CLOCK_TEXT(result.seconds or 0.0)} s by the policy {evidence.policy.name}"
     yield evidence.reason("result", f"{rule}, at epoch {result.epoch}{ignored}", index)
 
 

@@ -9,64 +9,47 @@ import numpy as np
 
 from tfasr.tta.policies import Bracket
 
-# Means of times that are known only up to two evaluations, and what may be said of them.
-
 CONFIDENCE = 0.95
+FEWEST_FOR_INTERVAL = 3
+FEWEST_FOR_TEST = 5
+_MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
 class BracketedMean:
-    """What the brackets of a group say of the mean of its true times.
-
-    Attributes:
-        mean: of the brackets' middles.
-        error: the standard error of that by the runs' spread; a spread below half that of times
-            anywhere in their brackets, width / sqrt(48), counts as that, so that runs which all
-            fall into one bracket are not taken for runs without any spread.
-        bound: how far the mean of the middles may be off in the same direction for all runs,
-            because they were evaluated at the same moments. Runs whose times spread by ``s`` over
-            a grid of width ``w`` have middles with a mean within ``(w / 2) exp(-2 pi^2 s^2 / w^2)``
-            of the true one: half a bracket where all runs fall into one, nothing where they spread
-            over several.
-        width: the mean width of the brackets.
-        n: the number of runs.
+    """The mean of a group's true times, as far as their brackets show it.
 
     Source: the characteristic function of a normal distribution at the harmonics of the grid;
     Widrow and Kollar 2008, Quantization Noise, chapter 4.
     """
 
-    mean: np.ndarray
-    error: np.ndarray
+    mean: np.ndarray  # of the brackets' middles
+    error: np.ndarray  # standard error of the mean; a spread counts as at least width / sqrt(48)
+    # of the mean's shift, as all runs are evaluated at the same moments, see `bracketed_mean`
     bound: np.ndarray
-    width: np.ndarray
-    n: int
+    width: np.ndarray  # the brackets' mean width
+    n: int  # runs
 
     def reach(self) -> np.ndarray:
-        """Returns half the width of the 95 % interval of the mean, by Student's t."""
-        return np.hypot(_student(self.n - 1) * self.error, self.bound)
+        from scipy.stats import t
+
+        quantile = float(t.ppf((1 + CONFIDENCE) / 2, self.n - 1))
+        return np.hypot(quantile * self.error, self.bound)
 
 
 @dataclass(frozen=True)
 class MeanDifference:
-    """How two groups' means differ, second minus first.
-
-    Attributes:
-        shift: the difference of the means.
-        reach: half the width of its interval, of 95 % unless another confidence was asked for.
-        p_value: two-sided; below 5 % exactly where the interval does not hold 0.
-    """
-
     shift: np.ndarray
-    reach: np.ndarray
-    p_value: np.ndarray
+    reach: np.ndarray  # half the width of the shift's interval
+    p_value: np.ndarray  # two-sided; below 5 % exactly where the 95 % interval does not hold 0
 
 
 def bracketed_mean(low: np.ndarray, high: np.ndarray) -> BracketedMean:
-    """Returns the mean of times of which each lies between two ends.
+    """Returns the mean of times between two ends each, ``(..., runs)``, of two runs or more.
 
-    Args:
-        low: of each run, ``(..., runs)``: what its time exceeds.
-        high: of each run: what its time does not exceed; two runs or more.
+    Times with a spread ``s``, evaluated on a grid of width ``w``, have middles whose mean is within
+    ``(w / 2) exp(-2 pi^2 s^2 / w^2)`` of the true one. width / sqrt(48) is half the spread of times
+    anywhere in their brackets.
     """
     low, high = np.asarray(low, float), np.asarray(high, float)
     middles, n = (low + high) / 2, low.shape[-1]
@@ -87,7 +70,7 @@ def mean_difference(
     The interval is ``shift +- sqrt((t * error)^2 + (sum of bounds)^2)``. Simulated in
     ``benchmarks/interval_coverage.py``.
     """
-    from scipy.stats import t  # here: a report on single runs answers without SciPy
+    from scipy.stats import t
 
     error = np.hypot(first.error, second.error)
     bound = first.bound + second.bound
@@ -102,79 +85,55 @@ def mean_difference(
     return MeanDifference(shift, reach, p_value)
 
 
-def _student(freedom: int) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
-
-
-FEWEST_FOR_INTERVAL = 3
-FEWEST_FOR_TEST = 5
-
-
 @dataclass(frozen=True)
 class GroupStatistics:
-    """Times to a target of several runs of one configuration; None where n does not allow it.
+    """Times to a target of several runs of one configuration; None where n does not allow it."""
 
-    Attributes:
-        n: runs, those that never reached the target included.
-        reached: runs that reached it.
-        failure_probability: the share of those that did not.
-        median_s: with "never" as longer than any time; None where the middle is never.
-        mean_without_extremes_s: the mean without the fastest and the slowest, n >= 5; one run
-            that never arrived counts as the slowest, with more there is none. MLPerf's rule.
-        coefficient_of_variation: standard deviation (n - 1) over mean, of the runs that reached
-            the target, where there are two or more; of interpolated times, or of first hits where
-            a run has no interpolated time.
-        bracket_s: the mean time between the last miss and the first hit of the runs that reached
-            the target: what their times are known up to.
-        restricted_mean_s: the mean time up to ``restriction_s``, from the Kaplan-Meier curve,
-            which takes runs that never arrived for what they are: censored.
-        restriction_s: the longest time that was observed.
-        interval_s: 95 % interval of the mean of the true times, which lie before the first hits,
-            from the brackets by Student's t; n >= 3, if every run arrived.
-    """
-
-    n: int
-    reached: int
+    n: int  # runs, including those that never reached the target
+    reached: int  # runs that reached it
     failure_probability: float
-    median_s: float | None
-    mean_without_extremes_s: float | None
+    median_s: float | None  # with "never" as longer than any time; None where the middle is never
+    mean_without_extremes_s: float | None  # see `mean_without_extremes`
+    # n - 1, of the runs that arrived; of interpolated times if all have one
     coefficient_of_variation: float | None
-    bracket_s: float | None
-    restricted_mean_s: float | None
-    restriction_s: float
+    bracket_s: float | None  # mean time between last miss and first hit
+    restricted_mean_s: float | None  # up to ``restriction_s``, see `restricted_mean_s`
+    restriction_s: float  # the longest observed time
+    # 95 %, of the mean of true times, by Student's t; n >= 3, if every run arrived
     interval_s: tuple[float, float] | None
 
 
 def group_statistics(brackets: Sequence[Bracket]) -> GroupStatistics:
-    """Returns what the runs of one configuration say of a target.
-
-    Args:
-        brackets: one a run; of each the first hit, or where it was last seen without one.
-
-    Raises:
-        ValueError: if there is no run.
+    """Summarises the times to a target of one configuration's runs, at least one.
 
     Source: MLPerf Training rules, Benchmark Results; Kaplan and Meier 1958; Royston and Parmar
     2013 for the restricted mean.
     """
     if not brackets:
         raise ValueError("A group must have at least one run. Received: none.")
-    times = _times(brackets)
-    hits = [time for time in times if math.isfinite(time)]
+    times = [math.inf if b.first_hit_s is None else b.first_hit_s for b in brackets]
+    arrived = [b for b in brackets if b.first_hit_s is not None]
+    widths = [b.first_hit_s - b.last_miss_s for b in arrived]
+    interpolated = all(b.interpolated_s is not None for b in arrived)
+    hits = [b.interpolated_s if interpolated else b.first_hit_s for b in arrived]
+    mean_hit = statistics.fmean(hits) if len(hits) > 1 else 0
     restriction = longest_seen_s(brackets)
+    interval = None
+    if FEWEST_FOR_INTERVAL <= len(brackets) == len(arrived):
+        mean = bracketed_mean([b.last_miss_s for b in brackets], times)
+        reach = float(mean.reach())
+        interval = float(mean.mean) - reach, float(mean.mean) + reach
     return GroupStatistics(
         n=len(times),
-        reached=len(hits),
-        failure_probability=1 - len(hits) / len(times),
+        reached=len(arrived),
+        failure_probability=1 - len(arrived) / len(times),
         median_s=_finite(statistics.median(times)),
         mean_without_extremes_s=mean_without_extremes(times),
-        coefficient_of_variation=_variation(brackets),
-        bracket_s=_mean_bracket_s(brackets),
+        coefficient_of_variation=statistics.stdev(hits) / mean_hit if mean_hit > 0 else None,
+        bracket_s=statistics.fmean(widths) if widths else None,
         restricted_mean_s=restricted_mean_s(brackets, restriction),
         restriction_s=restriction,
-        interval_s=_mean_interval(brackets),
+        interval_s=interval,
     )
 
 
@@ -193,7 +152,7 @@ def mean_without_extremes(times_s: Sequence[float]) -> float | None:
 def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> float | None:
     """Returns the area under the Kaplan-Meier curve up to a time: the mean time spent until then.
 
-    None where no run reached the target: nothing is known of its time but that it is longer.
+    Runs that never arrived count as censored. None if no run reached the target.
     """
     hits = [b.first_hit_s for b in brackets if b.first_hit_s is not None]
     if not hits:
@@ -201,8 +160,7 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
     last_seen = [b.last_miss_s for b in brackets if b.censored]
     if not last_seen:
         return statistics.fmean(min(hit, restriction_s) for hit in hits)
-    # Imported here: a report on single runs answers without SciPy.
-    from scipy.stats import CensoredData, ecdf
+    from scipy.stats import CensoredData, ecdf  # here: a report on single runs needs no SciPy
 
     curve = ecdf(CensoredData(uncensored=hits, right=last_seen)).sf
     steps = curve.quantiles[curve.quantiles < restriction_s]
@@ -212,65 +170,22 @@ def restricted_mean_s(brackets: Sequence[Bracket], restriction_s: float) -> floa
 
 
 def longest_seen_s(brackets: Sequence[Bracket]) -> float:
-    """Returns the longest time that was observed, of runs that never arrived their last."""
     return max(b.last_miss_s if b.first_hit_s is None else b.first_hit_s for b in brackets)
-
-
-def _times(brackets: Sequence[Bracket]) -> list[float]:
-    return [math.inf if b.first_hit_s is None else b.first_hit_s for b in brackets]
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _variation(brackets: Sequence[Bracket]) -> float | None:
-    arrived = [b for b in brackets if b.first_hit_s is not None]
-    finer = all(b.interpolated_s is not None for b in arrived)
-    times = [b.interpolated_s if finer else b.first_hit_s for b in arrived]
-    mean = statistics.fmean(times) if len(times) > 1 else 0
-    return statistics.stdev(times) / mean if mean > 0 else None
-
-
-def _mean_bracket_s(brackets: Sequence[Bracket]) -> float | None:
-    widths = [b.first_hit_s - b.last_miss_s for b in brackets if b.first_hit_s is not None]
-    return statistics.fmean(widths) if widths else None
-
-
-def _mean_interval(brackets: Sequence[Bracket]) -> tuple[float, float] | None:
-    if len(brackets) < FEWEST_FOR_INTERVAL or any(b.first_hit_s is None for b in brackets):
-        return None
-    found = bracketed_mean([b.last_miss_s for b in brackets], [b.first_hit_s for b in brackets])
-    reach = float(found.reach())
-    return float(found.mean) - reach, float(found.mean) + reach
-
-
-# How many runs it takes to show that one group is faster than another.
-
-_MOST_RUNS = 1000
-
-
 def runs_to_detect(
-    coefficient_of_variation: float,
-    gap: float = 0.10,
-    *,
-    power: float = 0.8,
-    bracket: float = 0.0,
+    coefficient_of_variation: float, gap: float = 0.10, *, power: float = 0.8, bracket: float = 0.0
 ) -> int | None:
     """Returns how many runs per arm would show a gap at the 5 % level with that power.
 
-    Of the test that `tfasr.tta.comparison` decides by: two-sided, on logarithms of the
-    middles of brackets, 3 runs or more. None where more than 1000 are needed, and where the gap is
-    not larger than the bracket: then no number of runs is enough.
-
-    Args:
-        coefficient_of_variation: of the times over seeds, 0 or more.
-        gap: the difference to be shown, as a share of the shorter time.
-        power: the probability to show it where it is there.
-        bracket: the time between two evaluations, as a share of the time to the target.
-
-    Raises:
-        ValueError: if ``gap``, ``bracket`` or ``coefficient_of_variation`` is out of range.
+    Of the test that `tfasr.tta.comparison` decides by: two-sided, on logarithms of the middles of
+    brackets, 3 runs or more. None if more than 1000 are needed, or if the gap is not larger than
+    the bracket: then no number of runs is enough. ``gap`` is a share of the shorter time,
+    ``bracket`` the time between two evaluations as a share of the time to the target.
     """
     if not gap > 0 or not coefficient_of_variation >= 0 or not bracket >= 0:
         raise ValueError(
@@ -285,24 +200,16 @@ def runs_to_detect(
     variance = math.log1p(coefficient_of_variation**2) + width**2 / 12
     if variance == 0:
         return FEWEST_FOR_INTERVAL
+    from scipy.stats import nct, norm, t
+
     bound = width * math.exp(-2 * math.pi**2 * variance / width**2) if width else 0.0
     beyond = math.sqrt(shift**2 - bound**2)
     for n in range(FEWEST_FOR_INTERVAL, _MOST_RUNS + 1):
-        error = math.sqrt(2 * variance / n)
-        if _shown(beyond / error, 2 * n - 2, power) and _longer(shift - width, error, power):
+        error, freedom = math.sqrt(2 * variance / n), 2 * n - 2
+        critical = t.ppf((1 + CONFIDENCE) / 2, freedom)
+        # Far beyond this only the distribution's tail is left, and its computation overflows.
+        shown = beyond / error > critical + 10
+        shown = shown or nct.sf(critical, freedom, beyond / error) >= power
+        if shown and norm.cdf((shift - width) / error) >= power:
             return n
     return None
-
-
-def _shown(noncentrality: float, freedom: int, power: float) -> bool:
-    from scipy.stats import nct, t
-
-    critical = t.ppf((1 + CONFIDENCE) / 2, freedom)
-    # Beyond this the distribution's tail is all there is, and its computation overflows.
-    return noncentrality > critical + 10 or nct.sf(critical, freedom, noncentrality) >= power
-
-
-def _longer(margin: float, error: float, power: float) -> bool:
-    from scipy.stats import norm
-
-    return norm.cdf(margin / error) >= power

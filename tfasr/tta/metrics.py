@@ -13,30 +13,21 @@ from tfasr.errors import UsageError
 from tfasr.kit.registry import Registry
 
 LOWER, HIGHER = "lower", "higher"
+Target = tuple[str, float]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that an evaluation finds.
+    """A number that an evaluation reports; raises UsageError for another direction."""
 
-    Attributes:
-        better: "lower" or "higher".
-        rate: whether it is a fraction between 0 and 1, which tables write in percent.
-        label: its name in headings; by default the name it is registered under.
-
-    Raises:
-        UsageError: for another direction.
-    """
-
-    better: str = LOWER
-    rate: bool = False
-    label: str = ""
+    better: str = LOWER  # "lower" or "higher"
+    rate: bool = False  # whether it is a fraction between 0 and 1, which tables show in percent
+    label: str = ""  # its name in headings; by default the name it is registered under
 
     def __post_init__(self):
         if self.better not in (LOWER, HIGHER):
-            raise UsageError(
-                f'A metric must be better "{LOWER}" or "{HIGHER}". Received: {self.better!r}.'
-            )
+            directions = f'"{LOWER}" or "{HIGHER}"'
+            raise UsageError(f"A metric must be better {directions}. Received: {self.better!r}.")
         if not isinstance(self.rate, bool) or not isinstance(self.label, str):
             raise UsageError(
                 "A metric must have true or false as its rate, and a text as its label. Received: "
@@ -45,21 +36,19 @@ class Metric:
 
     @property
     def worst(self) -> float:
-        """A value that is worse than any: what a diverged evaluation counts as."""
+        """A value that is worse than any, for diverged evaluations."""
         return math.inf if self.better == LOWER else -math.inf
 
     def met(self, value: float, target: float) -> bool:
-        """Returns whether a value has come down, or up, to a target."""
+        """Whether a value is at least as good as a target."""
         return value <= target if self.better == LOWER else value >= target
 
     def best(self, values: list[float]) -> float | None:
-        """Returns the best of some values; None of none."""
         known = [value for value in values if not math.isnan(value)]
         choose = min if self.better == LOWER else max
         return choose(known, default=None)
 
     def hardness(self, target: float) -> float:
-        """Returns a number that grows as a target becomes harder to meet."""
         return -target if self.better == LOWER else target
 
 
@@ -69,7 +58,7 @@ def _check(metric: object) -> None:
 
 
 METRICS: Registry[Metric] = Registry("metric", check=_check)
-"""All metrics by name, in the order of reports; those that runs have declared come last."""
+"""All metrics by name, in the order of reports; declared ones come last."""
 
 for _name, _metric in {
     "cer": Metric(rate=True, label="CER"),
@@ -86,46 +75,39 @@ for _name, _metric in {
     METRICS.register(_name, _metric)
 
 BUILT_IN = frozenset(METRICS)
-"""The names that every tfasr knows, so that no run has to declare them."""
+"""The names that no run has to declare."""
 
 _declared: dict[str, str] = {}
 
 
 def metric_named(name: str) -> Metric:
-    """Returns a metric; of a name that nothing declares, a number that is better lower."""
+    """Returns a metric; by default, for an unknown name, a number that is better lower."""
     return METRICS.get(name, Metric())
 
 
 def declared() -> dict[str, dict[str, Any]]:
-    """Returns what runs have declared in this process, as JSON, for another process to declare."""
+    """Returns the metrics that runs have declared so far, for another process to declare."""
     return {name: asdict(METRICS[name]) for name in _declared}
 
 
 def declare(metrics: Mapping[str, Mapping[str, Any]] | None, where: object) -> None:
-    """Makes the metrics of a run known.
+    """Makes a ledger's metrics known: for each name an object with the fields of `Metric`.
 
-    Args:
-        metrics: of a ledger: for each name an object with the fields of `Metric`.
-        where: the run, for messages.
-
-    Raises:
-        UsageError: if a metric is not described so, or its name means something else already.
+    Raises UsageError, naming ``where``, if that isn't so or the name already means something else.
     """
     for name, fields in (metrics or {}).items():
         try:
             metric = Metric(**fields)
         except (TypeError, UsageError) as error:
-            raise UsageError(
-                f"{where} must say of the metric {name!r} what it is. {error}"
-            ) from None
+            raise UsageError(f"{where} must describe the metric {name!r}. {error}") from None
         if name not in METRICS:
             METRICS.register(name, metric)
             _declared[name] = str(where)
         elif METRICS[name] != metric:
             raise UsageError(
                 f"A metric's name must mean one thing. {where} has {name!r} as {_shown(metric)}, "
-                f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Give one of them "
-                "another name, or report on the runs apart."
+                f"{_declared.get(name, 'tfasr')} as {_shown(METRICS[name])}. Rename one of them, "
+                "or report on the runs separately."
             )
 
 
@@ -135,42 +117,22 @@ def _shown(metric: Metric) -> str:
     return f"{kind} that is better {metric.better}{label}"
 
 
-# Targets: which metric has to come to which value.
-
-Target = tuple[str, float]
-
-
 def parse_target(text: str) -> Target:
-    """Returns metric and value of a target written as ``cer=0.10``.
-
-    Raises:
-        UsageError: if it is written otherwise, or `check_target` refuses it.
-    """
+    """Returns metric and value of a target written as ``cer=0.10``, checked by `check_target`."""
     return check_target(*written_target(text))
 
 
 def written_target(text: str) -> Target:
-    """Returns metric and value as written, of a metric that a run may yet declare.
-
-    Raises:
-        UsageError: if it is not written like ``cer=0.10``.
-    """
-    metric, separator, value = text.partition("=")
+    """Returns metric and value as written, without checking that the metric is known."""
+    metric, _, value = text.partition("=")
     try:
-        target = (metric.strip(), float(value))
+        return metric.strip(), float(value)
     except ValueError:
-        separator = ""
-    if not separator:
-        raise UsageError(f"A target must be written like cer=0.10. Received: {text!r}.")
-    return target
+        raise UsageError(f"A target must be written like cer=0.10. Received: {text!r}.") from None
 
 
 def check_target(metric: str, value: float) -> Target:
-    """Returns a target whose metric is known and whose value can be reached.
-
-    Raises:
-        UsageError: if the metric is unknown, or what is a rate gets no fraction.
-    """
+    """Returns a target; raises UsageError for an unknown metric or an impossible value."""
     if metric not in METRICS:
         raise UsageError(
             f"A target's metric must be one of {METRICS.listed()}, or one that a run declares. "
@@ -179,10 +141,7 @@ def check_target(metric: str, value: float) -> Target:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     rate = METRICS[metric].rate
     if not number or not math.isfinite(value) or (rate and not 0 <= value <= 1):
-        must_be = (
-            f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
-            if rate
-            else "a finite number"
-        )
+        fraction = f"a fraction between 0 and 1, such as {metric}=0.10 for 10 %"
+        must_be = fraction if rate else "a finite number"
         raise UsageError(f"A target must be {must_be}. Received: {metric}={value!r}.")
     return metric, value

@@ -13,55 +13,37 @@ from tfasr.ledger.intervals import EVALUATION, INTERVALS
 from tfasr.ledger.timeline import Timeline
 from tfasr.tta.metrics import metric_named
 
-# Time to accuracy: when a run's error rate, or any metric, has come to a target and stays.
-
 _CURVE_KEYS = ("eval_start", "eval_accuracy", "tracked_stats", "eval_stop", "epoch_stop")
-
 WINDOW = 3
 """Evaluations whose median must meet the target; the paper's rule."""
+PROCESS = "process"  # a policy's start that is not an event: the creation of the process
+_EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPoint:
-    """One epoch's evaluation.
-
-    Attributes:
-        epoch: counted from 1.
-        elapsed_s: what the policy's clock shows when the evaluation is read.
-        value: the metric; error rates are fractions.
-    """
-
-    epoch: int
-    elapsed_s: float
-    value: float
+    epoch: int  # counted from 1
+    elapsed_s: float  # what the policy's clock shows when the evaluation is read
+    value: float  # the metric; error rates are fractions
 
 
 @dataclass(frozen=True)
 class TimeToAccuracy:
-    """When a run met a target, or that it never did.
+    """When a run met a target; ``seconds``, ``epoch`` and ``value`` are None if it never did."""
 
-    Attributes:
-        metric: "cer", "wer" or another key of ``tracked_stats``.
-        seconds: on the policy's clock, or None where never.
-        epoch: that epoch, or None where never.
-        value: the median that met the target, or None where never.
-    """
-
-    metric: str
+    metric: str  # "cer", "wer" or another key of ``tracked_stats``
     target: float
     window: int
-    seconds: float | None = None
+    seconds: float | None = None  # on the policy's clock
     epoch: int | None = None
-    value: float | None = None
+    value: float | None = None  # the median that met the target
 
     @property
     def minutes(self) -> float | None:
-        """The time in minutes, or None where never."""
         return None if self.seconds is None else self.seconds / 60
 
     @property
     def reached(self) -> bool:
-        """Whether the run met the target at all."""
         return self.seconds is not None
 
     @property
@@ -84,36 +66,26 @@ class Reading:
     epoch: int
     index: int
     value: float
-    scored: int | None = None
-    """The event that holds the value."""
+    scored: int | None = None  # the event that holds the value
 
 
 def readings(
     timeline: Timeline, metric: str, *, at_epoch_end: bool, counts_evaluation: bool
 ) -> list[Reading]:
-    """Returns a metric over the run: one reading for each evaluation that counts.
+    """Returns a metric over the run, a reading for each evaluation that counts, as results were
+    known.
 
-    An evaluation in lost work does not count: the resumed session repeats it. In logs that end
-    the epoch before they evaluate it, as MLPerf's do, it is read at the evaluation's end.
-
-    The result of an overlapped evaluation is known only after further training. A clock that
-    counts evaluation is read when the result is known. One that stands still for evaluation is
-    read where training stopped for it: at the time of the weights that were evaluated.
-
-    Args:
-        metric: a key of ``tracked_stats``; "wer" also reads ``eval_accuracy``.
-        at_epoch_end: read at the end of the epoch; otherwise at the end of the evaluation, whether
-            or not its epoch ended.
-        counts_evaluation: whether the clock runs during evaluation.
-
-    Returns:
-        In the order in which the results were known; a value that is no number is NaN.
+    Evaluations in lost work don't count. They are read at the end of the epoch if ``at_epoch_end``,
+    unless the log ends the epoch before, as MLPerf's do, else of the evaluation. The result of an
+    overlapped evaluation is known only after further training: a clock that counts evaluation is
+    read when the result is known, one that stands still for it where training stopped for it, at
+    the time of the weights that were evaluated. A value that is not a number is NaN.
     """
     pending: dict[int, tuple[float, int]] = {}
     evaluating: set[int] = set()
     ended: set[int] = set()
     stopped: dict[int, int] = {}
-    found: dict[int, Reading] = {}
+    by_epoch: dict[int, Reading] = {}
     for index in timeline.of(*_CURVE_KEYS):
         epoch = timeline.metadata[index].get("epoch_num")
         if epoch is None or not timeline.useful[index]:
@@ -131,11 +103,11 @@ def readings(
         if key == "epoch_stop" or (key == "eval_stop" and (epoch in ended or not at_epoch_end)):
             first = stopped.setdefault(epoch, index)
             if epoch in pending:
-                found.pop(epoch, None)
+                by_epoch.pop(epoch, None)
                 read = index if counts_evaluation else first
-                found[epoch] = Reading(epoch, read, *pending.pop(epoch))
+                by_epoch[epoch] = Reading(epoch, read, *pending.pop(epoch))
                 evaluating.discard(epoch)
-    return list(found.values())
+    return list(by_epoch.values())
 
 
 def first_sustained(
@@ -143,18 +115,13 @@ def first_sustained(
 ) -> TimeToAccuracy:
     """Returns when the median of the last ``window`` points of a curve first meets a target.
 
-    Before there are ``window`` points nothing is decided.
-
     Source: the paper (arXiv 2003.12366), section 4.1.2.
-
-    Raises:
-        ValueError: if ``window`` is not positive.
     """
     if window < 1:
         raise ValueError(f"window must be at least 1 evaluation. Received: window={window}.")
     kind = metric_named(metric)
-    found = medians([point.value for point in points], window, kind.worst)
-    for point, median in zip(points[window - 1 :], found, strict=True):
+    middles = medians([point.value for point in points], window, kind.worst)
+    for point, median in zip(points[window - 1 :], middles, strict=True):
         if kind.met(median, target):
             return TimeToAccuracy(metric, target, window, point.elapsed_s, point.epoch, median)
     return TimeToAccuracy(metric, target, window)
@@ -165,204 +132,144 @@ def rule_met(
     targets: Sequence[tuple[str, float]],
     window: int = WINDOW,
 ) -> bool:
-    """Returns whether the last ``window`` evaluations meet every target by their medians.
+    """Whether the last ``window`` evaluations meet every target, by the rule of `first_sustained`.
 
-    The same rule as `first_sustained`, for a training that may stop there.
-
-    Args:
-        history: the metrics of each evaluation, in order.
-        targets: metrics and the values to come to; without any, nothing is met.
-        window: the number of evaluations, at least 1.
+    Without targets nothing is met.
     """
     recent = history[-window:]
     if len(recent) < window or not targets:
         return False
-    kinds = {metric: metric_named(metric) for metric, _ in targets}
-    return all(
-        kinds[metric].met(
-            next(medians([scores[metric] for scores in recent], window, kinds[metric].worst)), value
-        )
-        for metric, value in targets
-    )
+    for metric, value in targets:
+        kind = metric_named(metric)
+        median = next(medians([scores[metric] for scores in recent], window, kind.worst))
+        if not kind.met(median, value):
+            return False
+    return True
 
 
 def medians(values: Sequence[float], window: int, worst: float = math.inf) -> Iterator[float]:
-    """Yields the median of each ``window`` consecutive values; no number counts as ``worst``."""
-    # A diverged evaluation is as far from any target as can be.
+    """Yields the median of each ``window`` consecutive values; NaN counts as ``worst``."""
     values = [worst if math.isnan(value) else value for value in values]
     for last in range(window, len(values) + 1):
         yield statistics.median(values[last - window : last])
 
 
 def _number(value: object) -> float:
-    # A whole number beyond all floats is no error rate either.
     usable = isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e300)
     return float(value) if usable else math.nan
 
 
-# Brackets: the two evaluations between which a target was met, all that is known of the time.
-
-
 @dataclass(frozen=True)
 class Bracket:
-    """The interval in which a rule was first met.
+    """The two evaluations between which a rule was first met: all that is known of the time."""
 
-    Attributes:
-        last_miss_s: the last evaluation before that at which the rule was not met, 0 where there
-            is none. Of a run that never met it: the last evaluation of all, at which the
-            observation is censored.
-        first_hit_s: the evaluation at which the rule was met, or None where never.
-        interpolated_s: where the straight line between the two crosses the target; None where
-            never, or where the rule had nothing to decide on before.
-    """
-
+    # the last evaluation before the rule was met, or 0; if it never was, the last of all
     last_miss_s: float
-    first_hit_s: float | None
+    first_hit_s: float | None  # the evaluation at which the rule was met, or None
+    # where the straight line between the two crosses the target; None if there is no median before
     interpolated_s: float | None
 
     @property
     def censored(self) -> bool:
-        """Whether all that is known is that it took longer than ``last_miss_s``."""
+        """Whether the run never met the target, so that it took longer than ``last_miss_s``."""
         return self.first_hit_s is None
 
 
 def bracket(
     points: Sequence[AccuracyPoint], target: float, *, window: int, metric: str = "cer"
 ) -> Bracket:
-    """Returns the bracket of the first time that the median of ``window`` points met a target."""
     return brackets_at(points, [target], window=window, metric=metric)[0]
 
 
 def brackets_at(
-    points: Sequence[AccuracyPoint],
-    targets: Iterable[float],
-    *,
-    window: int,
-    metric: str = "cer",
+    points: Sequence[AccuracyPoint], targets: Iterable[float], *, window: int, metric: str = "cer"
 ) -> list[Bracket]:
-    """Returns the bracket of each of many targets, from one look at the curve."""
     kind = metric_named(metric)
-    found = list(medians([point.value for point in points], window, kind.worst))
+    middles = list(medians([point.value for point in points], window, kind.worst))
     # Where the best so far first meets a target, the median of that moment does.
-    best = list(accumulate(map(kind.hardness, found), max))
+    best = list(accumulate(map(kind.hardness, middles), max))
     brackets = []
     for target in targets:
         index = bisect_left(best, kind.hardness(target))
-        if index == len(found):
+        if index == len(middles):
             brackets.append(Bracket(points[-1].elapsed_s if points else 0.0, None, None))
             continue
         last = index + window - 1
-        before = points[last - 1].elapsed_s if last else 0.0
-        previous = found[index - 1] if index else None
-        now = points[last].elapsed_s
-        brackets.append(
-            Bracket(before, now, _crossing(before, previous, now, found[index], target))
-        )
+        miss, hit = points[last - 1].elapsed_s if last else 0.0, points[last].elapsed_s
+        crossed = None
+        if index and not math.isinf(before := middles[index - 1]):
+            crossed = miss + (hit - miss) * (before - target) / (before - middles[index])
+            crossed = min(max(crossed, miss), hit)  # rounding must not carry it out of the bracket
+        brackets.append(Bracket(miss, hit, crossed))
     return brackets
-
-
-def _crossing(
-    before: float, previous: float | None, now: float, median: float, target: float
-) -> float | None:
-    if previous is None or math.isinf(previous):
-        return None
-    crossed = before + (now - before) * (previous - target) / (previous - median)
-    # Rounding must not carry it out of the bracket.
-    return min(max(crossed, before), now)
-
-
-PROCESS = "process"
-"""A clock's start that is no event: the creation of the process, see `Policy.start`."""
-
-_EVALUATION = frozenset(EVALUATION)
 
 
 @dataclass(frozen=True)
 class Policy:
     """When a benchmark's clock starts, what stops it, and which rule reads it.
 
-    One more is added by registering it: ``POLICIES.register("mine", Policy("mine", ...))``. A rule
-    that these fields cannot say is a subclass with its own `times_s` or `readings`.
-
-    Attributes:
-        name: how it is asked for.
-        start: the key of the event that starts the clock; where a log lacks it, the clock starts
-            at ``model_creation``, else at the first event. `PROCESS` starts it when the process
-            was created, or at the first event where the ledger does not say when that was.
-        excluded: intervals during which the clock stands still.
-        counts_evaluation: whether the clock runs between ``eval_start`` and ``eval_stop``.
-        window: the evaluations whose median must meet the target; 1 is the first crossing.
-        at_epoch_end: the time is read at the end of the epoch, otherwise of the evaluation; see
-            `tfasr.tta.policies.readings` for evaluations that overlap with training.
-        rule: the policy in a sentence.
-        source: where it is written down.
-
-    Raises:
-        ValueError: if there is no such interval, or the window is less than 1.
+    Register your own with ``POLICIES.register("mine", Policy("mine", ...))``. For a rule that these
+    fields can't express, write a subclass with its own `times_s` or `readings`. Raises ValueError
+    for an unknown interval, or a window below 1.
     """
 
     name: str
-    start: str
-    excluded: frozenset[str]
-    counts_evaluation: bool
-    window: int
-    at_epoch_end: bool
-    rule: str
-    source: str
+    start: str  # the key of the event that starts the clock, or `PROCESS`; see `start_index`
+    excluded: frozenset[str] = frozenset()  # intervals during which the clock stands still
+    counts_evaluation: bool = True  # whether the clock runs between eval_start and eval_stop
+    window: int = 1  # how many evaluations' median must meet the target; 1 is the first crossing
+    at_epoch_end: bool = False  # whether the time is read there or at the evaluation's end
+    rule: str = ""  # the policy in a sentence
+    source: str = ""  # where it is published
 
     def __post_init__(self):
-        unknown = sorted(set(self.excluded) - set(INTERVALS))
+        unknown, where = sorted(set(self.excluded) - set(INTERVALS)), f"in the policy {self.name!r}"
         if unknown:
-            raise ValueError(
-                f"A policy's clock must stand still during some of {INTERVALS}. Received: "
-                f"{unknown} in the policy {self.name!r}."
-            )
+            text = f"A policy's clock must stand still during some of {INTERVALS}."
+            raise ValueError(f"{text} Received: {unknown} {where}.")
         if self.window < 1:
-            raise ValueError(
-                f"A policy's window must be at least 1 evaluation. Received: {self.window} in the "
-                f"policy {self.name!r}."
-            )
+            text = "A policy's window must be at least 1 evaluation."
+            raise ValueError(f"{text} Received: {self.window} {where}.")
 
     def times_s(self, timeline: Timeline) -> list[float]:
         """Returns what the clock shows at each event, in seconds; 0 or less before its start.
 
-        Downtime between sessions is counted under no policy. MLPerf's own rules know no
-        resumption: their clock may not be paused, so a resumed run is no valid result there.
+        No policy counts downtime. MLPerf allows no pause, so a resumed run is not a valid result
+        there.
         """
         counted = timeline.counted_us(self.excluded, within_evaluation=self.counts_evaluation)
         start = self.start_index(timeline)
         return ((counted - (0 if start is None else counted[start])) / 1e6).tolist()
 
     def start_index(self, timeline: Timeline) -> int | None:
-        """Returns the event at which the clock starts; None if at the process's creation."""
+        """Returns the event at which the clock starts; None if at the process's creation.
+
+        If a log lacks the event, that is ``model_creation``, else the first event. The process's
+        creation is the first event if the ledger does not say when it was.
+        """
         if self.start == PROCESS or not timeline.events:
             return None
         starts = [timeline.indices.get(key) for key in (self.start, "model_creation")]
         return next((indices[0] for indices in starts if indices), 0)
 
     def readings(self, timeline: Timeline, metric: str) -> list[Reading]:
-        """Returns the evaluations that count, and at which events the clock is read for them."""
-        return readings(
-            timeline,
-            metric,
-            at_epoch_end=self.at_epoch_end,
-            counts_evaluation=self.counts_evaluation,
-        )
+        ends = {"at_epoch_end": self.at_epoch_end, "counts_evaluation": self.counts_evaluation}
+        return readings(timeline, metric, **ends)
 
     def curve(self, timeline: Timeline, metric: str) -> list[AccuracyPoint]:
-        """Returns a metric over the clock, a point for each evaluation that counts."""
         times = self.times_s(timeline)
-        found = self.readings(timeline, metric)
-        return [AccuracyPoint(one.epoch, times[one.index], one.value) for one in found]
+        return [
+            AccuracyPoint(reading.epoch, times[reading.index], reading.value)
+            for reading in self.readings(timeline, metric)
+        ]
 
     def time_to_accuracy(
         self, timeline: Timeline, target: float, *, metric: str = "cer", window: int | None = None
     ) -> tuple[TimeToAccuracy, Bracket]:
-        """Returns the time to a target, and the bracket it lies in."""
         window = self.window if window is None else window
         points = self.curve(timeline, metric)
-        found = first_sustained(points, target, metric=metric, window=window)
-        return found, bracket(points, target, window=window, metric=metric)
+        result = first_sustained(points, target, metric=metric, window=window)
+        return result, bracket(points, target, window=window, metric=metric)
 
 
 def _check(policy: object) -> None:
@@ -371,15 +278,11 @@ def _check(policy: object) -> None:
 
 
 POLICIES: Registry[Policy] = Registry("policy", check=_check, plural="policies")
-"""All clock policies by name."""
-
 
 for _policy in (
     Policy(
         "paper",
         start="model_creation",
-        excluded=frozenset(),
-        counts_evaluation=True,
         window=3,
         at_epoch_end=True,
         rule=(
@@ -391,10 +294,6 @@ for _policy in (
     Policy(
         "mlperf",
         start="run_start",
-        excluded=frozenset(),
-        counts_evaluation=True,
-        window=1,
-        at_epoch_end=False,
         rule=(
             "from run_start, after initialisation and before data is touched, everything "
             "counted, to the end of the first evaluation that meets the target"
@@ -406,8 +305,6 @@ for _policy in (
         start="run_start",
         excluded=_EVALUATION | {"init", "checkpoint", "sentences", "logging", "lost_work"},
         counts_evaluation=False,
-        window=1,
-        at_epoch_end=False,
         rule=(
             "the submission's own time from run_start, without evaluation, logging, "
             "checkpoints, and what a restored checkpoint undid, until the first evaluation "
@@ -423,7 +320,6 @@ for _policy in (
         start=PROCESS,
         excluded=_EVALUATION | {"checkpoint"},
         counts_evaluation=False,
-        window=1,
         at_epoch_end=True,
         rule=(
             "from the start of the program, initialisation counted, validation and "
@@ -441,9 +337,5 @@ PAPER = POLICIES["paper"]
 
 
 def policy_named(policy: str | Policy) -> Policy:
-    """Returns a policy that a caller may have given by its name.
-
-    Raises:
-        UsageError: if there is none of that name.
-    """
+    """Returns a policy given as such or by name; raises UsageError for an unknown name."""
     return policy if isinstance(policy, Policy) else POLICIES[policy]

@@ -37,13 +37,10 @@ from tfasr.tta.policies import (
 if TYPE_CHECKING:
     import pandas as pd
 
-
 _STEP_FIELDS = (
     "loss", "utterances", "audio_s", "frames", "padded_frames", "input_wait_s", "compile_s",
     "train_s",
 )  # fmt: skip
-
-
 _REMEDY = "Delete the file to report without the machine's facts."
 _REMEDY_CONFIG = "Bring the file back, or delete it to report without the configuration."
 _REMEDY_SAMPLES = "Delete the file to report without its samples."
@@ -51,28 +48,22 @@ _REMEDY_SAMPLES = "Delete the file to report without its samples."
 
 @dataclass(frozen=True)
 class LossCurve:
-    """The training loss of the steps that count; equally long arrays in the order of steps.
+    """The training loss of the steps that count; equally long arrays in the order of steps."""
 
-    Attributes:
-        steps: step numbers, counted from 1.
-        elapsed_s: seconds from the model's creation to the end of the step.
-        loss: as the training wrote it; NaN where it wrote no number.
-    """
-
-    steps: np.ndarray
-    elapsed_s: np.ndarray
-    loss: np.ndarray
+    steps: np.ndarray  # step numbers, counted from 1
+    elapsed_s: np.ndarray  # seconds from the model's creation to the end of the step
+    loss: np.ndarray  # NaN if the ledger has no number
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run's ledger and what lies beside it.
+    """A run's ledger and the other files in its folder.
 
     Attributes:
         path: the run's folder.
-        name: how reports call it; the folder's name, unless two runs of a report share it.
+        name: its name in reports; the folder's name, unless two runs of a report share it.
         events: the ledger's events in file order.
-        cut: whether a crash cut the ledger's last line, which is left out.
+        cut: whether a crash cut off the ledger's last line, which is left out.
     """
 
     path: Path
@@ -82,7 +73,7 @@ class Run:
 
     @cached_property
     def timeline(self) -> Timeline:
-        """The events on the run's own clock, with all that follows from them alone."""
+        """The events on the run's own clock, with everything that follows from them alone."""
         return Timeline(self.events)
 
     @property
@@ -92,7 +83,7 @@ class Run:
 
     @property
     def wall_s(self) -> float:
-        """Seconds of all sessions, from the creation of each process where that is known."""
+        """Seconds of all sessions, from the creation of each process if known."""
         return self.timeline.wall_s
 
     @cached_property
@@ -105,7 +96,7 @@ class Run:
         return self.timeline.interval_seconds(until_s)
 
     def fact(self, key: str) -> Any:
-        """Returns the value of the last event with that key, or None where there is none."""
+        """Returns the value of the last event with that key, or None."""
         return self.timeline.fact(key)
 
     @property
@@ -115,12 +106,12 @@ class Run:
 
     @property
     def declared_metrics(self) -> dict[str, dict[str, Any]]:
-        """What the run says of its metrics, see `tfasr.tta.metrics`; {} where it says nothing."""
+        """The run's own metrics, see `tfasr.tta.metrics`."""
         return self.fact("metrics") or {}
 
     @property
     def comparability(self) -> dict[str, Any] | None:
-        """What makes the run's results comparable, or None where the ledger does not say."""
+        """What makes the run's results comparable, or None if unknown."""
         value = self.fact("comparability")
         return value if isinstance(value, dict) else None
 
@@ -131,12 +122,11 @@ class Run:
 
     @property
     def status(self) -> str:
-        """How the run ended: "success", "aborted", or "unfinished" where it says nothing."""
-        for index in reversed(self.timeline.of("session_start", "run_stop")):
-            if self.timeline.keys[index] == "session_start":
-                break
-            return str(self.timeline.metadata[index].get("status", "unfinished"))
-        return "unfinished"
+        """How the run ended: "success", "aborted", "interrupted", or "unfinished" if unknown."""
+        ends = self.timeline.of("session_start", "run_stop")
+        if not ends or self.timeline.keys[ends[-1]] == "session_start":
+            return "unfinished"
+        return str(self.timeline.metadata[ends[-1]].get("status", "unfinished"))
 
     @cached_property
     def _curves(self) -> dict[tuple[str, Policy], list[AccuracyPoint]]:
@@ -146,20 +136,17 @@ class Run:
         self, metric: str = "cer", policy: str | Policy = PAPER
     ) -> list[AccuracyPoint]:
         """Returns a metric over a policy's clock, a point for each evaluation that counts."""
-        asked = (metric, policy_named(policy))
-        if asked not in self._curves:
-            self._curves[asked] = asked[1].curve(self.timeline, metric)
-        return self._curves[asked]
+        key = (metric, policy_named(policy))
+        if key not in self._curves:
+            self._curves[key] = key[1].curve(self.timeline, metric)
+        return self._curves[key]
 
     def loss_curve(self) -> LossCurve:
         """Returns the training loss of each step that was not lost."""
-        line = self.timeline
-        numbers = [line.metadata[index].get("step", math.nan) for index in line.steps.indices]
-        return LossCurve(
-            steps=np.array(numbers, dtype=float),
-            elapsed_s=(line.steps.at_us - line.zero_us) / 1e6,
-            loss=line.steps.column("loss"),
-        )
+        line, steps = self.timeline, self.timeline.steps
+        numbers = [line.metadata[index].get("step", math.nan) for index in steps.indices]
+        elapsed_s = (steps.at_us - line.zero_us) / 1e6
+        return LossCurve(np.array(numbers, dtype=float), elapsed_s, steps.column("loss"))
 
     def throughput(self, warmup_steps: int = WARMUP_STEPS) -> Throughput:
         """Returns the steady speed, see `tfasr.tta.decomposition`."""
@@ -172,11 +159,11 @@ class Run:
 
         Args:
             policy: the clock and the rule, or their name, see `tfasr.tta.policies`.
-            window: the evaluations whose median must meet the target; by default the policy's.
+            window: how many evaluations' median must meet the target; by default the policy's.
             **target: one metric and its value; error rates are fractions.
 
         Raises:
-            UsageError: unless one target is given that can be reached, and the policy is known.
+            UsageError: unless there is one target that can be reached, and the policy is known.
         """
         metric, value = _one_target("time_to_accuracy", target)
         clock = policy_named(policy)
@@ -187,36 +174,29 @@ class Run:
     def explain(
         self, *, policy: str | Policy = PAPER, window: int | None = None, **target: float
     ) -> Explanation:
-        """Returns how a time to accuracy came about, as in ``print(run.explain(cer=0.10))``.
+        """Explains a time to accuracy, as in ``print(run.explain(cer=0.10))``, event by event.
 
-        Each line names the event of the ledger that it stands on. Takes and raises what
-        `time_to_accuracy` does.
+        Takes and raises what `time_to_accuracy` does.
         """
         metric, value = _one_target("explain", target)
         clock = policy_named(policy)
-        return explain(
-            self.timeline,
-            value,
-            metric=metric,
-            policy=clock,
-            window=clock.window if window is None else window,
-            run=self.name,
-            path=self.path,
-        )
+        window = clock.window if window is None else window
+        names = {"run": self.name, "path": self.path}
+        return explain(self.timeline, value, metric=metric, policy=clock, window=window, **names)
 
     @property
     def config(self) -> str | None:
-        """The configuration as given, gin's text; None where it was not saved."""
+        """The configuration as written, gin's text; None if it was not saved."""
         return _text(self.path / GIN_GIVEN_FILE, _REMEDY_CONFIG)
 
     @property
     def operative_config(self) -> str | None:
-        """The configuration as used, gin's text; None where it was not saved."""
+        """The configuration as used, gin's text; None if it was not saved."""
         return _text(self.path / GIN_OPERATIVE_FILE, _REMEDY_CONFIG)
 
     @property
     def system(self) -> dict[str, Any]:
-        """Facts about the machine from ``run.json``; {} where they were not saved."""
+        """Facts about the machine from ``run.json``; {} if they were not saved."""
         path = self.path / RUN_FILE
         if not path.is_file():
             return {}
@@ -233,10 +213,8 @@ class Run:
         return sorted((self.path / HYPOTHESES_FOLDER).glob("*.jsonl"))
 
     def utilisation(self, device: str = "cpu") -> dict[str, np.ndarray]:
-        """Returns the columns of ``cpu.csv`` or ``gpu.csv``; {} where there is no such file.
-
-        Returns:
-            Float arrays by column, ``time_ms`` among them; NaN where the file has no number.
+        """Returns the columns of ``cpu.csv`` or ``gpu.csv`` as floats, ``time_ms`` among them; {}
+        without it.
         """
         text = _text(self.path / f"{device}.csv", _REMEDY_SAMPLES)
         if text is None or not text.strip():
@@ -250,17 +228,9 @@ class Run:
         }
 
     def to_dataframe(self, policy: str | Policy = PAPER) -> "pd.DataFrame":
-        """Returns the accuracy curve: a row for each evaluation that counts.
+        """Returns the accuracy curve, a row for each evaluation that counts.
 
-        Args:
-            policy: the clock of ``elapsed_s``, or its name, see `tfasr.tta.policies`.
-
-        Returns:
-            Columns ``epoch``, ``elapsed_s`` and the metrics that were evaluated, rates as
-            fractions.
-
-        Raises:
-            UsageError: if pandas is not installed, or there is no such policy.
+        Columns ``epoch``, ``elapsed_s`` by the policy's clock, and metrics, rates as fractions.
         """
         rows: dict[int, dict[str, float]] = {}
         for metric in METRICS:
@@ -272,42 +242,32 @@ class Run:
     def steps_to_dataframe(self) -> "pd.DataFrame":
         """Returns the training steps that count, a row each.
 
-        Returns:
-            Columns ``step``, ``epoch``, ``elapsed_s`` (since the model's creation), and what
-            the ledger has of a step: ``loss``, ``utterances``, ``audio_s``, ``frames``,
-            ``padded_frames``, ``input_wait_s``, ``compile_s``, ``train_s``.
-
-        Raises:
-            UsageError: if pandas is not installed.
+        Columns ``step``, ``epoch``, ``elapsed_s`` (since the model's creation), and what the ledger
+        has of a step, such as ``loss`` and ``train_s``.
         """
         rows = []
         line = self.timeline
         for index in line.steps.indices:
             where, value = line.metadata[index], self.events[index].get("value")
             stats = value if isinstance(value, dict) else {}
-            rows.append(
-                {
-                    "step": where.get("step"),
-                    "epoch": where.get("epoch_num"),
-                    "elapsed_s": line.elapsed_s[index],
-                    **{field: stats.get(field) for field in _STEP_FIELDS},
-                }
-            )
+            row = {"step": where.get("step"), "epoch": where.get("epoch_num")}
+            row["elapsed_s"] = line.elapsed_s[index]
+            rows.append(row | {field: stats.get(field) for field in _STEP_FIELDS})
         return dataframe(rows, ["step", "epoch", "elapsed_s", *_STEP_FIELDS])
 
     def _repr_html_(self) -> str:
         spent = self.intervals
-        whole = math.fsum(spent.values())
+        total_s = math.fsum(spent.values())
         about = {
             "status": self.status,
             "sessions": str(self.sessions),
-            "wall": f"{whole:.1f} s",
+            "wall": f"{total_s:.1f} s",
             "targets": ", ".join(f"{metric} {value:g}" for metric, value in self.targets) or "none",
         }
         for metric, value in self.targets:
             about[f"time to {metric} {value:g}"] = self.time_to_accuracy(**{metric: value}).summary
         about |= {
-            name.replace("_", " "): f"{seconds:.1f} s, {100 * seconds / whole:.1f} %"
+            name.replace("_", " "): f"{seconds:.1f} s, {100 * seconds / total_s:.1f} %"
             for name, seconds in spent.items()
             if seconds
         }
@@ -333,9 +293,6 @@ def _float(cell: str) -> float:
         return math.nan
 
 
-# Reads a run's folder.
-
-
 def read_targets(path: str | Path) -> list[tuple[str, float]]:
     """Returns the targets that a run's ledger states last, without reading the rest of it."""
     try:
@@ -347,22 +304,20 @@ def read_targets(path: str | Path) -> list[tuple[str, float]]:
 def read_metrics(path: str | Path) -> dict[str, dict[str, Any]]:
     """Returns the metrics that a run's ledger declares, without reading the rest of it."""
     try:
-        found = last_value(path, "metrics")
+        metrics = last_value(path, "metrics")
     except (OSError, ValueError, RecursionError):
         return {}  # reading the rest will say what is wrong
-    usable = isinstance(found, dict) and all(isinstance(one, dict) for one in found.values())
-    return found if usable else {}
+    if not isinstance(metrics, dict):
+        return {}
+    return metrics if all(isinstance(fields, dict) for fields in metrics.values()) else {}
 
 
 def load_run(path: str | Path, name: str | None = None) -> Run:
     """Reads a run's folder; only its ``events.jsonl`` is required.
 
-    Args:
-        path: the folder that was given to ``tfasr train`` as ``--run_dir``.
-        name: how reports call the run; by default the folder's name.
-
-    Raises:
-        UsageError: if there is no such folder, or it holds no ledger, an empty or a broken one.
+    ``path`` is the ``--run_dir`` of ``tfasr train``, ``name`` the run's name in reports, by default
+    the folder's. Raises UsageError if the folder does not exist, or its ledger is missing, empty or
+    broken.
     """
     path = Path(path)
     try:
@@ -373,22 +328,20 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
             )
         events = read_events(path)
         if not events:
+            ledger = path / EVENTS_FILE
             raise ValueError(
-                f"A ledger must hold events. {path / EVENTS_FILE} holds none: the run has not "
-                "begun."
+                f"A ledger must hold events. {ledger} holds none: the run has not begun."
             )
         run = Run(path, name or path.resolve().name, events, cut=ends_cut(path))
         wrong = wrong_value(run.timeline)
         if wrong is not None:
             index, kind = wrong
-            lines = line_numbers(path) or []
             raise ValueError(
-                f"The values of a ledger must be of their kind. In line {lines[index]} of "
-                f"{path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
+                f"The values of a ledger must be of their kind. In line {line_numbers(path)[index]}"
+                f" of {path / EVENTS_FILE} {kind}. Leave the run out, or restore the line."
             )
         declare(run.declared_metrics, path)
-        # An event without a usable time makes itself known here, not in the midst of a report.
-        _ = run.timeline.clock_us
+        _ = run.timeline.clock_us  # an event without a usable time is reported here
         twice = second_writer(run.timeline)
         if twice is not None:
             raise ValueError(
@@ -396,17 +349,16 @@ def load_run(path: str | Path, name: str | None = None) -> Run:
                 f"{twice}: its times say nothing of either. Train again into an empty folder."
             )
     except RecursionError as error:
+        ledger = path / EVENTS_FILE
         raise UsageError(
-            f"Every line of {path / EVENTS_FILE} must be an event. One is nested too deeply."
+            f"Every line of {ledger} must be an event. One is nested too deeply."
         ) from error
     except UsageError:
         raise
-    except FileNotFoundError as error:
-        raise UsageError(str(error)) from error
     except OSError as error:
-        raise UsageError(explained(error)[0]) from error
+        missing = isinstance(error, FileNotFoundError)
+        raise UsageError(str(error) if missing else explained(error)[0]) from error
     except ValueError as error:
-        said = str(error)
-        where = "" if str(path) in said else f"{path / EVENTS_FILE}: "
-        raise UsageError(f"{where}{said}") from error
+        where = "" if str(path) in str(error) else f"{path / EVENTS_FILE}: "
+        raise UsageError(f"{where}{error}") from error
     return run

@@ -9,14 +9,13 @@ from tfasr.tta.published import algoperf, dawnbench, mlperf
 from tfasr.tta.run import Run, load_run
 
 READERS = {"mlperf": mlperf, "algoperf": algoperf, "dawnbench": dawnbench}
-"""Each knows its files (``recognises``), reads one (``read``) and writes one (``write``)."""
+"""Modules with ``recognises(path)``, ``read(path, name)`` and ``write(run, path)``."""
 
 
 def find_logs(path: str | Path) -> list[Path]:
     """Returns the runs at a path: a run's folder, a published log, or a folder of either.
 
-    Raises:
-        UsageError: if there is nothing there that can be read as a run.
+    Raises UsageError if it has nothing that can be read as a run.
     """
     path = Path(path)
     if not path.exists():
@@ -26,33 +25,27 @@ def find_logs(path: str | Path) -> list[Path]:
         )
     if _is_run(path):
         return [path]
-    found = sorted(filter(_is_run, path.iterdir()), key=_natural) if path.is_dir() else []
-    if not found:
+    runs = filter(_is_run, path.iterdir()) if path.is_dir() else []
+    if not (logs := sorted(runs, key=lambda run: (len(run.name), run.name))):
         raise UsageError(
             f"A run must be a folder that holds {EVENTS_FILE}, or a log of one of "
             f"{sorted(READERS)}. Received: {path}, which holds neither."
         )
-    return found
+    return logs
 
 
 def load_log(path: str | Path, name: str | None = None) -> Run:
-    """Reads a run's folder or a published log, whichever it is.
-
-    Raises:
-        UsageError: if it is neither, or broken.
-    """
+    """Reads a run's folder or a published log; raises UsageError if it is neither, or broken."""
     path = Path(path)
-    return _load_file(path, name) if path.is_file() else load_run(path, name)
-
-
-def _load_file(path: Path, name: str | None) -> Run:
+    if not path.is_file():
+        return load_run(path, name)
     kind = f"one of {sorted(READERS)}"
     try:
-        for own, reader in READERS.items():
+        for program, reader in READERS.items():
             if reader.recognises(path):
-                kind = f"as {own} writes it"
+                kind = f"as {program} writes it"
                 run = reader.read(path, name)
-                _ = run.timeline.clock_us  # an event without a usable time makes itself known here
+                _ = run.timeline.clock_us  # an event without a usable time is reported here
                 return run
     except UsageError:
         raise
@@ -74,7 +67,3 @@ def _is_run(path: Path) -> bool:
         return any(reader.recognises(path) for reader in READERS.values())
     except OSError:
         return True  # reading it will say what is wrong, and whose it is
-
-
-def _natural(path: Path) -> tuple[int, str]:
-    return (len(path.name), path.name)

@@ -19,7 +19,6 @@ COLUMNS = {"validation/wer": "wer", "validation/ctc_loss": "loss"}
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is such a table."""
     if path.suffix != ".csv":
         return False
     with path.open("rb") as file:
@@ -29,11 +28,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads a table; each row becomes an epoch of training, evaluation and logging.
 
-    Its submission time is the run's training, its evaluation time the evaluation; what else the
-    total duration holds is logging and saving, and booked as checkpoint.
-
-    Raises:
-        UsageError: if a clock or the validation columns are missing, or a value is no number.
+    What the total duration holds beyond submission and evaluation time counts as checkpoint.
     """
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -62,7 +57,6 @@ def read(path: Path, name: str | None = None) -> Run:
 
 
 def write(run: Run, path: Path) -> None:
-    """Writes a run as such a table."""
     points = run.accuracy_curve("wer", "algoperf")
     total = {p.epoch: p.elapsed_s for p in run.accuracy_curve("wer", "mlperf")}
     evaluated = _evaluation_s(run)
@@ -81,15 +75,15 @@ def _evaluation_s(run: Run) -> dict[int, float]:
     line = run.timeline
     times = POLICIES["mlperf"].times_s(line)
     spent, began = 0.0, None
-    found = {}
+    by_epoch = {}
     for index in line.of("eval_start", "eval_stop"):
         if line.keys[index] == "eval_start":
             began = times[index]
         elif began is not None:
             spent += times[index] - began
             began = None
-            found[line.metadata[index].get("epoch_num")] = spent
-    return found
+            by_epoch[line.metadata[index].get("epoch_num")] = spent
+    return by_epoch
 
 
 def _number(row: dict[str, str], column: str, path: Path, line: int) -> float:

@@ -14,7 +14,7 @@ from tfasr.kit.files import write_whole
 from tfasr.tta.published.results import TableEvents
 from tfasr.tta.run import Run
 
-# Columns of accuracies: the error rate that is their rest, and what full marks are.
+# Columns of accuracies: the name of the error rate, and the highest accuracy.
 COLUMNS = {
     "top1Accuracy": ("top1_error", 100.0),
     "top5Accuracy": ("top5_error", 100.0),
@@ -25,7 +25,6 @@ COLUMNS = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is such a table."""
     if path.suffix != ".tsv":
         return False
     with path.open("rb") as file:
@@ -35,10 +34,7 @@ def recognises(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> Run:
     """Reads an entry's table; accuracies become error rates, hours training.
 
-    The entry's name, where the JSON beside the table has it, is model and hardware.
-
-    Raises:
-        UsageError: if it has no known accuracy, or a value is no number.
+    The run is named after model and hardware if a JSON in the same folder has them.
     """
     header, *rows = (line.split() for line in path.read_text("utf-8").splitlines() if line.strip())
     known = [column for column in header if column in COLUMNS]
@@ -62,24 +58,16 @@ def read(path: Path, name: str | None = None) -> Run:
         stats = {COLUMNS[c][0]: 1 - row[c] / COLUMNS[c][1] for c in known}
         table.evaluate(0.0, number, stats)
         table.end_epoch(number)
-    described = description(path)
+    entry = path.with_suffix(".json")
+    described = json.loads(entry.read_text("utf-8")) if entry.is_file() else {}
     title = " on ".join(str(described[key]) for key in ("model", "hardware") if key in described)
     return Run(path, name or title or path.stem, table.end())
 
 
-def description(path: Path) -> dict[str, Any]:
-    """Returns the JSON beside a table; {} where there is none."""
-    beside = path.with_suffix(".json")
-    return json.loads(beside.read_text("utf-8")) if beside.is_file() else {}
-
-
 def write(run: Run, path: Path, **described: Any) -> None:
-    """Writes a run as an entry: a TSV at ``path`` and a JSON of the same name.
+    """Writes a run, with the hours of DAWNBench's policy, as a TSV at ``path`` and a JSON.
 
-    Args:
-        run: the run; its hours are those of DAWNBench's policy.
-        path: ends in ``.tsv``.
-        **described: the JSON's fields, such as ``author`` and ``costPerHour``.
+    ``described`` are the JSON's fields, such as ``author`` and ``costPerHour``.
     """
     words = run.accuracy_curve("wer", "dawnbench")
     characters = {p.epoch: p.value for p in run.accuracy_curve("cer", "dawnbench")}

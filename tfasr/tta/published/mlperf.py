@@ -9,45 +9,37 @@ from typing import Any
 
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
-from tfasr.ledger.intervals import Event
+from tfasr.ledger.intervals import Event, metadata
 from tfasr.tta.run import Run
 
 PREFIX = ":::MLLOG"
-
 # What eval_accuracy means is the benchmark's business; the others' is not an error rate.
 ERROR_RATE_BENCHMARKS = ("rnnt", "tfasr")
-
 _KEYS = {
     "init_start", "init_stop", "run_start", "run_stop", "epoch_start", "epoch_stop",
     "eval_start", "eval_stop", "eval_accuracy", "tracked_stats", "global_batch_size", "seed",
     "train_samples", "eval_samples", "opt_name", "opt_base_learning_rate",
     "gradient_accumulation_steps",
 }  # fmt: skip
-_BEGINNING_BYTES = 65536
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is such a log."""
     if path.suffix not in (".txt", ".log"):
         return False
     with path.open("rb") as file:
-        return PREFIX.encode() in file.read(_BEGINNING_BYTES)
+        return PREFIX.encode() in file.read(65536)
 
 
 def read(path: Path, name: str | None = None) -> Run:
-    """Reads a log; events of several processes are put in the order of their time.
-
-    A last line that a crash cut is left out.
-
-    Raises:
-        UsageError: if another line is broken, or the benchmark measures no error rate.
+    """Reads a log without a last line cut by a crash; events of several processes are sorted by
+    time.
     """
     events: list[Event] = []
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     cut = False
     for number, line in enumerate(lines, start=1):
-        _, found, text = line.partition(PREFIX)
-        if not found:
+        _, prefix, text = line.partition(PREFIX)
+        if not prefix:
             continue
         try:
             event = json.loads(text)
@@ -82,10 +74,7 @@ def _check(event: Any) -> None:
 
 
 def _with_parts(events: list[Event]) -> list[Event]:
-    """Adds what the log says without our words: an epoch is a step, an evaluation forward passes.
-
-    The epoch's step has the samples of an epoch where the log states them.
-    """
+    """Adds events that mllog lacks: an epoch is a step, an evaluation forward passes."""
     samples = next((e.get("value") for e in events if e["key"] == "train_samples"), None)
     parts: list[Event] = []
     began_ms = None
@@ -108,14 +97,10 @@ def _with_parts(events: list[Event]) -> list[Event]:
 
 
 def write(run: Run, path: Path, **submission: str) -> None:
-    """Writes a run as such a log, on the wall clock: downtime of a resumed run is inside.
+    """Writes a run as such a log, on the wall clock, which includes downtime of a resumed run.
 
-    MLPerf's clock may not be paused: a resumed run begins more than once, which its checker
-    rejects. A run without initialisation events, steps and other things of ours are not mllog's
-    and are left out. The division is open, and no caches were cleared.
-
-    Args:
-        **submission: replaces values of the header, such as ``submission_org``.
+    MLPerf's clock may not be paused: its checker rejects resumed runs. The division is open, and no
+    caches were cleared. ``submission`` replaces values of the header, such as ``submission_org``.
     """
     header = {
         "submission_benchmark": "tfasr",
@@ -137,14 +122,13 @@ def write(run: Run, path: Path, **submission: str) -> None:
 
 
 def _line(number: int, event: Event, key: str, value: object) -> str:
-    own = {k: v for k, v in (event.get("metadata") or {}).items() if k not in ("mono_s", "session")}
+    about = {k: v for k, v in metadata(event).items() if k not in ("mono_s", "session")}
     logged = {
         "namespace": "",
         "time_ms": event["time_ms"],
         "event_type": event.get("event_type", "POINT_IN_TIME"),
         "key": key,
         "value": value,
-        # Where it came from: mllog's lines name a file and a line.
-        "metadata": {"file": "events.jsonl", "lineno": number, **own},
+        "metadata": {"file": "events.jsonl", "lineno": number, **about},
     }
     return f"{PREFIX} {json.dumps(logged)}\n"

@@ -1,8 +1,7 @@
-"""Results that others published, as data with their source, to stand beside one's own.
+"""Results that others published, as data with their source, to compare with your own.
 
-Each source is a JSON file of this folder: its tables by the name that the source gives them, with
-what they were measured on, their rows in SI units and fractions, and notes where the source
-contradicts itself.
+Each source is a JSON file in this folder: its tables by the source's names for them, with what they
+were measured on, their rows in SI units and fractions, and notes on contradictions in the source.
 """
 
 import json
@@ -14,57 +13,33 @@ from tfasr.errors import UsageError
 from tfasr.ledger.intervals import Event
 
 SOURCES = ("paper", "mlperf", "algoperf", "deepmark")
-"""What `published` knows, by name."""
+"""The names that `published` takes."""
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table as it was published.
-
-    Attributes:
-        name: in its source, such as "Table 4".
-        kind: "systems", "parameters", "evaluation", "time_to_accuracy", "final" or "steps".
-        what: what it shows.
-        conditions: what has to be known of how it was measured.
-        rows: by heading; times in seconds, rates as fractions, None for what was never reached or
-            is not stated. A row's ``note`` says where the source contradicts itself.
-        notes: about the table as a whole.
-    """
-
-    name: str
-    kind: str
-    what: str
-    conditions: str
+    name: str  # in its source, such as "Table 4"
+    kind: str  # "systems", "parameters", "evaluation", "time_to_accuracy", "final" or "steps"
+    what: str  # what it shows
+    conditions: str  # how it was measured
+    # by heading; times in seconds, rates as fractions, None if never reached or not stated
     rows: list[dict[str, Any]]
-    notes: list[str]
+    notes: list[str]  # about the entire table
 
     def all_notes(self) -> list[str]:
-        """Returns the table's notes and those of its rows, each with its row."""
         of_rows = [f"{row.get('system', '')}: {row['note']}" for row in self.rows if "note" in row]
         return [*self.notes, *of_rows]
 
 
 @dataclass(frozen=True)
 class PublishedSource:
-    """Who published tables, and where.
-
-    Attributes:
-        name: for readers.
-        source: the publication.
-        tables: by name.
-    """
-
     name: str
     source: str
     tables: dict[str, PublishedTable]
 
 
 def published(name: str) -> PublishedSource:
-    """Returns the results of a source.
-
-    Raises:
-        UsageError: if there is no such source; it lists those that there are.
-    """
+    """Returns the results of a source; raises UsageError for an unknown name."""
     if name not in SOURCES:
         raise UsageError(f"Published results must be of {', '.join(SOURCES)}. Received: {name!r}.")
     text = resources.files("tfasr.tta.published").joinpath(f"{name}.json").read_text("utf-8")
@@ -73,11 +48,8 @@ def published(name: str) -> PublishedSource:
     return PublishedSource(content["name"], content["source"], tables)
 
 
-# Events for logs that are only a table of evaluations: when each was, and its result.
-
-
 class TableEvents:
-    """Collects a run's events from the seconds that a table gives."""
+    """Makes a run's events from the seconds in a table of evaluations."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -87,14 +59,12 @@ class TableEvents:
             self._event(key)
 
     def train(self, seconds: float, epoch: int) -> None:
-        """Books seconds of training as one step, which says nothing else."""
         self._now_s += max(0.0, seconds)
         self._step += 1
         value = {"train_s": max(0.0, seconds), "input_wait_s": 0.0, "compile_s": 0.0}
         self._event("train_step", value, epoch_num=epoch, step=self._step)
 
     def evaluate(self, seconds: float, epoch: int, stats: dict[str, float]) -> None:
-        """Books seconds of evaluation and what it found."""
         self._event("eval_start", epoch_num=epoch)
         self._event("eval_forward_start", epoch_num=epoch)
         self._now_s += max(0.0, seconds)
@@ -103,17 +73,15 @@ class TableEvents:
         self._event("eval_stop", epoch_num=epoch)
 
     def save(self, until_s: float) -> None:
-        """Books the time up to ``until_s`` as saving and logging."""
+        """Adds the time up to ``until_s`` as saving and logging."""
         self._event("checkpoint_start")
         self._now_s = max(self._now_s, until_s)
         self._event("checkpoint_stop")
 
     def end_epoch(self, epoch: int) -> None:
-        """Ends an epoch."""
         self._event("epoch_stop", epoch_num=epoch)
 
     def end(self) -> list[Event]:
-        """Ends the run and returns its events."""
         self._event("run_stop", status="success")
         return self.events
 
