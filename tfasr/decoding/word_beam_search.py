@@ -1,6 +1,5 @@
 """Word beam search: CTC beams that write nothing but the words of a dictionary."""
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs, split_words
 from tfasr.errors import RunError
+from tfasr.kit.process import available_cores
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
@@ -135,7 +135,7 @@ class WordBeamSearch:
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
-            num_threads = _available_cores()
+            num_threads = available_cores()
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
@@ -240,12 +240,6 @@ def _core() -> Any:
             "Greedy decoding works without it."
         ) from error
     return _word_beam_core
-
-
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _integer(name: str, value: int, low: int, high: int) -> int:

@@ -1,7 +1,7 @@
 """Calls a function in a new process, which has memory and a Keras backend of its own.
 
-``call(measure, request, backend="jax")`` is ``measure(request)`` computed elsewhere: arguments and
-results are typed values, see `tfasr.kit.files`, and errors for the user come through.
+``call(measure, request, backend="jax")`` is ``measure(request)`` computed there: arguments and
+results are typed JSON, see `tfasr.kit.files`, and UsageError and RunError come through.
 """
 
 import contextlib
@@ -25,24 +25,22 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import from_typed_json, name_of, named, to_typed_json
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
-# Imports TensorFlow without the messages that it prints.
-
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
     """Discards what C++ code prints to standard error; Python's exceptions are not affected."""
-    kept = os.dup(2)
+    before = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow without its twenty lines on devices, which would hide tfasr's messages."""
+    """Imports TensorFlow without its twenty lines about devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with quiet_stderr():
         import tensorflow as tf
@@ -55,9 +53,8 @@ _PACKAGE = Path(__file__).parents[1]
 _STDOUT, _STDERR = 1, 2
 _SHOWN_MESSAGE = 1000
 
-# Like `python -m MODULE`, but nothing is imported from the working directory, where a file named
-# like a module of the standard library may lie; Python 3.10 has no option for it. This package is
-# the parent's, wherever the parent found it.
+# Like `python -m MODULE`, but nothing is imported from the working directory, where a file may have
+# the name of a standard module; Python 3.10 has no option for it. tfasr is the parent's.
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -72,32 +69,20 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class ChildError(RunError):
-    """A process that ended without an answer.
-
-    Attributes:
-        exit_code: negative for the number of the signal that ended it.
-        messages: the end of its standard error, if that was not shown.
-    """
+    """A process that ended without an answer; the exit code is negative for a signal."""
 
     def __init__(self, task: str, exit_code: int, messages: str):
         cause = f"signal {-exit_code}" if exit_code < 0 else str(exit_code)
-        said = f" {messages}" if messages else " Its messages are above."
         super().__init__(
             f"{task} must end with exit code 0. Received: {cause} (signal 9 is what a full memory "
-            f"looks like).{said}"
+            f"looks like). {messages or 'Its messages are above.'}"
         )
         self.exit_code = exit_code
         self.messages = messages
 
 
 def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
-    """Calls a function in a new process and returns its result.
-
-    Raises:
-        UsageError: if the function raised one.
-        RunError: if it raised one.
-        ChildError: if the process ended otherwise.
-    """
+    """Calls a function in a new process and returns its result; see `stream`."""
     (result,) = stream(function, *arguments, **options)
     return result
 
@@ -113,20 +98,16 @@ def stream(
 ) -> Iterator[Any]:
     """Calls a function in a new process and yields what it yields, or its one result.
 
-    Args:
-        function: at the top level of a module; a generator's values come one by one, those before
-            its process died too.
-        arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
-        backend: Keras's in the new process; None for whatever this process would take.
-        plugins: what it loads first; by default what this process has loaded.
-        task: what it does, for messages: "Measuring 16 x 600".
-        show_messages: whether its messages go to this process's standard error; otherwise their
-            end is part of the error if it fails.
+    A UsageError or RunError of the function comes through; a process that ends otherwise raises
+    ChildError, after the values that a generator had yielded.
 
-    Raises:
-        UsageError: if the function raised one.
-        RunError: if it raised one.
-        ChildError: if the process ended otherwise.
+    Args:
+        function: at the top level of a module.
+        backend: Keras's in the new process; None for whatever this process would take.
+        plugins: loaded first; by default what this process has loaded.
+        task: what it does, for messages: "Measuring 16 x 600".
+        show_messages: whether its messages go to this process's standard error; otherwise their end
+            is part of the ChildError.
     """
     request = _request(function, arguments, backend, plugins)
     with contextlib.ExitStack() as resources:
@@ -148,14 +129,10 @@ def stream(
 
 
 class Correspondence:
-    """A function in a new process that goes on answering what it is sent.
+    """A function in a new process that keeps answering; it ends with this process at the latest.
 
-    It is a generator that reads `received` and yields its answers. Its messages are kept, and
-    their end is part of the error if it fails. It ends with this process at the latest.
-
-    Args:
-        function: at the top level of a module.
-        arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
+    The function is a generator that reads `received` and yields its answers. The end of its
+    messages is part of the error if it fails.
     """
 
     def __init__(
@@ -175,24 +152,16 @@ class Correspondence:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a typed value; to a process that has ended already, nothing."""
+        """Sends a typed value; to a process that has ended, nothing."""
         self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
-        """Returns the next answer.
+        """Returns the next answer, or raises TimeoutError or the errors of `stream`.
 
-        Args:
-            timeout_s: how long to wait for it; 0 for what is there, None for ever.
-
-        Raises:
-            TimeoutError: if there is none by then.
-            UsageError: if the function raised one.
-            RunError: if it raised one.
-            ChildError: if the process has ended.
+        A ``timeout_s`` of 0 takes only an answer that has arrived, None waits for ever.
         """
         try:
             line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
@@ -224,22 +193,19 @@ class Correspondence:
 
 
 def received() -> Iterator[Any]:
-    """Yields, in the process of a `Correspondence`, what it is sent; ends when the sender does."""
+    """Yields, in the process of a `Correspondence`, what was sent; ends when the sender does."""
     for line in sys.stdin:
         yield from_typed_json(json.loads(line))
 
 
 def _request(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    backend: str | None,
-    plugins: Sequence[str] | None,
+    function: Callable, arguments: Sequence, backend: str | None, plugins: Sequence[str] | None
 ) -> bytes:
     name = name_of(function)
     request = {
         "function": name,
         "arguments": to_typed_json(list(arguments)),
-        "folders": _folders(name.partition(":")[0]),
+        "folders": _folders(name),
         "plugins": loaded_plugins() if plugins is None else list(plugins),
         "load_tensorflow": backend == "tensorflow",
     }
@@ -265,13 +231,12 @@ def start_module(
     environment: Mapping[str, str] | None = None,
     **options: Any,
 ) -> subprocess.Popen:
-    """Starts a process of `module_command`."""
     command = module_command(module, *arguments)
     return subprocess.Popen(command, env=child_environment(environment), **options)
 
 
 def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
-    """Runs a process of `module_command` to its end; options are those of `subprocess.run`."""
+    """Runs a `module_command` to its end; options are those of `subprocess.run`."""
     command = module_command(module, *arguments)
     return subprocess.run(command, check=False, env=child_environment(), **options)
 
@@ -285,15 +250,15 @@ def module_command(module: str, *arguments: str | Path) -> list[str]:
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns this process's environment for `module_command`, with further variables."""
     variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
-    # An empty entry, as of "$PYTHONPATH:/more", would be the working directory.
+    # An empty entry, as in ":/more", would be the working directory.
     entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
     if any(entries):
         variables["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
     return variables
 
 
-def _folders(module: str) -> list[str]:
-    package = sys.modules[module.partition(".")[0]]
+def _folders(name: str) -> list[str]:
+    package = sys.modules[name.partition(":")[0].partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
     places = getattr(package, "__path__", [getattr(package, "__file__", None)])
@@ -344,7 +309,7 @@ def _serve() -> None:
 
 
 def _values(request: dict[str, Any]) -> Iterator[Any]:
-    # Last: whatever lies beside the function must not stand before an installed module.
+    # Last: files next to the function must not hide an installed module.
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
@@ -358,32 +323,25 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
         yield function(*arguments)
 
 
-# How many cores there are for this process.
-
-
 def usable_cores() -> int:
-    """Returns the cores that this process may use: those it may run on, within its quota."""
+    """Returns how many cores this process may use: its affinity, within its quota."""
+    return max(1, int(min(available_cores(), quota())))
+
+
+def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, int(min(cores, quota())))
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache
 def quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time Linux's control groups grant to this process; infinite for all.
-
-    Containers are limited so: they see every core of the machine and get a part of their time.
-
-    Args:
-        root: folder of ``sys/fs/cgroup`` and ``proc/self/cgroup``.
-    """
+    """Returns how many cores' time Linux's control groups grant a container; inf for all."""
     return min(map(_granted, control_groups("cpu", root)))
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
-    """Returns folders of a process's groups and of all around them: each limits what is in it."""
+    """Returns the folders of this process's groups and their parents: each sets limits."""
     top = root / "sys/fs/cgroup"
     # Inside a container the group's own path may lie outside of what is mounted.
     folders = [top, top / controller]
@@ -391,12 +349,12 @@ def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
         groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:  # not Linux
         groups = []
-    for group in groups:
-        _, controllers, path = group.split(":", 2)
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             for mount in (top / controllers, top / (controller if controllers else "")):
-                own = mount / path.strip("/")
-                folders += [own, *(p for p in own.parents if p == mount or mount in p.parents)]
+                group = mount / path.strip("/")
+                folders += [group, *(p for p in group.parents if p == mount or mount in p.parents)]
     return folders
 
 
