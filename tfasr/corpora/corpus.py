@@ -40,8 +40,6 @@ def check_corpus(corpus: object) -> None:
         raise ValueError("it must have a function splits(corpus_dir), or a list_suffix.")
 
 
-# The corpora by name.
-
 CORPORA: Registry[Corpus] = Registry(
     "corpus",
     {
@@ -54,7 +52,6 @@ CORPORA: Registry[Corpus] = Registry(
     check=check_corpus,
     plural="corpora",
 )
-"""The corpora by name, as ``tfasr prepare --corpus`` takes them."""
 
 
 def read_split(
@@ -65,14 +62,13 @@ def read_split(
     manifest: str | Path | None = None,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns one split of a corpus: what can be used of it, and what cannot with the reasons.
+    """Returns one split of a corpus: its usable utterances, and its rejections with the reasons.
 
     Args:
-        manifest: of a corpus with lists, such as "tsv", the one to read: absolute, or relative to
+        manifest: the list to read of a corpus with lists, such as "tsv": absolute, or relative to
             ``corpus_dir`` or else to the working directory. Without it, ``<split>.json`` or
             ``<split>.tsv`` in ``corpus_dir`` or in its folder ``splits``.
-        subsets: of a corpus such as "librispeech", the subset folders to read instead of the
-            split's own.
+        subsets: the folders to read of a corpus such as "librispeech", instead of the split's.
 
     Raises:
         UsageError: if a name is unknown, the folder or list is missing or another corpus's, the
@@ -101,11 +97,7 @@ def read_split(
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
-    """Returns the splits that `read_split` finds without being told a manifest or subsets.
-
-    Raises:
-        UsageError: if the corpus is unknown or the folder is not its folder.
-    """
+    """Returns the splits that `read_split` finds without a manifest or subsets."""
     reader = _corpus(corpus)
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))

@@ -27,16 +27,7 @@ _TRANSCRIPT = ".trans.txt"
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns one split of LibriSpeech.
-
-    Args:
-        corpus_dir: the folder ``LibriSpeech`` that holds the subsets' folders.
-        split: "train" (every ``train-*`` there is), "validation" (``dev-clean``) or "test"
-            (``test-clean``).
-        subsets: folders to read instead, whatever the split.
-
-    Raises:
-        UsageError: if the folder is no LibriSpeech folder or holds none of the split's subsets.
+    """Returns one split of LibriSpeech: the default subsets of the split, or the ones named.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
@@ -53,7 +44,7 @@ def read_librispeech(
 
 
 def librispeech_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of train, validation and test whose subsets are there."""
+    """Returns those of train, validation and test whose subsets are present."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
     return [split for split in SPLITS if _subsets_of(split, present)]

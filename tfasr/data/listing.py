@@ -141,22 +141,19 @@ _KEPT, _TOO_LONG, _UNUSABLE, _UNFIT = range(4)
 
 
 def _row(number: int, judged: Judged, rules: Rules) -> list[Any]:
-    entry, found = judged.entry, judged.found
+    entry, result = judged.entry, judged.result
     kind = _UNUSABLE
-    if isinstance(found, Utterance):
-        rejection = rules.fault(found)
+    if isinstance(result, Utterance):
+        rejection = rules.fault(result)
         if rejection is None:
-            kind = _KEPT
+            kind, row = _KEPT, kept_row(result, judged.bytes, judged.changed_ns)
         else:
             kind = _TOO_LONG if rejection.reason == TOO_LONG else _UNFIT
-            found = rejection
-    row = (
-        kept_row(found, judged.bytes, judged.changed_ns)
-        if isinstance(found, Utterance)
-        else rejection_row(found)
-    )
+            row = rejection_row(rejection)
+    else:
+        row = rejection_row(result)
     origin, path = ("", "") if entry is None else (entry.origin, str(entry.audio_path))
-    return [found.id, number, origin, path, kind, row]
+    return [result.id, number, origin, path, kind, row]
 
 
 def _file(row: Row, selection: Selection) -> None:
@@ -243,7 +240,7 @@ def _judge_chunk(
             judged = Judged(None, item)
         else:
             judged = judge(item, before)
-            seconds = getattr(judged.found, "duration_s", None)
+            seconds = getattr(judged.result, "duration_s", None)
             notes.append([str(item.audio_path), judged.bytes, judged.changed_ns, seconds])
         rows.append(_row(number, judged, rules))
     return notes, rows
