@@ -84,7 +84,7 @@ class ListedSplit(CorpusSplit):
             results = [judged.result for judged in threads.map(judge, listed.values())]
         utterances = [result for result in results if isinstance(result, Utterance)]
         rejected += [result for result in results if isinstance(result, Rejection)]
-        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_order)
+        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_row)
 
 
 def assemble(
@@ -123,7 +123,7 @@ def duplicate(entry: Entry, first: str) -> Rejection:
     return Rejection(entry.id, DUPLICATE_ID, detail)
 
 
-def rejection_order(rejection: Rejection) -> tuple[str, str, str]:
+def rejection_row(rejection: Rejection) -> tuple[str, str, str]:
     return rejection.id, rejection.reason, rejection.detail
 
 

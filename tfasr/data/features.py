@@ -11,12 +11,10 @@ from tfasr.kit.config import config_class, require
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# What a frame of features holds; what computes it is in `features` and `numpy_features`.
-
-LOG_FLOOR = 1e-6
-"""Added to every filter's energy before its logarithm."""
-LEAST_DEVIATION = 1e-3
-"""A feature that never moves (digital silence) is centred, not blown up."""
+LOG_FLOOR = 1e-6  # added to every filter's energy before its logarithm
+LEAST_DEVIATION = 1e-3  # a feature that never moves (digital silence) is centred, not blown up
+# The last one is used; see `expect_many_frames`.
+_transforms: list[Callable] = [np.fft.rfft]
 
 
 @config_class
@@ -60,7 +58,6 @@ class FeatureConfig:
 
     @property
     def num_features(self) -> int:
-        """Features per frame."""
         return self.num_mel_bins + self.num_mfcc
 
     def num_frames(self, num_samples: int) -> int:
@@ -77,9 +74,6 @@ def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
     return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
 
 
-__all__ = ["FeatureConfig", "compute_features", "normalise_features"]
-
-
 def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
     """Returns the features of one utterance, before normalisation.
 
@@ -89,7 +83,6 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
-        config: what to compute.
 
     Returns:
         float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
@@ -129,10 +122,8 @@ def normalise_features(
 ) -> "tf.Tensor":
     """Returns one utterance's features normalised as ``config.normalisation`` says.
 
-    Args:
-        features: float32 ``(frames, num_features)``, without padding.
-        mean: float32 ``(num_features,)`` of the training split, for "corpus" alone.
-        deviation: float32 ``(num_features,)``, standard deviation, for "corpus" alone.
+    ``features`` are float32 ``(frames, num_features)`` without padding; ``mean`` and ``deviation``,
+    float32 ``(num_features,)`` of the training split, are for "corpus" only.
     """
     if config.normalisation == "none":
         return features
@@ -144,26 +135,11 @@ def normalise_features(
     return (features - mean) / tf.maximum(deviation, LEAST_DEVIATION)
 
 
-# The features of `features`, computed without TensorFlow, a stretch of frames at a time.
-
-# Of HTK's mel scale, in natural logarithms.
-_MEL_FACTOR = 1127.0
-_MEL_BREAK_HZ = 700.0
-# The last one is used; see `expect_many_frames`.
-_transforms: list[Callable] = [np.fft.rfft]
-
-
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
     """Returns the features of samples, before normalisation, as `compute_features` does.
 
-    Every frame depends on its own window alone: the features of a recording are those of its parts,
-    put together, if each part begins at a multiple of ``step_samples``.
-
-    Args:
-        samples: float32 ``(samples,)`` in -1..1.
-
-    Returns:
-        float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
+    A recording's features are those of its parts put together, if each part begins at a multiple of
+    ``step_samples``.
     """
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
@@ -183,8 +159,7 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 def expect_many_frames() -> None:
     """Loads SciPy's transform, which is seven times as fast as NumPy's.
 
-    Loading it takes a third of a second, as long as NumPy's takes for four minutes of audio: that
-    is for callers who know that there is more.
+    It pays from four minutes of audio on: loading takes a third of a second.
     """
     from scipy.fft import rfft
 
@@ -197,10 +172,7 @@ def normalise_frames(
     mean: np.ndarray | None = None,
     deviation: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Returns features normalised as ``config.normalisation`` says, as `normalise_features` does.
-
-    Of the features of a part of an utterance only "utterance" needs the whole.
-    """
+    """`normalise_features` in NumPy; only "utterance" needs the whole utterance at once."""
     if config.normalisation == "none" or not len(features):
         return features
     if config.normalisation == "utterance":
@@ -219,8 +191,8 @@ def hann_window(length: int) -> np.ndarray:
 def mel_filters(config: FeatureConfig) -> np.ndarray:
     """Returns triangles linear in mel, float32 ``(window_samples // 2 + 1, num_mel_bins)``."""
     bins = config.window_samples // 2 + 1
-    frequencies = _mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
-    edges = _mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
+    frequencies = mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
+    edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
     edges = np.linspace(*edges, config.num_mel_bins + 2)
     lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - lower) / (centre - lower)
@@ -230,5 +202,6 @@ def mel_filters(config: FeatureConfig) -> np.ndarray:
     return filters.astype(np.float32)
 
 
-def _mel(hz: np.ndarray) -> np.ndarray:
-    return _MEL_FACTOR * np.log1p(hz / _MEL_BREAK_HZ)
+def mel(hz: np.ndarray) -> np.ndarray:
+    """HTK's mel scale, in natural logarithms."""
+    return 1127.0 * np.log1p(hz / 700.0)

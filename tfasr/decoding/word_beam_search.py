@@ -1,4 +1,4 @@
-"""Word beam search: CTC beams that write nothing but the words of a dictionary."""
+"""Word beam search: CTC beams that contain only words of a dictionary."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -15,34 +15,26 @@ from tfasr.kit.process import available_cores
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-
-# Word bigrams counted in transcripts: the language model of word beam search.
-
-MAX_COUNT = 1 << 53
-"""What a float64 still counts exactly."""
+MAX_COUNT = 1 << 53  # what a float64 still counts exactly
+MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
+MAX_BEAM_WIDTH = 1 << 16
+MAX_SMOOTHING = 1e9
+# Words drawn where at least as many begin with a prefix, as the published code does.
+FORECAST_SAMPLE = 20
 
 
 @dataclass(frozen=True)
 class BigramCounts:
-    """How often words, and words behind words, stand in a training text.
-
-    Attributes:
-        unigrams: count by word.
-        bigrams: count by (word, following word).
-    """
+    """How often words, and words after words, occur in a training text."""
 
     unigrams: Mapping[str, int]
-    bigrams: Mapping[tuple[str, str], int]
+    bigrams: Mapping[tuple[str, str], int]  # by (word, following word)
 
     def __post_init__(self):
         if not self.unigrams:
             raise ValueError("Bigram counts must hold at least one word. Received: none.")
         counts = [*self.unigrams.items(), *self.bigrams.items()]
-        wrong = [
-            (key, count)
-            for key, count in counts
-            if not isinstance(count, int) or not 1 <= count <= MAX_COUNT
-        ]
+        wrong = [(k, n) for k, n in counts if not isinstance(n, int) or not 1 <= n <= MAX_COUNT]
         if wrong:
             raise ValueError(f"Counts must be integers in 1..2**53. Received: {wrong[:10]}.")
         strangers = sorted({w for pair in self.bigrams for w in pair if w not in self.unigrams})
@@ -56,14 +48,7 @@ class BigramCounts:
     def from_transcripts(
         cls, transcripts: Iterable[str], word_characters: str | None = None
     ) -> "BigramCounts":
-        """Counts words and their neighbours; no pair crosses the border of two transcripts.
-
-        Args:
-            word_characters: what words are made of; None cuts at white space.
-
-        Raises:
-            ValueError: if there is no word.
-        """
+        """Counts words (see `split_words`) and neighbours within a transcript."""
         unigrams: Counter[str] = Counter()
         bigrams: Counter[tuple[str, str]] = Counter()
         for text in transcripts:
@@ -71,13 +56,6 @@ class BigramCounts:
             unigrams.update(words)
             bigrams.update(zip(words, words[1:], strict=False))
         return cls(unigrams, bigrams)
-
-
-MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
-MAX_BEAM_WIDTH = 1 << 16
-MAX_SMOOTHING = 1e9
-FORECAST_SAMPLE = 20
-"""Words drawn where at least as many begin with a prefix, as the published code does."""
 
 
 class WordBeamSearch:
@@ -192,17 +170,17 @@ class WordBeamSearch:
         n_best = _integer("n_best", n_best, 1, MAX_BEAM_WIDTH)
         log_probs, lengths = _arrays(log_probs, lengths)
         check_log_probs(log_probs, lengths, self.alphabet.num_classes)
-        found = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
+        beams = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
         return [
             [Hypothesis(self.alphabet.decode(labels), score) for labels, score in candidates]
-            for candidates in found
+            for candidates in beams
         ]
 
 
 class WordBeamUtterance:
     """One utterance whose frames come bit by bit; the beam is kept between them.
 
-    What it says in the end is what `WordBeamSearch.decode` says of all frames at once.
+    The final result is what `WordBeamSearch.decode` returns for all frames at once.
     """
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
@@ -210,11 +188,7 @@ class WordBeamUtterance:
         self._utterance = utterance
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames, see `tfasr.decoding.decoder.DecodedUtterance`.
-
-        Raises:
-            ValueError: as `WordBeamSearch.decode`; nothing is heard then.
-        """
+        """Takes the next frames, or none after a ValueError as of `WordBeamSearch.decode`."""
         log_probs = np.asarray(log_probs)
         if log_probs.ndim != 2:
             raise ValueError(
@@ -225,7 +199,6 @@ class WordBeamUtterance:
         self._utterance.hear(batch[0])
 
     def best(self) -> Hypothesis:
-        """Returns the best hypothesis of all frames so far; asking changes nothing."""
         ((labels, score),) = self._utterance.results(1)
         return Hypothesis(self._alphabet.decode(labels), score)
 
@@ -349,13 +322,8 @@ def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any
 
 
 def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:
-    return WordBeamSearch(
-        alphabet,
-        lexicon,
-        beam_width=config.beam_width,
-        recombine=config.recombine,
-        num_threads=num_threads,
-    )
+    options = {"beam_width": config.beam_width, "recombine": config.recombine}
+    return WordBeamSearch(alphabet, lexicon, **options, num_threads=num_threads)
 
 
 WORD_BEAM = DecoderKind(_make, needs_lexicon=True, label="word beam", recombines=True)
