@@ -82,7 +82,7 @@ def parse(argv: list[str]):
 
 
 def _meant(words: list[str], known: list[str]) -> str:
-    """Returns what a misspelt word may have been, to end a message with, or ""."""
+    """Returns ". Did you mean ..." for a misspelt word, or ""."""
     for name in (word.split("=")[0] for word in words):
         if any(right.startswith(name) for right in known):
             continue  # or an abbreviation, which argparse takes

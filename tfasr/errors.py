@@ -51,11 +51,7 @@ _CAUSES = {
 
 
 def explained(error: OSError) -> tuple[str, int]:
-    """Returns a message that names the file and what to do, and the exit status.
-
-    The status is 1 if the machine is the cause (a full disk, a broken device), 2 if the named file
-    is.
-    """
+    """Returns a message, and exit status 1 if the machine is the cause, 2 if the named file is."""
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""
         return (
@@ -77,11 +73,7 @@ _NEAR_BYTES = 256 * 2**20
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Returns a message for an error caused by full memory; None for another cause.
-
-    Near its limit of address space (``ulimit -v``) a process fails in many ways (TensorFlow may no
-    longer know its own operations), so any error counts.
-    """
+    """Returns a message if the memory is full, or so nearly that any error can follow, or None."""
     if isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError | ImportError | OSError)
         and any(words in str(error) for words in _MEMORY_MESSAGES)

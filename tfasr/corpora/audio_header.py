@@ -27,9 +27,6 @@ _OGG_END_OF_STREAM = 4
 def stated_duration_s(path: str | Path) -> float | None:
     """Returns the seconds that a plain FLAC or WAV header states, without a decoder, or None.
 
-    None is no error: the header may say nothing, be of another format or layout, or the file be
-    unreadable or shorter than it states.
-
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
     and Data Specifications 1.0" (RIFF WAVE).
     """
@@ -69,10 +66,7 @@ def _of_wav(head: bytes, size: int) -> float | None:
 
 @contextlib.contextmanager
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
-    """Opens an audio file that is complete, as far as its header and its end show.
-
-    Errors, also those of libsndfile while it is open, become a ValueError with path and cause.
-    """
+    """Opens a complete audio file; errors, also libsndfile's, become a ValueError with the path."""
     # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
@@ -90,11 +84,7 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns the seconds of audio in a file, from its header.
-
-    A missing, unreadable or cut file is a ValueError with path and cause. A cut inside a FLAC or
-    MP3 file shows only when it is decoded.
-    """
+    """Returns the seconds that a file's header states; a cut FLAC or MP3 shows when decoded."""
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s

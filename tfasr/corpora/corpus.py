@@ -64,15 +64,9 @@ def read_split(
 ) -> CorpusSplit:
     """Returns one split of a corpus: its usable utterances, and its rejections with the reasons.
 
-    Args:
-        manifest: the list to read of a corpus with lists, such as "tsv": absolute, or relative to
-            ``corpus_dir`` or else to the working directory. Without it, ``<split>.json`` or
-            ``<split>.tsv`` in ``corpus_dir`` or in its folder ``splits``.
-        subsets: the folders to read of a corpus such as "librispeech", instead of the split's.
-
-    Raises:
-        UsageError: if a name is unknown, the folder or list is missing or another corpus's, the
-            split is empty, or an argument does not belong to the corpus.
+    ``manifest`` is the list of a corpus such as "tsv": absolute, or relative to ``corpus_dir`` or
+    else to the working directory; by default ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir``
+    or its folder ``splits``. ``subsets`` are the folders to read of a corpus such as "librispeech".
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -118,17 +112,16 @@ def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
 
 def _find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
     if manifest is None:
-        usual = _usual_lists(corpus_dir, split, suffix)
-        if usual:
+        if usual := _usual_lists(corpus_dir, split, suffix):
             return usual[0]
         raise UsageError(
             f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
             f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
         )
-    # An absolute path swallows the folder before it.
-    candidates = [corpus_dir / manifest, Path(manifest).absolute()]
+    # An absolute path replaces the folder before it.
+    candidates = dict.fromkeys([corpus_dir / manifest, Path(manifest).absolute()])
     for path in candidates:
         if path.is_file():
             return path
-    tried = " and ".join(dict.fromkeys(map(str, candidates)))
+    tried = " and ".join(map(str, candidates))
     raise UsageError(f"--manifest must be a file. Received: {manifest}. There is no {tried}.")

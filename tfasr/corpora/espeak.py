@@ -1,4 +1,4 @@
-"""Speech from the espeak-ng library, which runs in a process of its own.
+"""Speech from the espeak-ng library, which runs in a separate process.
 
 The library keeps global state and is written in C: in a child process, a crash costs the speech
 and not the caller.
@@ -102,11 +102,8 @@ class Espeak:
     """A child process that speaks; use it as a context manager.
 
     The same sequence of calls gives the same samples in every process, because the library's noise
-    is seeded before each. The sequence matters: the library keeps state between utterances.
-
-    Raises:
-        UsageError: if the package espeakng-loader is not installed.
-        RunError: if the library does not start, refuses a voice or ends.
+    is seeded before each. The sequence matters: the library keeps state between utterances. A
+    missing package espeakng-loader is a UsageError, a library that fails a RunError.
     """
 
     def __init__(self):
@@ -136,13 +133,7 @@ class Espeak:
         return self._child.pid
 
     def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
-        """Returns speech, int16 ``(samples,)`` at `SAMPLE_RATE_HZ`.
-
-        Args:
-            voice: the library's name of a voice, with a variant after a plus ("en-us+f3").
-            rate_wpm: words per minute, 80..450.
-            pitch: 0..100; 50 is the voice's natural pitch.
-        """
+        """Returns int16 ``(samples,)`` of a voice such as "en-us+f3"; the pitch is 0..100."""
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         line = json.dumps(request)
         with contextlib.suppress(BrokenPipeError):  # the missing answer shows it

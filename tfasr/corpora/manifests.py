@@ -34,9 +34,6 @@ def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
     and ``seconds``. Other columns are not read, and nothing is quoted. Durations come from the
     audio headers. A list may name files anywhere: read only lists that you trust with your files'
     content.
-
-    Raises:
-        UsageError: if the folder or list is missing, or the header lacks a column or repeats one.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)
@@ -105,9 +102,6 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     default the path without suffix. Durations come from the audio headers. A manifest may name
     files anywhere: read only manifests that you trust with your files' content.
 
-    Raises:
-        UsageError: if the manifest or the folder is missing, or the manifest is one JSON array.
-
     Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
     """
     manifest = Path(manifest).absolute()
@@ -168,7 +162,7 @@ def _content(line: str) -> Any:
         content = json.loads(line)
         json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
     except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"it is no JSON: {error}") from error
+        raise MalformedLineError(f"it is not JSON: {error}") from error
     return content
 
 
@@ -218,27 +212,17 @@ def fault(
     output_frames: Callable[[float], int],
     max_duration_s: float = math.inf,
 ) -> Rejection | None:
-    """Returns why an utterance is left out, or None; `TOO_LONG` is no fault of the corpus.
-
-    ``output_frames`` returns the model's output frames for so many seconds.
-    """
+    """Returns why an utterance is left out, or None; ``output_frames`` maps seconds to frames."""
     if utterance.duration_s > max_duration_s:
         detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
         return Rejection(utterance.id, TOO_LONG, detail)
-    return text_fault(utterance, alphabet) or length_fault(
-        utterance, alphabet, output_frames(utterance.duration_s)
-    )
-
-
-def text_fault(utterance: Utterance, alphabet: Alphabet) -> Rejection | None:
-    """Returns why a transcript cannot be learnt, or None."""
     if not utterance.text:
         return Rejection(utterance.id, "empty transcript", str(utterance.audio_path))
     foreign = alphabet.foreign_characters(utterance.text)
     if foreign:
         detail = f"{foreign} in {utterance.text!r}"
         return Rejection(utterance.id, "characters outside the alphabet", detail)
-    return None
+    return length_fault(utterance, alphabet, output_frames(utterance.duration_s))
 
 
 def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejection | None:

@@ -128,11 +128,7 @@ def rejection_row(rejection: Rejection) -> tuple[str, str, str]:
 
 
 def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
-    """Returns an entry's utterance or rejection.
-
-    ``known`` is the size, time of change and seconds of the audio file when its header was last
-    read; an unchanged file is not read again.
-    """
+    """Checks an entry; audio that still has the ``known`` size and time is not read again."""
     text = normalise(entry.text)
     if not text:
         detail = f"{entry.origin} ({entry.audio_path})"
@@ -189,10 +185,7 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields every folder at and below ``folder`` with its files, both sorted.
-
-    Links to folders are followed, each folder once. A folder that can't be read is a UsageError.
-    """
+    """Yields every folder from ``folder`` down with its files, sorted; links are followed once."""
 
     def fail(error: OSError) -> None:
         raise UsageError(f"Every folder of a corpus must be readable. Received: {error}.")
@@ -210,14 +203,11 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
 
 
 class MalformedLineError(ValueError):
-    """A line that is not what its file's format says; the message is what is wrong with it."""
+    """A line that breaks its file's format; the message is the fault."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields a file's lines that are not blank, with their numbers from 1, one at a time in memory.
-
-    Lines end at line feeds only: a transcript may contain Unicode's other separators.
-    """
+    """Yields a file's lines that aren't blank with their numbers from 1; only line feeds count."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -231,11 +221,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def parsed_lines(
     path: Path, parse: Callable[[str], _Parsed], lines: Iterable[tuple[int, bytes]] | None = None
 ) -> Iterator[tuple[str, _Parsed | Rejection]]:
-    """Yields where each line is, and what ``parse`` makes of it or a rejection.
-
-    ``parse`` may raise MalformedLineError; ``lines`` are `numbered_lines`, if some were read
-    already.
-    """
+    """Yields each line's place and what ``parse`` returns, or a rejection of a malformed line."""
     for number, line in numbered_lines(path) if lines is None else lines:
         place = f"{path}, line {number}"
         try:

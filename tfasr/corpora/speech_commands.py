@@ -16,7 +16,7 @@ from tfasr.corpora.reading import (
     require_folder,
     subfolders,
 )
-from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection, check_split
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
@@ -50,7 +50,6 @@ def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
     that no list names follow the official rule if a list is missing. A recording in both lists is a
     UsageError.
     """
-    check_split(split)
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
     listed, bad_lines = _read_lists(corpus_dir)
@@ -87,7 +86,7 @@ def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
         for path in sorted((corpus_dir / word).iterdir())
         if path.suffix.lower() in AUDIO_SUFFIXES
     ]
-    # Other corpora also keep audio in folders, whose names are no transcripts.
+    # Other corpora also keep audio in folders, whose names are not transcripts.
     native = any(_SPEAKER_END in path.name for _, path in recordings)
     listed = any((corpus_dir / name).is_file() for name in _LISTS.values())
     if not recordings or not (native or listed):

@@ -5,7 +5,6 @@ split, and ``synthetic.json``: the arguments, and whether the corpus is finished
 """
 
 import contextlib
-import fcntl
 import io
 import json
 import os
@@ -22,15 +21,12 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.espeak import SAMPLE_RATE_HZ, Espeak
 from tfasr.corpora.manifests import COLUMNS, read_tsv
 from tfasr.corpora.reading import found_in, require_folder
-from tfasr.corpora.utterance import SPLITS, CorpusSplit, check_split
+from tfasr.corpora.utterance import SPLITS, CorpusSplit
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import write_whole
+from tfasr.kit.files import take_lock, write_whole
 
 # A small grammar of spoken commands: a few dozen words, in sentences of one to seven.
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_HOURS = (*_DIGITS[1:], "ten", "eleven", "twelve")
-_MINUTES = ("ten", "fifteen", "twenty", "thirty", "forty", "fifty")
-_ROOMS = ("kitchen", "bedroom", "garden", "office", "hall")
 
 # A slot in braces is filled from _SLOTS; a sentence form is drawn as often as it is listed.
 _FORMS = (
@@ -48,12 +44,12 @@ _FORMS = (
     "what's the time in the {room}",
 )
 _SLOTS = {
-    "room": _ROOMS,
+    "room": ("kitchen", "bedroom", "garden", "office", "hall"),
     "device": ("light", "heater", "radio", "fan"),
     "state": ("on", "off"),
     "clock": ("alarm", "timer"),
-    "hour": _HOURS,
-    "minutes": _MINUTES,
+    "hour": (*_DIGITS[1:], "ten", "eleven", "twelve"),
+    "minutes": ("ten", "fifteen", "twenty", "thirty", "forty", "fifty"),
     "digit": _DIGITS,
     "direction": ("left", "right", "up", "down", "forward", "backward"),
     "which": ("first", "next", "last"),
@@ -180,12 +176,8 @@ def make_synthetic_corpus(
 
     ``num_voices`` counts all voices, at most those of `VOICES`. The same arguments give the same
     bytes with the same versions of espeak-ng and NumPy. What a killed process left unfinished is
-    made again.
-
-    Raises:
-        UsageError: if espeakng-loader is not installed, an argument is out of range, or the
-            folder holds something else, a corpus of other arguments, or one being made.
-        RunError: if the synthesiser or the disk fails.
+    made again. Wrong arguments or a folder in other use are a UsageError, a failing synthesiser or
+    disk a RunError.
     """
     parameters = Parameters(seed, num_train, num_validation, num_test, num_voices)
     corpus_dir = Path(corpus_dir)
@@ -209,10 +201,7 @@ def make_synthetic_corpus(
 
 
 def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
-    """Yields the sentences of a corpus with their splits, in the order in which they are spoken.
-
-    The speaker must speak nothing else meanwhile, because it keeps state between utterances.
-    """
+    """Yields sentences and their splits in order, as the speaker keeps state between them."""
     voices = voices_of_splits(parameters.seed, parameters.num_voices)
     counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
     for number, (split, of_split, count) in enumerate(zip(SPLITS, voices, counts, strict=True), 1):
@@ -224,13 +213,11 @@ def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[st
 
 def read_parameters(corpus_dir: str | Path) -> Parameters:
     """Returns the parameters of a finished corpus."""
-    marker = _read_marker(_require_made(corpus_dir))
-    return Parameters(**{key: value for key, value in marker.items() if key != "finished"})
+    return Parameters(**_read_marker(_require_made(corpus_dir))[0])
 
 
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
     """Returns one split of a corpus that `make_synthetic_corpus` made."""
-    check_split(split)
     corpus_dir = _require_made(corpus_dir)
     return read_tsv(corpus_dir / f"{split}.tsv", corpus_dir)
 
@@ -243,7 +230,7 @@ def synthetic_splits(corpus_dir: str | Path) -> list[str]:
 def _require_made(corpus_dir: str | Path) -> Path:
     expected = "a folder that tfasr.corpora.synthetic.make_synthetic_corpus has made"
     corpus_dir = require_folder(corpus_dir, expected)
-    if not _read_marker(corpus_dir).get("finished"):
+    if not _read_marker(corpus_dir)[1]:
         raise UsageError(
             f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} says. "
             f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
@@ -253,27 +240,25 @@ def _require_made(corpus_dir: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(corpus_dir: Path) -> Iterator[None]:
+    held = (
+        f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait for "
+        "it, or choose another folder."
+    )
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(folder)
-        raise UsageError(
-            f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait "
-            "for it, or choose another folder."
-        ) from None
-    try:
+        take_lock(folder, corpus_dir, held)
         yield
     finally:
         os.close(folder)
 
 
-def _read_marker(corpus_dir: Path) -> dict:
+def _read_marker(corpus_dir: Path) -> tuple[dict, bool]:
+    """Returns the parameters in the marker and whether the corpus is finished."""
     try:
         content = json.loads((corpus_dir / MARKER_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        return content, content.pop("finished", False)
+    except (FileNotFoundError, ValueError, AttributeError, TypeError):
+        return {}, False
 
 
 def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> None:
@@ -282,17 +267,15 @@ def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> N
 
 
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
-    marker = _read_marker(corpus_dir)
-    leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
-    if not marker:
-        if leftover:
+    made_with, finished = _read_marker(corpus_dir)
+    if not made_with:
+        if {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}:
             raise UsageError(
                 f"A synthetic corpus must have a folder of its own. Received: {corpus_dir}. "
                 f"Found there: {found_in(corpus_dir)}. Choose another folder."
             )
         return False
-    if marker.get("finished"):
-        made_with = {key: value for key, value in marker.items() if key != "finished"}
+    if finished:
         if made_with == asdict(parameters):
             return True
         raise UsageError(

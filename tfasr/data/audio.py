@@ -12,13 +12,7 @@ import soxr
 from tfasr.corpora.audio_header import audio_duration_s, opened_audio, unreadable
 from tfasr.errors import UsageError
 
-__all__ = [
-    "AUDIO_READERS",
-    "audio_blocks",
-    "audio_duration_s",
-    "check_audio_reader",
-    "read_audio",
-]
+__all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
 
 AUDIO_READERS = ("soundfile", "tfio")
 _REMEDY = (
@@ -34,12 +28,8 @@ def read_audio(
     """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at full scale.
 
     Channels are averaged; another rate is converted by soxr's band-limited filter (HQ). The reader
-    is "soundfile", or "tfio" where `check_audio_reader` accepts it.
-
-    Raises:
-        ValueError: if the file is missing, unreadable, cut short or empty, or has samples that are
-            not finite; it names path and cause.
-        UsageError: if ``reader`` is unknown or cannot work here.
+    is "soundfile", or "tfio" where `check_audio_reader` accepts it. A file that is missing,
+    unreadable, cut short, empty or not finite is a ValueError with path and cause.
     """
     if sample_rate_hz <= 0:
         raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
@@ -59,10 +49,7 @@ def read_audio(
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns in blocks, so that memory doesn't grow with the file.
-
-    Errors are those of `read_audio`; a cut file raises at its end.
-    """
+    """Yields what `read_audio` returns in blocks, so that memory doesn't grow with the file."""
     count = 0
     with opened_audio(path) as file:
         resampler = None

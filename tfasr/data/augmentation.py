@@ -25,7 +25,7 @@ class AugmentationConfig:
             frequency; "all_features" runs bands over both, as tfasr 0.1.0 did.
         from_epoch: the first epoch, counted from 1, with masks.
         tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
-            frames. It is no speed perturbation of the waveform, see `Tempo`.
+            frames. It is not speed perturbation of the waveform, see `Tempo`.
         vocal_tract_change: 0.1 scales each utterance's frequencies, anew in each epoch, by 0.9 to
             1.1, as other speakers' vocal tracts do: `VocalTract`.
 
@@ -54,11 +54,7 @@ class AugmentationConfig:
 def augment(
     features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor, num_mel_bins: int
 ) -> tf.Tensor:
-    """Returns normalised features with random stretches and bands at 0, their mean.
-
-    ``features`` are float32 ``(frames, num_features)``, ``num_mel_bins`` log-mel first; the same
-    ``seed``, integers ``(2,)``, masks the same.
-    """
+    """Returns normalised features ``(frames, num_features)``, random stretches and bands at 0."""
     if config.time_masks:
         frames = tf.shape(features)[0]
         share = tf.cast(config.time_mask_fraction * tf.cast(frames, tf.float32), tf.int32)

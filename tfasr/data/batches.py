@@ -32,10 +32,7 @@ _ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns the padded lengths, ascending, that pad a split least, chosen among at most 128.
-
-    An utterance belongs to the first boundary that is not below it; the last is the longest one's.
-    """
+    """Returns the ascending padded lengths that pad a split least, of at most 128 candidates."""
     if not len(lengths):
         raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
     ordered = np.sort(np.asarray(lengths))
@@ -61,10 +58,7 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Padding:
-    """Groups utterances into batches and pads each batch to its bucket's longest.
-
-    Elements hold ``feature_lengths``, and where they are padded also ``features`` and ``labels``.
-    """
+    """Groups utterances into batches and pads each batch to its bucket's longest length."""
 
     boundaries: list[int]  # the longest lengths of the buckets, ascending
     batch_size: int  # the last batch of a bucket may have fewer utterances
@@ -96,7 +90,7 @@ class Padding:
         )
 
     def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
-        """Returns some utterances as one batch, padded like one with so long a longest."""
+        """Returns some utterances as one batch, padded as if its longest had ``longest`` frames."""
         return self._padded(elements, self.bucket_of(longest)).map(self._with_static_shapes)
 
     def _bucket(self, element: Element) -> tf.Tensor:
@@ -117,10 +111,7 @@ class Padding:
 
 
 def _options(warm_start: bool = False) -> tf.data.Options:
-    """Returns options without tf.data's tuning thread, as all parallelism is set here.
-
-    The end of an iterator sometimes waited up to a minute for that thread to wake.
-    """
+    """Returns options without tf.data's tuning thread, which could delay an end by a minute."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_warm_start = warm_start
@@ -167,8 +158,8 @@ class PipelineConfig:
     def check(self) -> None:
         for field in ("global_batch_size", "num_readers", "num_buckets", "max_frames"):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(self.shuffle_buffer >= 0, self, "shuffle_buffer", "at least 0")
-        require(self.prefetch >= 0, self, "prefetch", "at least 0")
+        for field in ("shuffle_buffer", "prefetch"):
+            require(getattr(self, field) >= 0, self, field, "at least 0")
         has_buckets = self.padding == "bucketed" and self.num_buckets > 1
         ordered = has_buckets or not self.first_epoch_by_length
         message = 'False unless padding is "bucketed" and num_buckets is above 1'
@@ -191,7 +182,7 @@ class PipelineConfig:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What epochs have in common whose batches one traced function makes."""
+    """What one traced function's epochs have in common."""
 
     replicas: int  # into how many elements each global batch is cut
     share: Share | None
@@ -281,10 +272,7 @@ class BatchSource:
         )
 
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
-        """Returns every utterance once, in the shards' order as far as bucketing allows.
-
-        A worker's share is every ``share.count``-th shard.
-        """
+        """Returns every utterance once; a worker's share is every ``share.count``-th shard."""
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
         files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
@@ -316,13 +304,9 @@ class BatchSource:
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
         # Traced once: again for each epoch, it would cost some 0.3 s, and fragment the memory.
-        kind = _Kind(
-            replicas,
-            share,
-            masked=epoch >= self._augmentation.from_epoch,
-            by_length=epoch == 1 and self._pipeline.first_epoch_by_length,
-            batch_size=self._pipeline.batch_size(epoch),
-        )
+        masked = epoch >= self._augmentation.from_epoch
+        by_length = epoch == 1 and self._pipeline.first_epoch_by_length
+        kind = _Kind(replicas, share, masked, by_length, self._pipeline.batch_size(epoch))
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
         batches = self._epochs[kind](
@@ -345,7 +329,7 @@ class BatchSource:
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
     ) -> tf.data.Dataset:
-        # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
+        # `shuffle` also uses the global seed; the order must not depend on it.
         tf.compat.v1.set_random_seed(None)
         padding = replace(self._training_padding, batch_size=kind.batch_size)
 

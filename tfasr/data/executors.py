@@ -60,11 +60,7 @@ def exported(value: Any) -> bytes:
 
 
 def imported(content: bytes) -> Any:
-    """Returns the value that `exported` pickled in the process that prepares.
-
-    RunError if other software is here, whose shards could differ in their last bits; UsageError if
-    a plug-in is missing.
-    """
+    """Returns the value that `exported` pickled; RunError if the software here differs."""
     plugins, wanted, value = pickle.loads(content)
     here = software()
     other = [
@@ -90,8 +86,7 @@ def completed(
     """Yields what ``function(*task)`` returns for every task, as soon as each is done.
 
     At most ``at_once`` tasks are submitted and not yet done, which bounds the memory. When it ends
-    early, tasks that have not begun are cancelled; none is waited for. Errors of the function come
-    through; one of the executor is a RunError.
+    early, tasks that have not begun are cancelled; none is waited for.
     """
     tasks = iter(tasks)
     running: set[Future] = set()
@@ -122,7 +117,7 @@ def _result(future: Future) -> Any:
     except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor) as error:
         raise _lost(error) from error
     except Exception as error:
-        # Dask's own, such as KilledWorker: a task at which several workers died.
+        # Dask's KilledWorker, for one: a task at which several workers died.
         if type(error).__module__.partition(".")[0] == "distributed":
             raise _lost(error) from error
         raise
@@ -142,11 +137,7 @@ def _lost(error: BaseException) -> RunError:
 
 @contextlib.contextmanager
 def cluster_executor(address: str) -> Iterator[Executor]:
-    """Connects to a Dask cluster during the block and yields its executor.
-
-    Dask gives the tasks of a lost worker to others. Missing Dask, or no scheduler there, is a
-    UsageError.
-    """
+    """Connects to a Dask cluster during the block; Dask gives a lost worker's tasks to others."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -156,7 +147,7 @@ def cluster_executor(address: str) -> Iterator[Executor]:
         ) from error
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.CRITICAL)  # the error of a failed connection says enough
+    logger.setLevel(logging.CRITICAL)  # the error of a failed connection is enough
     try:
         client = Client(address, timeout=_CONNECT_WITHIN_S)
     except (OSError, ValueError, TypeError, ImportError) as error:
@@ -168,8 +159,7 @@ def cluster_executor(address: str) -> Iterator[Executor]:
     finally:
         logger.setLevel(level)
     with client:
-        threads = client.nthreads()
-        if threads:
+        if threads := client.nthreads():
             total = sum(threads.values())
             log.info("%s: %d workers, %d threads.", address, len(threads), total)
         else:
@@ -187,24 +177,18 @@ class ShardPlan:
     key: str  # of the folder's plan; a task of an older plan is refused
 
 
-def finish_shard(plan: ShardPlan, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
-    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
-    return _finish(plan, number, part, unique="")
-
-
 def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
-    """`finish_shard` in another process, perhaps on another host.
-
-    RunError if this worker does not see the folder or the audio, runs other software, has no room,
-    or works for a plan that was replaced.
-    """
+    """`finish_shard` on another host; RunError if it lacks the folder, audio or software."""
     shard_plan: ShardPlan = imported(plan)
     _check_seen(shard_plan, part)
     with room_in(shard_plan.folder):
-        return _finish(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
+        return finish_shard(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
 
 
-def _finish(plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str) -> dict[str, Any]:
+def finish_shard(
+    plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str = ""
+) -> dict[str, Any]:
+    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
     sidecar = finished_sidecar(shard_path, sidecar_path)
@@ -221,10 +205,9 @@ def finished_sidecar(shard_path: Path, sidecar_path: Path) -> dict[str, Any] | N
     """Returns a finished shard's sidecar; None if either is missing or damaged."""
     try:
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
-        whole = sidecar["sha256"] == file_sha256(shard_path)
+        return sidecar if sidecar["sha256"] == file_sha256(shard_path) else None
     except (FileNotFoundError, ValueError, TypeError, KeyError):  # 0.1.0 noted no hash
         return None
-    return sidecar if whole else None
 
 
 @contextlib.contextmanager
@@ -243,19 +226,16 @@ def room_in(folder: Path) -> Iterator[None]:
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
     # Absent audio would pass for a fault of the corpus.
-    host = socket.gethostname()
+    worker = f"The worker on {socket.gethostname()}"
+    again = "mount it there, and run tfasr prepare again; it resumes."
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
     while (key := plan_key(plan.folder)) != plan.key:
         if time.monotonic() > deadline:
             cause = "does not see it" if key is None else "finds another plan in it"
-            raise RunError(
-                f"Every worker must see {plan.folder} under this path. The worker on {host} "
-                f"{cause}: mount it there, and run tfasr prepare again; it resumes."
-            )
+            seen = f"Every worker must see {plan.folder} under this path."
+            raise RunError(f"{seen} {worker} {cause}: {again}")
         time.sleep(_ASK_AGAIN_S)
     unseen = [u.audio_path for u in part if not u.audio_path.exists()]
     if unseen:
-        raise RunError(
-            f"Every worker must see the corpus under the same path. The worker on {host} has no "
-            f"{unseen[0]}: mount it there, and run tfasr prepare again; it resumes."
-        )
+        seen = "Every worker must see the corpus under the same path."
+        raise RunError(f"{seen} {worker} has no {unseen[0]}: {again}")

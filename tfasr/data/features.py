@@ -49,12 +49,9 @@ class FeatureConfig:
         for field in ("sample_rate_hz", "window_samples", "step_samples", "num_mel_bins"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(0 <= self.num_mfcc <= self.num_mel_bins, self, "num_mfcc", "in 0..num_mel_bins")
-        require(
-            0 <= self.lower_edge_hz < self.upper_edge_hz <= self.sample_rate_hz / 2,
-            self,
-            "upper_edge_hz",
-            "above lower_edge_hz and at most half the sample rate",
-        )
+        possible = 0 <= self.lower_edge_hz < self.upper_edge_hz <= self.sample_rate_hz / 2
+        rule = "above lower_edge_hz and at most half the sample rate"
+        require(possible, self, "upper_edge_hz", rule)
 
     @property
     def num_features(self) -> int:
@@ -66,10 +63,7 @@ class FeatureConfig:
 
 
 def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
-    """Returns HTK's cosine transform as a float32 matrix ``(num_mel_bins, num_mfcc)``.
-
-    TensorFlow's own fails on no frames.
-    """
+    """HTK's transform, float32 ``(num_mel_bins, num_mfcc)``; TensorFlow's fails on no frames."""
     angles = np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc)) * np.pi / num_mel_bins
     return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
 
@@ -90,22 +84,14 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     Source: the paper, section 2.1, which starts from a magnitude spectrogram where this takes
     power; S. Young et al., The HTK Book, section 5.6.
     """
-    import tensorflow as tf  # here: `numpy_features` runs where there is no TensorFlow
+    import tensorflow as tf  # here: `numpy_features` runs without it
 
-    spectrum = tf.signal.stft(
-        samples,
-        frame_length=config.window_samples,
-        frame_step=config.step_samples,
-        fft_length=config.window_samples,
-        window_fn=tf.signal.hann_window,
-    )
+    size = config.window_samples
+    spectrum = tf.signal.stft(samples, size, config.step_samples, size, tf.signal.hann_window)
     power = tf.math.square(tf.abs(spectrum))
+    edges_hz = (config.lower_edge_hz, config.upper_edge_hz)
     filters = tf.signal.linear_to_mel_weight_matrix(
-        config.num_mel_bins,
-        config.window_samples // 2 + 1,
-        config.sample_rate_hz,
-        config.lower_edge_hz,
-        config.upper_edge_hz,
+        config.num_mel_bins, size // 2 + 1, config.sample_rate_hz, *edges_hz
     )
     log_mel = tf.math.log(tf.matmul(power, filters) + LOG_FLOOR)
     if not config.num_mfcc:
@@ -120,11 +106,7 @@ def normalise_features(
     mean: "tf.Tensor | None" = None,
     deviation: "tf.Tensor | None" = None,
 ) -> "tf.Tensor":
-    """Returns one utterance's features normalised as ``config.normalisation`` says.
-
-    ``features`` are float32 ``(frames, num_features)`` without padding; ``mean`` and ``deviation``,
-    float32 ``(num_features,)`` of the training split, are for "corpus" only.
-    """
+    """Returns features, ``(frames, num_features)`` without padding, normalised by the config."""
     if config.normalisation == "none":
         return features
     import tensorflow as tf
@@ -136,11 +118,7 @@ def normalise_features(
 
 
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
-    """Returns the features of samples, before normalisation, as `compute_features` does.
-
-    A recording's features are those of its parts put together, if each part begins at a multiple of
-    ``step_samples``.
-    """
+    """`compute_features` in NumPy; parts cut at multiples of ``step_samples`` can be joined."""
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
         return np.zeros((0, config.num_features), np.float32)
@@ -157,10 +135,7 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 
 
 def expect_many_frames() -> None:
-    """Loads SciPy's transform, which is seven times as fast as NumPy's.
-
-    It pays from four minutes of audio on: loading takes a third of a second.
-    """
+    """Loads SciPy's transform: seven times as fast, worth its loading from 4 minutes of audio."""
     from scipy.fft import rfft
 
     _transforms.append(rfft)

@@ -1,7 +1,7 @@
 """What a corpus lists, judged line by line, and sorted, in memory that does not grow with it.
 
 The audio headers that were read are noted in ``prepare-listing.jsonl`` in the split's folder until
-its index is written, so that an interrupted or refused call reads no unchanged file's header twice.
+its index is written, so that the next call reads no unchanged file's header again.
 """
 
 import hashlib
@@ -72,9 +72,8 @@ def select(
 ) -> Selection:
     """Sorts a corpus split into the kept, the too long, and the bad utterances.
 
-    ``why_not`` returns the rejection of an utterance, or None. Work in progress and rows that don't
-    fit into memory go to the split's ``folder``. ``on_listed`` gets the number of judged entries,
-    now and then.
+    Rows that don't fit into memory go to the split's ``folder``. ``on_listed`` gets the number of
+    judged entries, now and then.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
@@ -87,8 +86,7 @@ def select(
         status = utterance.audio_path.stat()
         judged = Judged(None, utterance, status.st_size, status.st_mtime_ns)
         _file(_row(0, judged, why_not), selection)
-    for rejection in sorted(corpus.rejections, key=rejection_row):
-        selection.unusable.append(rejection_row(rejection))
+    selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
     return selection
 
 
@@ -128,16 +126,14 @@ def _file_group(group: list[Row], selection: Selection) -> None:
     for row in group:
         if row[2] and first is not None:
             entry = Entry(row[0], Path(row[3]), "", "", row[2])
-            unusable.append(duplicate(entry, first))
+            unusable.append(rejection_row(duplicate(entry, first)))
             continue
-        if row[2]:
-            first = row[2]
+        first = row[2] or first
         if row[4] == _UNUSABLE:
-            unusable.append(Rejection(*row[5]))
+            unusable.append(tuple(row[5]))
         else:
             _file(row, selection)
-    for rejection in sorted(unusable, key=rejection_row):
-        selection.unusable.append(rejection_row(rejection))
+    selection.unusable.extend(sorted(unusable))
 
 
 def _judged(
@@ -333,11 +329,7 @@ class Dropped:
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
     def refuse_too_many(self, kept: int, max_bad_fraction: float, path: Path) -> None:
-        """Raises RunError if too many utterances are bad, or none is good.
-
-        ``max_bad_fraction`` is a share of all but the too long ones; ``path`` is that of
-        ``dropped.json``.
-        """
+        """Raises RunError if no utterance is good, or too many but the too long ones are bad."""
         total, bad = kept + self.selection.bad, self.bad
         if not total:
             raise RunError(
@@ -350,9 +342,9 @@ class Dropped:
         listed = "\n".join(f"  {id_}: {reason} ({detail})" for id_, reason, detail in first)
         more = f"\n  ... and {bad - _LISTED} more" if bad > _LISTED else ""
         needed = math.ceil(1000 * bad / total) / 1000
-        remedy = f"Mend them, or accept the loss with --max_bad_fraction {needed:g}"
+        remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
         if bad == total:
-            remedy = "Mend them: a split must hold at least one good utterance"
+            remedy = "Correct them: a split must hold at least one good utterance"
         raise RunError(
             f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
             f"{total} ({bad / total:.2%}):\n{listed}{more}\n"

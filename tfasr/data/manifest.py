@@ -111,10 +111,7 @@ class HeldUtterances(list[ShardedUtterance]):
 
 
 class PackedUtterances(Sequence[ShardedUtterance]):
-    """`HeldUtterances` of a manifest too large to hold, read from its checked file when needed.
-
-    The file stays open: preparing the folder again leaves these as they are.
-    """
+    """`HeldUtterances` of a manifest too large to hold, read from its open file when needed."""
 
     def __init__(self, path: Path, columns: np.ndarray):
         self._columns = columns
@@ -228,10 +225,7 @@ def _index_hash(index: dict[str, Any]) -> str:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns the content of a split's ``index.json``.
-
-    UsageError if it is cut, edited, of another format, or names files outside its folder.
-    """
+    """Returns a split's ``index.json``; UsageError if it is damaged or names foreign files."""
     path = folder / INDEX_FILE
     index = read_object(path, _AGAIN, tuple(_TYPES))
     if index["format"] != FORMAT:
@@ -283,11 +277,7 @@ def _is_plain_name(name: str) -> bool:
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
-    """Raises UsageError unless a split's shards are there with their size and, if asked, their
-    hash.
-
-    With ``content`` they are read whole, about a second a gigabyte, and their hashes compared.
-    """
+    """Raises UsageError unless all shards have their size and, with ``content``, their hash."""
     shards = {shard["file"]: shard for shard in index["shards"]}
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
@@ -324,11 +314,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
 
 def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
-    """Returns a split's utterances, in the order of the records.
-
-    More than 100 000 are `PackedUtterances`, unless an older tfasr prepared them without columns. A
-    missing or changed manifest is a UsageError.
-    """
+    """Returns a split's utterances in the records' order, read from the file if they are many."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise UsageError(
@@ -362,7 +348,7 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
         for field in dataclasses.fields(utterance):
             kind = (int, float) if field.type is float else field.type
             if not isinstance(getattr(utterance, field.name), kind):
-                raise ValueError(f"{field.name} is no {field.type.__name__}")
+                raise ValueError(f"{field.name} is not of type {field.type.__name__}")
         np.uint64(_content_code(utterance.content))
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise UsageError(
@@ -393,11 +379,7 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
 
 
 class PackedIndex:
-    """Adds up a split's sidecars, in order and read once: manifest, columns and index.
-
-    ``unpacked`` are rows of id, reason and detail of the utterances that could not be packed,
-    complete once the manifest is written.
-    """
+    """Adds up a split's sidecars, in order: manifest, ``unpacked`` utterances, columns, index."""
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
         self._folder = folder

@@ -33,7 +33,7 @@ class Packing:
     audio_reader: str = "soundfile"
 
     def content(self) -> dict[str, Any]:
-        """Returns what changes the bytes, as JSON; normalisation happens later and does not."""
+        """Returns all settings that change the bytes, as JSON; normalisation happens later."""
         features = to_json(self.features)
         del features["normalisation"]
         return {
@@ -109,10 +109,7 @@ def _pack_utterance(
         return Rejection(utterance.id, "features that are not finite numbers", detail)
     labels = packing.alphabet.encode(utterance.text)
     listed = ShardedUtterance(
-        position=position,
-        id=utterance.id,
-        text=utterance.text,
-        speaker=utterance.speaker,
+        *(position, utterance.id, utterance.text, utterance.speaker),
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),

@@ -1,7 +1,8 @@
 """Prepares a corpus's splits, and warns of utterances and speakers that two splits share."""
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfasr.alphabet import Alphabet
+from tfasr.data.features import FeatureConfig
 from tfasr.data.manifest import (
     INDEX_FILE,
     HeldUtterances,
@@ -20,8 +23,6 @@ from tfasr.data.manifest import (
 from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfasr.alphabet import Alphabet
-    from tfasr.data.features import FeatureConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
 
@@ -61,10 +62,10 @@ def _first(names: Sequence[str]) -> str:
 def overlap(
     training: HeldUtterances | PackedUtterances, held_out: HeldUtterances | PackedUtterances
 ) -> Overlap:
-    """Returns what a held-out split shares with the training split.
+    """Returns the utterances and speakers that a held-out split shares with the training split.
 
-    Utterances are the same if their features are or, where an older tfasr noted no features, if id,
-    transcript, duration and frames are: short words of equal length are not the same.
+    Utterances are the same if their features are; without noted features (an older tfasr), if id,
+    transcript, duration and frames are.
     """
     content, known = held_out.column("content"), training.column("content")
     if content.all() and known.all():
@@ -124,10 +125,10 @@ def prepare(
     split: str | None = None,
     manifest: str | Path | None = None,
     subsets: list[str] | None = None,
-    features: "FeatureConfig | None" = None,
+    features: FeatureConfig | None = None,
     shards: "ShardConfig | None" = None,
     model: "RecogniserConfig | None" = None,
-    alphabet: "Alphabet | None" = None,
+    alphabet: Alphabet | None = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
     executor: Executor | None = None,
@@ -167,10 +168,8 @@ def prepare(
         RunError: if too many utterances are bad, the disk is full, or the executor or one of its
             workers cannot do the work.
     """
-    from tfasr.alphabet import Alphabet
     from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.data.audio import check_audio_reader
-    from tfasr.data.features import FeatureConfig
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
@@ -178,7 +177,15 @@ def prepare(
     from tfasr.models.model import MODELS, ModelConfig
 
     check_audio_reader(audio_reader)
-    _check(split, manifest or subsets, max_bad_fraction, num_workers)
+    if split is None and (manifest or subsets):
+        raise UsageError(
+            "A manifest or subsets must come with the split they make. Add --split train, "
+            "validation or test."
+        )
+    if not 0 <= max_bad_fraction <= 1:
+        raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
+    if num_workers is not None and num_workers < 1:
+        raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
     packing = Packing(
         alphabet=alphabet or Alphabet(),
         features=features or FeatureConfig(),
@@ -197,7 +204,7 @@ def prepare(
     indexes = {}
     for name in splits:
         utterances = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
-        with _Progress(name, progress) as bar:
+        with _progress(name, progress) as callbacks:
             indexes[name] = pack_split(
                 utterances,
                 name,
@@ -206,54 +213,26 @@ def prepare(
                 max_bad_fraction=max_bad_fraction,
                 num_workers=num_workers,
                 executor=executor,
-                on_listed=bar.listed,
-                on_progress=bar.packed,
+                **callbacks,
             )
     warn_of_overlaps(Path(shard_dir))
     return indexes
 
 
-def _check(
-    split: str | None, selected: Any, max_bad_fraction: float, num_workers: int | None
-) -> None:
-    if split is None and selected:
-        raise UsageError(
-            "A manifest or subsets must come with the split they make. Add --split train, "
-            "validation or test."
-        )
-    if not 0 <= max_bad_fraction <= 1:
-        raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
-    if num_workers is not None and num_workers < 1:
-        raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
+@contextlib.contextmanager
+def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+    columns = (BarColumn(), MofNCompleteColumn(), "utterances, time left", TimeRemainingColumn())
+    bar = Progress("{task.description}", *columns, console=Console(stderr=True), disable=not shown)
+    task = bar.add_task(f"list {split}", total=None)
 
-class _Progress:
-    def __init__(self, split: str, shown: bool):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    def packed(done: int, total: int) -> None:
+        bar.update(task, description=f"prepare {split}", completed=done, total=total)
 
-        self._bar = Progress(
-            "{task.description}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            "utterances, time left",
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not shown,
-        )
-        self._split = split
-        self._task = self._bar.add_task(f"list {split}", total=None)
-
-    def __enter__(self) -> "_Progress":
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.stop()
-
-    def listed(self, entries: int) -> None:
-        self._bar.update(self._task, completed=entries)
-
-    def packed(self, done: int, total: int) -> None:
-        name = f"prepare {self._split}"
-        self._bar.update(self._task, description=name, completed=done, total=total)
+    with bar:
+        yield {
+            "on_listed": lambda entries: bar.update(task, completed=entries),
+            "on_progress": packed,
+        }

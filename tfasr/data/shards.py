@@ -24,12 +24,6 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import publish
 
-__all__ = [
-    *("RECORD", "FeatureSums", "HeldUtterances", "ShardConfig", "ShardedSplit"),
-    *("ShardedUtterance", "check_features", "content_hashes", "encode_record", "open_split"),
-    "write_shard",
-]
-
 _ZLIB_RLE = 3
 RECORD = {
     "features": tf.io.FixedLenFeature([], tf.string),
@@ -80,11 +74,11 @@ def write_shard(
     except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
-        full = tf.errors.ResourceExhaustedError  # which prepare tells like any full disk
+        full = tf.errors.ResourceExhaustedError  # prepare reports it like any full disk
         if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
             raise RunError(
                 f"Shards must be written. {path} cannot be: {error.message}. Finished shards are "
-                "kept: mend the disk, and run tfasr prepare again; it resumes."
+                "kept: repair the disk, and run tfasr prepare again; it resumes."
             ) from error
         raise
 
@@ -104,11 +98,7 @@ def encode_record(
 
 @dataclass(frozen=True)
 class ShardedSplit:
-    """A prepared split, opened and complete.
-
-    Its ``utterances`` are in the order of the records; a very large split's are read from its
-    manifest at every iteration.
-    """
+    """A prepared split, opened and complete; its utterances are in the order of the records."""
 
     folder: Path
     index: dict[str, Any]

@@ -19,11 +19,7 @@ class Share:
 
 
 def unread(record: tf.Tensor, frame_bytes: int) -> Element:
-    """Returns what ordering a serialised record into batches needs to know.
-
-    That is ``record``, ``positions``, ``duration_s``, ``feature_lengths`` and int32 ``labels``; the
-    features stay in the record, undecoded.
-    """
+    """Returns the facts about a serialised record that batching needs; features stay undecoded."""
     parsed = tf.io.parse_single_example(record, RECORD)
     return {
         "record": record,
@@ -42,14 +38,11 @@ def share_of_batches(
     """Returns a worker's share of each batch, and what it knows of the others' shares.
 
     ``batches`` are of `unread` records, without their labels; ``padded`` makes one padded batch of
-    a dataset of serialised records, given the frames of the longest.
-
-    Returns:
-        What ``padded`` made of the worker's rows, and of the whole batch ``all_positions`` int64
-        ``(utterances,)``, ``all_duration_s`` float32 ``(utterances,)``, ``all_lengths`` int32
-        ``(utterances,)``, in the single process's order; ``first_row`` int32, where the share
-        begins; ``counted`` float32, 1, or 0 where a batch has fewer utterances than workers and
-        this one holds another's first.
+    a dataset of serialised records, given the frames of the longest. Of the whole batch, in the
+    single process's order, are ``all_positions`` int64, ``all_duration_s`` float32 and
+    ``all_lengths`` int32, each ``(utterances,)``. ``first_row`` int32 is where the share begins;
+    ``counted`` float32 is 1, or 0 where a batch has fewer utterances than workers and this one
+    holds another's first.
     """
 
     def share_of(batch: Element) -> tf.data.Dataset:
@@ -74,10 +67,7 @@ def share_of_batches(
 
 
 def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Returns each global batch as so many equal elements, as batch normalisation needs them.
-
-    Up to ``replicas - 1`` utterances of a batch are left out.
-    """
+    """Returns each batch as equal elements, without up to ``replicas - 1`` of its utterances."""
 
     def cut(batch: Element) -> tf.data.Dataset:
         each = tf.shape(batch["feature_lengths"])[0] // replicas

@@ -51,10 +51,7 @@ def check_split_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def own_split_folder(folder: Path) -> Iterator[None]:
-    """Reserves a split's folder for this process while the block runs.
-
-    A folder whose content tfasr did not write, or that another process prepares, is a UsageError.
-    """
+    """Reserves a split's folder during the block; UsageError if it isn't tfasr's, or in use."""
     check_split_folder(folder)
     make_folder(folder)
     held = (
@@ -67,10 +64,7 @@ def own_split_folder(folder: Path) -> Iterator[None]:
 
 
 def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
-    """Removes the files of another plan; a resumed plan keeps its own, except the index.
-
-    Another program's file with a name that the plan needs is a UsageError.
-    """
+    """Removes another plan's files; a resumed plan keeps its own files except the index."""
     plan = _plan(folder)
     if plan is not None:
         remove_unfinished(folder, split)

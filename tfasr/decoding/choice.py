@@ -71,11 +71,10 @@ def make_decoder(
     lexicon: Iterable[str] = (),
     num_threads: int | None = None,
 ) -> Decoder:
-    """Returns the decoder that a config names.
+    """Returns the decoder that a config names; RunError if it was not built.
 
     ``lexicon`` has the words of a decoder that needs them, in plain spelling; ``num_threads`` is
-    for "word_beam" (None: one per available core). RunError if word beam search was not built;
-    ValueError if its lexicon is empty or cannot be spelled.
+    for "word_beam" (None: one per available core).
     """
     return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
 
@@ -84,14 +83,8 @@ def with_language_model(
     config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
 ) -> Decoder:
     """Returns word beam search whose words a language model scores too; see `make_decoder`."""
-    return WordBeamSearch(
-        alphabet,
-        lexicon,
-        beam_width=config.beam_width,
-        mode="kenlm",
-        language_model=model,
-        recombine=config.recombine,
-    )
+    options = {"beam_width": config.beam_width, "recombine": config.recombine}
+    return WordBeamSearch(alphabet, lexicon, mode="kenlm", language_model=model, **options)
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:

@@ -12,7 +12,7 @@ from tfasr.alphabet import Alphabet
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a decoder heard in one utterance.
+    """The decoded text of one utterance.
 
     Attributes:
         text: plain spelling, separators removed.
@@ -173,10 +173,7 @@ GREEDY = DecoderKind(
 
 
 def split_words(text: str, word_characters: str | None = None) -> list[str]:
-    """Returns the words of ``text`` in order.
-
-    They are made of ``word_characters``, and cut at every other one; None cuts at white space.
-    """
+    """Returns the words of ``text``, runs of ``word_characters``; None cuts at white space."""
     if word_characters is None:
         return text.split()
     if not word_characters:

@@ -26,16 +26,9 @@ class KenlmModel:
     """Scores words by an ARPA file; give it to `WordBeamSearch` with ``mode="kenlm"``.
 
     A word multiplies a beam's probability by ``P(word | words before it) ** weight *
-    exp(word_bonus)``; the sentence's end counts as a word without bonus.
-
-    Args:
-        path: an ARPA file as text, its words in plain spelling.
-        weight: 0..10.
-        word_bonus: natural logarithm, -100..100; offsets the model's preference for few words.
-
-    Raises:
-        ValueError: if the file is missing, empty or damaged, or a number is out of its range.
-        UsageError: if the kenlm package is not installed.
+    exp(word_bonus)``; the sentence's end counts as a word without bonus. The weight is in 0..10,
+    the bonus, a natural logarithm that offsets the model's preference for few words, in -100..100.
+    A missing or damaged file is a ValueError, a missing kenlm package a UsageError.
     """
 
     def __init__(self, path: str | Path, weight: float = 1.0, word_bonus: float = 0.0):
@@ -60,7 +53,7 @@ class KenlmModel:
             raise ValueError(f"{self.path} must be a sound ARPA file. kenlm: {error}") from error
 
     def scorer(self, words: list[str]) -> "WordScorer":
-        """Returns what scores these words by their index; ValueError for unknown words."""
+        """Returns a scorer of these words by their index; ValueError for unknown words."""
         unknown = [word for word in words if word not in self._model]
         if unknown:
             raise ValueError(
@@ -166,11 +159,9 @@ class Order:
 
 
 class NgramModel:
-    """Interpolated Kneser-Ney estimates of what word follows, one discount for each order.
+    """Interpolated Kneser-Ney estimates of what word follows, one discount for each order (1..6).
 
-    The lowest order is interpolated with equal shares for all words, ``<unk>`` among them. The
-    order is 1..6, 3 for trigrams; words are made of ``word_characters``, None cuts at white space.
-    ValueError if the order is out of range, there is no word, or one is a mark of ARPA files.
+    The lowest order is interpolated with equal shares for all words, ``<unk>`` among them.
 
     Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP 1995;
         interpolated as in Chen and Goodman, "An empirical study of smoothing techniques for
@@ -255,10 +246,7 @@ def _counts(
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns what an order is estimated from: for all but the highest, how many words come before.
-
-    An n-gram at a sentence's beginning has nothing before it and keeps its count.
-    """
+    """Returns an order's counts: but for the highest, of the words that come before an n-gram."""
     adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)

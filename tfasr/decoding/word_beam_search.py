@@ -141,14 +141,10 @@ class WordBeamSearch:
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        Args:
-            log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last; -inf is
-                allowed. Frames behind an utterance's length may hold anything.
-            lengths: integers ``(batch,)``: valid frames of each utterance.
-
-        Raises:
-            ValueError: if shapes, types or lengths do not fit, or a valid frame holds a NaN or a
-                logarithm above 0 (above 1e-4, to allow for rounding).
+        ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank last; -inf
+        is allowed, and frames after an utterance's length may hold anything. A valid frame with a
+        NaN or a logarithm above 0 (1e-4, to allow for rounding) is a ValueError, as are wrong
+        shapes and types.
         """
         return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
 
@@ -159,14 +155,7 @@ class WordBeamSearch:
     def decode_n_best(
         self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
     ) -> list[list[Hypothesis]]:
-        """Returns up to ``n_best`` hypotheses of different text per utterance, best first.
-
-        Args:
-            n_best: at least 1; a beam of fewer different texts gives fewer.
-
-        Raises:
-            ValueError: as `decode`, and for an ``n_best`` below 1.
-        """
+        """Returns up to ``n_best`` hypotheses of different text per utterance, best first."""
         n_best = _integer("n_best", n_best, 1, MAX_BEAM_WIDTH)
         log_probs, lengths = _arrays(log_probs, lengths)
         check_log_probs(log_probs, lengths, self.alphabet.num_classes)
@@ -178,17 +167,14 @@ class WordBeamSearch:
 
 
 class WordBeamUtterance:
-    """One utterance whose frames come bit by bit; the beam is kept between them.
-
-    The final result is what `WordBeamSearch.decode` returns for all frames at once.
-    """
+    """One utterance whose frames come bit by bit; the result is that of all at once."""
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
         self._alphabet = alphabet
         self._utterance = utterance
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames, or none after a ValueError as of `WordBeamSearch.decode`."""
+        """Takes the next frames; raises the ValueErrors of `WordBeamSearch.decode`."""
         log_probs = np.asarray(log_probs)
         if log_probs.ndim != 2:
             raise ValueError(
@@ -246,8 +232,7 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
             f"word_characters must be characters of the alphabet {alphabet.characters!r}. "
             f"Received: word_characters={word_characters!r} with {foreign}."
         )
-    separator = {alphabet.separator} - {None}
-    return frozenset(word_characters) | separator
+    return frozenset(word_characters) | ({alphabet.separator} - {None})
 
 
 def _spelled_words(

@@ -30,7 +30,7 @@ def read_text(path: str | Path, remedy: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        cause = f"which is no UTF-8 text ({error.reason} at byte {error.start})"
+        cause = f"which is not UTF-8 text ({error.reason} at byte {error.start})"
     except OSError as error:
         cause = f"which cannot be read ({error.strerror or error})"
     raise UsageError(f"A readable text file is needed. Received: {path}, {cause}. {remedy}")
@@ -71,11 +71,7 @@ _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def write_whole(path: str | Path, content: str | bytes, partial: str | Path | None = None) -> None:
-    """Replaces a file's content, or leaves the file as it was and raises OSError.
-
-    Text is written as UTF-8; bytes that aren't valid UTF-8, as in some file names, are
-    backslash-escaped.
-    """
+    """Replaces a file's content; text is written as UTF-8, other bytes in it backslash-escaped."""
     with whole_file(path, partial) as file:
         if isinstance(content, str):
             content = content.encode(errors="backslashreplace")
@@ -84,11 +80,7 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
-    """Opens a file for writing; it takes its place when the block ends without an exception.
-
-    Until then it is called ``partial``, by default its name with `PARTIAL_SUFFIX`. Concurrent
-    writers must pass different names.
-    """
+    """Opens a file as ``partial``, different for concurrent writers, and moves it to its place."""
     path = Path(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
     try:
@@ -106,7 +98,7 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Adds the file's name to an OSError of a write or sync, which has none."""
+    """Adds the file's name to an OSError of a write or sync, where it is missing."""
     try:
         yield
     except OSError as error:
@@ -156,10 +148,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock during the block, or raises UsageError with the message ``held``.
-
-    The kernel releases the lock however the process ends.
-    """
+    """Holds a lock, which a crash releases, or raises UsageError with the message ``held``."""
     descriptor = _acquire(path, held)
     try:
         yield
@@ -232,11 +221,7 @@ _TYPE = "$type"
 
 
 def to_typed_json(value: Any) -> Any:
-    """Returns JSON from which `from_typed_json` makes an equal value of the same types.
-
-    Numbers (NumPy's become Python's), text, None, paths, dataclasses, importable classes and
-    functions, and lists, tuples and dicts of them; TypeError for anything else.
-    """
+    """Returns JSON that `from_typed_json` reads with the same types; TypeError if impossible."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):

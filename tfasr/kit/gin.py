@@ -5,7 +5,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -112,7 +112,9 @@ def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     last = (len(files) + 1, 0)
     flags = [Line(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
     texts += [GinText((line,), tuple(parse([line]))) for line in flags]
-    return _joined(texts)
+    lines = chain.from_iterable(text.lines for text in texts)
+    statements = chain.from_iterable(text.statements for text in texts)
+    return GinText(tuple(lines), tuple(statements))
 
 
 def parse(lines: Sequence[Line]) -> list[Statement]:
@@ -139,34 +141,21 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
 
 
 def _with_includes(path: Path, number: int) -> GinText:
-    lines = _lines(path, (number + 1, 0))
-    statements = parse(lines)
+    lines, statements = _lines(path, (number + 1, 0)), []
     leaves: dict[str, GinText] = {}
     bound: dict[str, Line] = {}
-    parts, after = [], 0
-    for include in statements:
-        if include.kind != "include":
+    included: dict[Line, GinText] = {}
+    for statement in parse(lines):
+        if statement.kind != "include":
+            statements.append(statement)
             continue
-        if include.selector not in leaves:
-            leaves[include.selector] = _leaf(include, (number, len(leaves) + 1))
-        leaf, before = leaves[include.selector], after
+        if statement.selector not in leaves:
+            leaves[statement.selector] = _leaf(statement, (number, len(leaves) + 1))
+        leaf = included[statement.lines[0]] = leaves[statement.selector]
         _refuse_bound_twice(leaf, bound)
-        after = include.lines[0].number
-        parts += [_part(lines, statements, before, after - 1), leaf]
-    return _joined([*parts, _part(lines, statements, after, len(lines))])
-
-
-def _part(lines: list[Line], statements: list[Statement], begin: int, end: int) -> GinText:
-    within = [s for s in statements if begin < s.lines[0].number <= end]
-    return GinText(tuple(lines[begin:end]), tuple(within))
-
-
-def _joined(texts: Iterable[GinText]) -> GinText:
-    texts = list(texts)
-    return GinText(
-        tuple(line for text in texts for line in text.lines),
-        tuple(statement for text in texts for statement in text.statements),
-    )
+        statements += leaf.statements
+    texts = [included[line].lines if line in included else (line,) for line in lines]
+    return GinText(tuple(chain.from_iterable(texts)), tuple(statements))
 
 
 def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
@@ -215,13 +204,14 @@ def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
             f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
         ) from error
     texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    for number, line in enumerate(texts, start=1):
-        if strange := _CONTROL.search(line):
+    lines = [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
+    for line in lines:
+        if strange := _CONTROL.search(line.text):
             raise UsageError(
-                f"{path}:{number}: a gin file must be text. Received: the control character "
+                f"{line.place}: a gin file must be text. Received: the control character "
                 f"{strange[0]!r}. Is this a gin file?"
             )
-    return [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
+    return lines
 
 
 class _References(config_parser.ParserDelegate):
@@ -324,10 +314,7 @@ def bound_scopes(cls: type, text: GinText) -> list[str]:
 
 
 def make(cls: type, text: GinText, *, scope: str = "") -> Any:
-    """Makes a config with the bindings in force; a UsageError names the line of a wrong value.
-
-    Bindings of ``scope`` go first: "sys1" of ``sys1/Class.name = 1``.
-    """
+    """Makes a config with the bindings in force, those of ``scope`` first; errors name the line."""
     try:
         with gin.config_scope(scope or None):
             return gin.get_configurable(cls)()
@@ -447,7 +434,7 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
     for index, head in enumerate(text.statements):
         if head.kind == "block":
             block = takewhile(lambda statement: statement.in_block, text.statements[index + 1 :])
-            if all(statement in dropped for statement in block):  # an empty block is no gin
+            if all(statement in dropped for statement in block):  # an empty block is not valid gin
                 without |= set(head.lines)
     texts = (
         _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text

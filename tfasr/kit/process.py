@@ -1,4 +1,4 @@
-"""Calls a function in a new process, which has memory and a Keras backend of its own.
+"""Calls a function in a new process, which has separate memory and Keras backend.
 
 ``call(measure, request, backend="jax")`` is ``measure(request)`` computed there: arguments and
 results are typed JSON, see `tfasr.kit.files`, and UsageError and RunError come through.
@@ -49,10 +49,7 @@ def load_tensorflow() -> None:
 
 
 _Result = TypeVar("_Result")
-_PACKAGE = Path(__file__).parents[1]
-_STDOUT, _STDERR = 1, 2
 _SHOWN_MESSAGE = 1000
-
 # Like `python -m MODULE`, but nothing is imported from the working directory, where a file may have
 # the name of a standard module; Python 3.10 has no option for it. tfasr is the parent's.
 _START = """\
@@ -98,23 +95,17 @@ def stream(
 ) -> Iterator[Any]:
     """Calls a function in a new process and yields what it yields, or its one result.
 
-    A UsageError or RunError of the function comes through; a process that ends otherwise raises
-    ChildError, after the values that a generator had yielded.
-
-    Args:
-        function: at the top level of a module.
-        backend: Keras's in the new process; None for whatever this process would take.
-        plugins: loaded first; by default what this process has loaded.
-        task: what it does, for messages: "Measuring 16 x 600".
-        show_messages: whether its messages go to this process's standard error; otherwise their end
-            is part of the ChildError.
+    Its UsageError or RunError comes through; a process that ends otherwise raises ChildError.
+    ``plugins`` (by default those of this process) are loaded first, ``backend`` is Keras's there,
+    ``task`` names the work in messages, and without ``show_messages`` the ChildError ends with
+    them.
     """
     request = _request(function, arguments, backend, plugins)
     with contextlib.ExitStack() as resources:
         messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
         process = _start(backend, environment, messages)
         resources.enter_context(process)
-        resources.callback(_end, process)
+        resources.callback(process.kill)
         with contextlib.suppress(BrokenPipeError), process.stdin:
             process.stdin.write(request)
         answered = False
@@ -129,11 +120,7 @@ def stream(
 
 
 class Correspondence:
-    """A function in a new process that keeps answering; it ends with this process at the latest.
-
-    The function is a generator that reads `received` and yields its answers. The end of its
-    messages is part of the error if it fails.
-    """
+    """A generator function in a new process that reads `received` and yields its answers."""
 
     def __init__(
         self,
@@ -159,10 +146,7 @@ class Correspondence:
         self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
-        """Returns the next answer, or raises TimeoutError or the errors of `stream`.
-
-        A ``timeout_s`` of 0 takes only an answer that has arrived, None waits for ever.
-        """
+        """Returns the next answer or raises TimeoutError; a ``timeout_s`` of None waits forever."""
         try:
             line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
         except queue.Empty:
@@ -173,7 +157,7 @@ class Correspondence:
         return _result(json.loads(line))
 
     def close(self) -> None:
-        _end(self._process)
+        self._process.kill()
         self._process.wait()
         self._reader.join()
         with contextlib.suppress(OSError):
@@ -182,7 +166,7 @@ class Correspondence:
         self._messages.close()
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # reading tells how it ended
+        with contextlib.suppress(OSError):  # reading shows how it ended
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
@@ -226,10 +210,7 @@ def _start(
 
 
 def start_module(
-    module: str,
-    *arguments: str | Path,
-    environment: Mapping[str, str] | None = None,
-    **options: Any,
+    module: str, *arguments: str | Path, environment: Mapping[str, str] | None = None, **options
 ) -> subprocess.Popen:
     command = module_command(module, *arguments)
     return subprocess.Popen(command, env=child_environment(environment), **options)
@@ -243,7 +224,7 @@ def run_module(module: str, *arguments: str | Path, **options: Any) -> subproces
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
     """Returns a command like ``python -m MODULE`` that leaves the working directory out."""
-    package = str(_PACKAGE / "__init__.py")
+    package = str(Path(__file__).parents[1] / "__init__.py")
     return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
 
 
@@ -251,9 +232,9 @@ def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns this process's environment for `module_command`, with further variables."""
     variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
     # An empty entry, as in ":/more", would be the working directory.
-    entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
-    if any(entries):
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
+    entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
+    if path := os.pathsep.join(entries):
+        variables["PYTHONPATH"] = path
     return variables
 
 
@@ -273,11 +254,6 @@ def _result(answer: dict[str, Any]) -> Any:
     return from_typed_json(answer["result"])
 
 
-def _end(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        process.kill()
-
-
 def _end_of(messages: IO[bytes] | None) -> str:
     if messages is None:
         return ""
@@ -287,8 +263,8 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 def _serve() -> None:
     # What libraries print to standard output must not mix with the answers.
-    answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
-    os.dup2(_STDERR, _STDOUT)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("jax").setLevel(logging.WARNING)

@@ -137,7 +137,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __getitem__(self, name: str) -> _Thing:
         entry = self.entry(name)
         if name not in self._things:
-            thing = getattr(self._imported(entry), entry.attribute)
+            thing = self._imported(entry)
             self._checked(entry, thing)
             self._things[name] = thing
         return self._things[name]
@@ -159,9 +159,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {self.listed()})"
 
-    def _imported(self, entry: Entry) -> ModuleType:
+    def _imported(self, entry: Entry) -> _Thing:
         try:
-            return importlib.import_module(entry.module)
+            return getattr(importlib.import_module(entry.module), entry.attribute)
         except ModuleNotFoundError as error:
             message = lacking(error, f"The {self.kind} {entry.name!r}")
             if message is None:
@@ -195,16 +195,6 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             raise UsageError(
                 f"{entry.place}: the {self.kind} {entry.name!r} cannot be used: {error}"
             ) from error
-
-
-def entries_of_plugins() -> list[tuple[str, Entry]]:
-    """Returns the kind and the entry of each name that a module outside tfasr registered."""
-    return [
-        (registry.kind, entry)
-        for registry in filter(None, (reference() for reference in _registries))
-        for entry in registry._entries.values()
-        if not Path(entry.file).is_relative_to(_PACKAGE)
-    ]
 
 
 def _caller() -> tuple[str, int, str]:
@@ -248,9 +238,12 @@ def plugins() -> list[Plugin]:
     """Returns this process's plug-ins: modules loaded as such, and others that registered names."""
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
-    for kind, entry in entries_of_plugins():
-        names.setdefault(entry.file, entry.module)
-        registers.setdefault(entry.file, {}).setdefault(kind, []).append(entry.name)
+    for registry in filter(None, (reference() for reference in _registries)):
+        for entry in registry._entries.values():
+            if not Path(entry.file).is_relative_to(_PACKAGE):
+                names.setdefault(entry.file, entry.module)
+                kinds = registers.setdefault(entry.file, {})
+                kinds.setdefault(registry.kind, []).append(entry.name)
     return [
         Plugin(
             str(Path(name).resolve()) if name.endswith(".py") else name,
