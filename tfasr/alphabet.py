@@ -74,10 +74,7 @@ class Alphabet:
         return frozenset(self._ids) - {self.separator}
 
     def foreign_characters(self, text: str) -> list[str]:
-        """Returns the characters of ``text`` that cannot be written, sorted, each once.
-
-        The separator may not occur in a transcript: it only stands between equal neighbours.
-        """
+        """Returns the characters that can't be written, such as the separator; sorted."""
         if self._writable.issuperset(text):
             return []
         return sorted(set(text) - self._writable)
@@ -86,22 +83,15 @@ class Alphabet:
         """Returns ``text`` with the separator between equal neighbours: "cool" -> "co_ol"."""
         if self.separator is None:
             return text
-        return _BEFORE_ITS_EQUAL.sub(lambda found: found[0] + self.separator, text)
+        return _BEFORE_ITS_EQUAL.sub(lambda match: match[0] + self.separator, text)
 
     def encode(self, text: str) -> list[int]:
-        """Returns the labels of a normalised transcript.
-
-        Args:
-            text: a transcript in plain spelling, see `normalise`.
-
-        Returns:
-            Class ids, at most twice as many as characters, without blanks.
+        """Returns the labels of a normalised transcript in plain spelling, without blanks.
 
         Raises:
             ValueError: if ``text`` has characters outside the alphabet; it names them.
         """
-        foreign = self.foreign_characters(text)
-        if foreign:
+        if foreign := self.foreign_characters(text):
             raise ValueError(
                 f"A transcript must be written in the alphabet {self.characters!r} "
                 f"(separator {self.separator!r} aside). "
@@ -132,11 +122,7 @@ class Alphabet:
 
     @classmethod
     def load(cls, path: str | Path) -> "Alphabet":
-        """Reads what `save` wrote.
-
-        Raises:
-            UsageError: if the file is missing or damaged; it names the file.
-        """
+        """Reads what `save` wrote; a UsageError names a missing or damaged file."""
         remedy = "Copy it from where it was written."
         content = read_object(path, remedy, ("characters", "separator"))
         try:

@@ -89,7 +89,7 @@ def command_parts(name: str) -> tuple[Callable, Callable, str | None]:
 
 
 def _meant(words: list[str], known: list[str]) -> str:
-    """Returns what a misspelt word of ``words`` may have been, to end a message with, or ""."""
+    """Returns ". Did you mean ..." for a misspelt word, or ""."""
     for name in (word.split("=")[0] for word in words):
         if any(right.startswith(name) for right in known):
             continue  # or an abbreviation, which argparse takes
@@ -114,12 +114,11 @@ def _load_plugins(words: list[str]) -> None:
 
 
 def _with_subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Returns a command's parser and those of its subcommands."""
-    found = [parser]
+    parsers = [parser]
     for action in parser._actions:  # noqa: SLF001 - no public way
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            found += action.choices.values()
-    return found
+            parsers += action.choices.values()
+    return parsers
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
@@ -148,30 +147,33 @@ def run(arguments) -> int:
         if arguments.command in NEED_TENSORFLOW or has_model:
             load_tensorflow()
         return arguments.run(arguments) or 0
-    except UsageError as error:
-        return _failed(f" {arguments.command}", error, 2)
-    except RunError as error:
-        return _failed(f" {arguments.command}", error, error.exit_code)
-    except OSError as error:
-        return _failed(f" {arguments.command}", *explained(error))
-    except ModuleNotFoundError as error:
-        said = lacking(error, "the command")
-        if said is None:
+    except (Exception, KeyboardInterrupt) as error:
+        status = _reported(error, f" {arguments.command}")
+        if status is None:
             raise
-        return _failed(f" {arguments.command}", said, 2)
-    except Exception as error:
-        said = out_of_memory(error)
-        if said is not None:
-            return _failed(f" {arguments.command}", said, 1)
+        return status
+
+
+def _reported(error: BaseException, command: str = "") -> int | None:
+    """Prints what went wrong and returns the exit code; None for errors that need a traceback."""
+    status = 1
+    if isinstance(error, KeyboardInterrupt):
+        message = "interrupted"
+    elif isinstance(error, UsageError):
+        message, status = error, 2
+    elif isinstance(error, ModuleNotFoundError):
+        message, status = lacking(error, "the command" if command else "the command line"), 2
+    elif command and isinstance(error, RunError):
+        message, status = error, error.exit_code
+    elif command and isinstance(error, OSError):
+        message, status = explained(error)
+    else:
+        message = out_of_memory(error)
         remedy = _TENSORFLOW_REMEDIES.get(type(error).__name__)
-        if remedy is None:
-            raise
-        return _failed(f" {arguments.command}", f"{remedy} TensorFlow says: {error}", 1)
-    except KeyboardInterrupt:
-        return _failed(f" {arguments.command}", "interrupted", 1)
-
-
-def _failed(command: str, message: object, status: int) -> int:
+        if message is None and remedy is not None:
+            message = f"{remedy} TensorFlow says: {error}"
+    if message is None:
+        return None
     print(f"tfasr{command}: {message}", file=sys.stderr)
     return status
 
@@ -182,20 +184,11 @@ def main() -> None:
         from absl import app
 
         app.run(run, flags_parser=parse)
-    except UsageError as error:  # a plug-in that cannot be imported
-        sys.exit(_failed("", error, 2))
-    except ModuleNotFoundError as error:  # while the modules of the commands are imported
-        said = lacking(error, "the command line")
-        if said is None:
+    except (Exception, KeyboardInterrupt) as error:  # of a plug-in, or while commands are imported
+        status = _reported(error)
+        if status is None:
             raise
-        sys.exit(_failed("", said, 2))
-    except Exception as error:  # likewise
-        said = out_of_memory(error)
-        if said is None:
-            raise
-        sys.exit(_failed("", said, 1))
-    except KeyboardInterrupt:  # likewise
-        sys.exit(_failed("", "interrupted", 1))
+        sys.exit(status)
 
 
 if __name__ == "__main__":

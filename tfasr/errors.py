@@ -14,18 +14,14 @@ class UsageError(ValueError):
 
 
 class RunError(RuntimeError):
-    """The request was right and its work failed, such as by a full disk. Finished files are kept.
-
-    Attributes:
-        exit_code: of the command line.
-    """
+    """The request was right but the work failed, such as on a full disk. Finished files stay."""
 
     exit_code = 1
 
 
 @contextlib.contextmanager
 def wrong_values_are_wrong_use() -> Iterator[None]:
-    """Turns a TypeError or ValueError of a config, made of what a user gave, into a UsageError."""
+    """Turns a TypeError or ValueError of a user's config into a UsageError."""
     try:
         yield
     except UsageError:
@@ -57,15 +53,7 @@ _CAUSES = {
 
 
 def explained(error: OSError) -> tuple[str, int]:
-    """Returns a message for an error of the operating system, and the exit status.
-
-    Args:
-        error: what was raised, with or without the name of a file.
-
-    Returns:
-        A line that names the file and what to do; then 1 if the machine is the cause (a full disk,
-        a broken device), 2 if the named file is.
-    """
+    """Returns a message, and exit status 1 if the machine is the cause, 2 if the named file is."""
     if error.errno in _FULL:
         where = f" that holds {error.filename}" if error.filename else ""
         return (
@@ -81,21 +69,17 @@ def explained(error: OSError) -> tuple[str, int]:
     return f"{error.filename} cannot be used: {_CAUSES[error.errno]} ({error.strerror}).", status
 
 
-# What Python and the system's loader say of it in words alone.
-_SAID_OF_MEMORY = ("can't start new thread", "failed to map segment", "annot allocate memory")
+# Messages of Python and the system's loader on a full memory.
+_MEMORY_MESSAGES = ("can't start new thread", "failed to map segment", "annot allocate memory")
 _NEAR_BYTES = 256 * 2**20
 
 
 def out_of_memory(error: BaseException) -> str | None:
-    """Returns what to tell of an error whose cause is a full memory; None if it has another.
-
-    A process that comes near its limit of address space (``ulimit -v``) fails in many ways:
-    TensorFlow, for one, may no longer know its own operations. There, any error counts.
-    """
-    told = isinstance(error, RuntimeError | ImportError | OSError) and any(
-        words in str(error) for words in _SAID_OF_MEMORY
-    )
-    if isinstance(error, MemoryError) or told:
+    """Returns a message if the memory is full, or so nearly that any error can follow, or None."""
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError | ImportError | OSError)
+        and any(words in str(error) for words in _MEMORY_MESSAGES)
+    ):
         return _NO_MEMORY
     left = _least_address_space_left()
     if left is None or left > _NEAR_BYTES:
@@ -105,7 +89,7 @@ def out_of_memory(error: BaseException) -> str | None:
 
 
 def _least_address_space_left() -> int | None:
-    """Returns the least that was ever left of this process's limit; None where that is unknown."""
+    """Returns the least that was ever left of this process's limit, or None if unknown."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -116,18 +100,11 @@ def _least_address_space_left() -> int | None:
         return None
 
 
-# What tfasr imports of others, with the names they are installed by.
+# The packages that tfasr imports, and what pip calls them.
 _PACKAGES = {
-    "absl": "absl-py",
-    "gin": "gin-config",
-    "vl_convert": "vl-convert-python",
-    **{
-        name: name
-        for name in (
-            *("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr", "rich"),
-            *("psutil", "scipy"),
-        )
-    },
+    **{name: name for name in ("tensorflow", "keras", "numpy", "jiwer", "soundfile", "soxr")},
+    **{name: name for name in ("rich", "psutil", "scipy")},
+    **{"absl": "absl-py", "gin": "gin-config", "vl_convert": "vl-convert-python"},
 }
 
 
@@ -141,17 +118,9 @@ def needed(package: str, what: str) -> ModuleType:
 
 
 def lacking(error: ImportError, what: str) -> str | None:
-    """Returns what to tell of a package that is not installed.
-
-    Args:
-        error: of the import.
-        what: needs it, such as "tfasr.train".
-
-    Returns:
-        A line that names the package and what to do; None if it is none that tfasr needs.
-    """
+    """Returns a line on how to install the missing package that ``what`` needs; None for others."""
     if isinstance(error.__cause__, ModuleNotFoundError):
-        return str(error)  # which said so already
+        return str(error)  # it names the package already
     package = _PACKAGES.get((error.name or "").partition(".")[0])
     if package is None:
         return None

@@ -198,8 +198,8 @@ def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_au
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{", "no JSON"),
-        ("[" * 100000, "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100000, "not JSON"),
         ("[]", "JSON object"),
         ({"text": "a"}, "audio_filepath must be of type str"),
         ({"audio_filepath": 3, "text": "a"}, "audio_filepath must be of type str"),
@@ -208,7 +208,7 @@ def test_json_paths_are_absolute_or_relative_to_either_folder(tmp_path, write_au
         ({"audio_filepath": "a.wav", "text": "a", "duration": -1}, "duration must not"),
         ({"audio_filepath": "a.wav", "text": "a", "duration": math.nan}, "duration must not"),
         ({"audio_filepath": "a.wav", "text": "a", "offset": 1.5}, "offset must be 0"),
-        ({"audio_filepath": "a.wav", "text": "\ud800"}, "no JSON"),
+        ({"audio_filepath": "a.wav", "text": "\ud800"}, "not JSON"),
         ({"audio_filepath": "a\0.wav", "text": "a"}, "must name a file"),
     ],
 )

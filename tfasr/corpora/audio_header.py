@@ -1,26 +1,31 @@
-"""Opening an audio file, and what its header tells without decoding it."""
+"""Opens audio files, and reads their length from the header."""
 
 import contextlib
 import os
 import re
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import soundfile
 
-# The length of the commonest audio files from their first bytes, without opening a decoder.
+AUDIO_SUFFIXES = frozenset({".flac", ".wav", ".ogg", ".opus", ".mp3"})
 
 _HEAD_BYTES = 44
 _PCM = 1
-# Writers that cannot seek back leave sizes near these in a WAV header.
-_MOST_WAV_BYTES = 2**31 - 2**16
+# Writers that cannot seek back (a pipe) leave a size near 2**31 or 2**32 in the header of a
+# complete file, and libsndfile reports 2**63 - 1 frames where a FLAC header states none.
+_UNKNOWN_BYTES = 2**31 - 2**16
+_UNKNOWN_FRAMES = 2**62
+# libsndfile's log of a chunk that is larger than the rest of the file.
+_CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
+_OGG_LARGEST_PAGE_BYTES = 65307
+_OGG_PAGE_HEADER_BYTES = 27
+_OGG_END_OF_STREAM = 4
 
 
 def stated_duration_s(path: str | Path) -> float | None:
-    """Returns the seconds of audio that a plain FLAC or WAV header states, or None.
-
-    None is no fault: the header may say nothing, be of another format or lay things out in another
-    way, or the file be unreadable or shorter than it states.
+    """Returns the seconds that a plain FLAC or WAV header states, without a decoder, or None.
 
     Source: RFC 9639, section 8.2 (FLAC's STREAMINFO); Microsoft's "Multimedia Programming Interface
     and Data Specifications 1.0" (RIFF WAVE).
@@ -50,45 +55,18 @@ def _of_wav(head: bytes, size: int) -> float | None:
     plain = head[8:20] == b"WAVEfmt \x10\0\0\0" and head[36:40] == b"data"
     if not plain or len(head) < _HEAD_BYTES:
         return None
-    form, channels = int.from_bytes(head[20:22], "little"), int.from_bytes(head[22:24], "little")
-    rate_hz = int.from_bytes(head[24:28], "little")
-    block = int.from_bytes(head[32:34], "little")
-    bits = int.from_bytes(head[34:36], "little")
-    stated = int.from_bytes(head[40:44], "little")
+    form, channels, rate_hz, _, block, bits = struct.unpack("<HHIIHH", head[20:36])
+    (stated,) = struct.unpack("<I", head[40:44])
     whole_bytes = bits in (8, 16, 24, 32) and 8 * block == channels * bits
     possible = form == _PCM and rate_hz and channels and whole_bytes
-    if not possible or not 0 < stated <= min(size - _HEAD_BYTES, _MOST_WAV_BYTES):
-        return None
-    if stated % block:
+    if not possible or not 0 < stated <= min(size - _HEAD_BYTES, _UNKNOWN_BYTES) or stated % block:
         return None
     return stated // block / rate_hz
 
 
-AUDIO_SUFFIXES = frozenset({".flac", ".wav", ".ogg", ".opus", ".mp3"})
-
-# Writers that cannot seek back (a pipe) leave a size near 2**31 or 2**32 in the header of a
-# complete file, and libsndfile reports 2**63 - 1 frames where a FLAC header states none.
-_UNKNOWN_BYTES = 2**31 - 2**16
-_UNKNOWN_FRAMES = 2**62
-
-# libsndfile's log of a chunk that is larger than what is left of the file.
-_CUT_CHUNK = re.compile(r"^\s*(?:data|SSND|Data Size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
-
-_OGG_LARGEST_PAGE_BYTES = 65307
-_OGG_PAGE_HEADER_BYTES = 27
-_OGG_END_OF_STREAM = 4
-
-
 @contextlib.contextmanager
 def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
-    """Opens an audio file that is complete as far as its header and its end tell.
-
-    Yields:
-        The open file. What libsndfile raises while it is open becomes a ValueError, too.
-
-    Raises:
-        ValueError: if the file is missing, unreadable or cut short; it names path and cause.
-    """
+    """Opens a complete audio file; errors, also libsndfile's, become a ValueError with the path."""
     # Asked first: to libsndfile a missing file, a locked one and a folder are a "System error".
     if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises on an overlong name
         raise unreadable(path, "there is no such file")
@@ -106,12 +84,7 @@ def opened_audio(path: str | Path) -> Iterator[soundfile.SoundFile]:
 
 
 def audio_duration_s(path: str | Path) -> float:
-    """Returns the seconds of audio in a file, from its header.
-
-    Raises:
-        ValueError: if the file is missing, unreadable or cut short; it names path and cause.
-            A cut inside a FLAC or MP3 file shows only when it is decoded.
-    """
+    """Returns the seconds that a file's header states; a cut FLAC or MP3 shows when decoded."""
     stated_s = stated_duration_s(path)
     if stated_s is not None:
         return stated_s
@@ -120,7 +93,6 @@ def audio_duration_s(path: str | Path) -> float:
 
 
 def unreadable(path: str | Path, cause: str) -> ValueError:
-    """Returns the error for a file that cannot be heard."""
     return ValueError(
         f"An audio file must be readable to its end. Received: {path}: {cause.strip().rstrip('.')}."
     )
@@ -130,15 +102,15 @@ def _check_complete(path: str | Path, file: soundfile.SoundFile) -> None:
     if file.frames > _UNKNOWN_FRAMES:
         raise unreadable(path, "its header does not state its length; encode it again")
     # libsndfile reads what there is of a cut WAV and only mentions the cut in its log.
-    for stated, found in _CUT_CHUNK.findall(file.extra_info):
-        if int(found) < int(stated) < _UNKNOWN_BYTES:
-            raise unreadable(path, f"truncated: {found} of {stated} bytes of audio are there")
+    for stated, present in _CUT_CHUNK.findall(file.extra_info):
+        if int(present) < int(stated) < _UNKNOWN_BYTES:
+            raise unreadable(path, f"truncated: {present} of {stated} bytes of audio are there")
     if file.format == "OGG" and not _ogg_ends(path):
         raise unreadable(path, "truncated: the Ogg stream has no last page")
 
 
 def _ogg_ends(path: str | Path) -> bool:
-    """Tells whether the last page of an Ogg file is whole and marked as the last.
+    """Returns whether an Ogg file's last page is whole and marked as the last.
 
     Source: RFC 3533, section 6.
     """
@@ -151,5 +123,5 @@ def _ogg_ends(path: str | Path) -> bool:
         return False
     num_segments = page[_OGG_PAGE_HEADER_BYTES - 1]
     body = _OGG_PAGE_HEADER_BYTES + num_segments
-    whole = len(page) >= body + sum(page[_OGG_PAGE_HEADER_BYTES:body])
-    return whole and bool(page[5] & _OGG_END_OF_STREAM)
+    is_whole = len(page) >= body + sum(page[_OGG_PAGE_HEADER_BYTES:body])
+    return is_whole and bool(page[5] & _OGG_END_OF_STREAM)

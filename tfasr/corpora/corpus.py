@@ -40,8 +40,6 @@ def check_corpus(corpus: object) -> None:
         raise ValueError("it must have a function splits(corpus_dir), or a list_suffix.")
 
 
-# The corpora by name.
-
 CORPORA: Registry[Corpus] = Registry(
     "corpus",
     {
@@ -54,7 +52,6 @@ CORPORA: Registry[Corpus] = Registry(
     check=check_corpus,
     plural="corpora",
 )
-"""The corpora by name, as ``tfasr prepare --corpus`` takes them."""
 
 
 def read_split(
@@ -65,18 +62,11 @@ def read_split(
     manifest: str | Path | None = None,
     subsets: Sequence[str] | None = None,
 ) -> CorpusSplit:
-    """Returns one split of a corpus: what can be used of it, and what cannot with the reasons.
+    """Returns one split of a corpus: its usable utterances, and its rejections with the reasons.
 
-    Args:
-        manifest: of a corpus with lists, such as "tsv", the one to read: absolute, or relative to
-            ``corpus_dir`` or else to the working directory. Without it, ``<split>.json`` or
-            ``<split>.tsv`` in ``corpus_dir`` or in its folder ``splits``.
-        subsets: of a corpus such as "librispeech", the subset folders to read instead of the
-            split's own.
-
-    Raises:
-        UsageError: if a name is unknown, the folder or list is missing or another corpus's, the
-            split is empty, or an argument does not belong to the corpus.
+    ``manifest`` is the list of a corpus such as "tsv": absolute, or relative to ``corpus_dir`` or
+    else to the working directory; by default ``<split>.json`` or ``<split>.tsv`` in ``corpus_dir``
+    or its folder ``splits``. ``subsets`` are the folders to read of a corpus such as "librispeech".
     """
     reader = _corpus(corpus)
     check_split(split)
@@ -101,11 +91,7 @@ def read_split(
 
 
 def available_splits(corpus: str, corpus_dir: str | Path) -> list[str]:
-    """Returns the splits that `read_split` finds without being told a manifest or subsets.
-
-    Raises:
-        UsageError: if the corpus is unknown or the folder is not its folder.
-    """
+    """Returns the splits that `read_split` finds without a manifest or subsets."""
     reader = _corpus(corpus)
     if reader.list_suffix is None:
         return list(reader.splits(corpus_dir))
@@ -126,17 +112,16 @@ def _usual_lists(corpus_dir: Path, split: str, suffix: str) -> list[Path]:
 
 def _find_manifest(corpus_dir: Path, split: str, suffix: str, manifest: str | Path | None) -> Path:
     if manifest is None:
-        usual = _usual_lists(corpus_dir, split, suffix)
-        if usual:
+        if usual := _usual_lists(corpus_dir, split, suffix):
             return usual[0]
         raise UsageError(
             f"The list of the split {split!r} must be named with --manifest, or be {split}{suffix} "
             f"in {corpus_dir} or in its folder splits. Found there: {found_in(corpus_dir)}."
         )
-    # An absolute path swallows the folder before it.
-    candidates = [corpus_dir / manifest, Path(manifest).absolute()]
+    # An absolute path replaces the folder before it.
+    candidates = dict.fromkeys([corpus_dir / manifest, Path(manifest).absolute()])
     for path in candidates:
         if path.is_file():
             return path
-    tried = " and ".join(dict.fromkeys(map(str, candidates)))
+    tried = " and ".join(map(str, candidates))
     raise UsageError(f"--manifest must be a file. Received: {manifest}. There is no {tried}.")

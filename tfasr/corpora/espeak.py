@@ -1,4 +1,4 @@
-"""Speech from the espeak-ng library, which runs in a process of its own.
+"""Speech from the espeak-ng library, which runs in a separate process.
 
 The library keeps global state and is written in C: in a child process, a crash costs the speech
 and not the caller.
@@ -22,11 +22,10 @@ import numpy as np
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.process import start_module
 
-# The child process in which espeak-ng's library runs, see `tfasr.corpora.espeak`.
-
 SAMPLE_RATE_HZ = 22050
 ANSWER = struct.Struct("<i")
-
+# The library cuts the path of its data off at 160 bytes, with the names of its files appended.
+_LONGEST_DATA_PATH_BYTES = 100
 _SYNCHRONOUS = 2
 _DONT_EXIT = 0x8000
 _RATE_PARAMETER, _PITCH_PARAMETER = 1, 3
@@ -34,11 +33,7 @@ _UTF8 = 1
 
 
 class Library:
-    """The few calls that are needed of espeak-ng's C interface.
-
-    Raises:
-        OSError: if it is too old or does not start.
-    """
+    """The parts of espeak-ng's C interface in use; OSError if it is too old or does not start."""
 
     def __init__(self, library: str, data: str):
         self._library = ctypes.CDLL(library)
@@ -63,10 +58,9 @@ class Library:
         return 0
 
     def _note(self, events: Any) -> None:
-        """Is told where in the samples words begin; ``events`` is the library's pointer."""
+        """A hook for subclasses: ``events`` is the library's pointer to where words begin."""
 
     def speak(self, text: str, voice: str, rate_wpm: int, pitch: int) -> bytes:
-        """Returns 16-bit samples, see `tfasr.corpora.espeak.Espeak.speak`."""
         self._chunks.clear()
         # Breathy voices add noise, which the library would seed by the time of day.
         self._library.espeak_ng_SetRandSeed(ctypes.c_long(1))
@@ -87,40 +81,29 @@ def _serve(library_path: str, data: str) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints must not mix with the answers
 
-    def answer(count: int, body: bytes) -> None:
-        answers.write(ANSWER.pack(count) + body)
+    def answer(body: bytes, sign: int = 1) -> None:
+        answers.write(ANSWER.pack(sign * len(body)) + body)
         answers.flush()
 
     try:
         library = Library(library_path, data)
     except OSError as error:
-        answer(-len(str(error).encode()), str(error).encode())
+        answer(str(error).encode(), -1)
         return
-    answer(0, b"")
+    answer(b"")
     for line in sys.stdin.buffer:
         try:
-            samples = library.speak(**json.loads(line))
-            answer(len(samples), samples)
+            answer(library.speak(**json.loads(line)))
         except OSError as error:
-            answer(-len(str(error).encode()), str(error).encode())
-
-
-__all__ = ["SAMPLE_RATE_HZ", "Espeak"]
-
-# The library cuts the path of its data off at 160 bytes, with the names of its files appended.
-_LONGEST_DATA_PATH_BYTES = 100
+            answer(str(error).encode(), -1)
 
 
 class Espeak:
     """A child process that speaks; use it as a context manager.
 
-    The same sequence of calls gives the same samples in every process: the library's noise is
-    seeded before each. The sequence matters, because the library carries state from one utterance
-    to the next.
-
-    Raises:
-        UsageError: if the package espeakng-loader is not installed.
-        RunError: if the library does not start.
+    The same sequence of calls gives the same samples in every process, because the library's noise
+    is seeded before each. The sequence matters: the library keeps state between utterances. A
+    missing package espeakng-loader is a UsageError, a library that fails a RunError.
     """
 
     def __init__(self):
@@ -147,26 +130,13 @@ class Espeak:
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
         return self._child.pid
 
     def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
-        """Returns what a voice says.
-
-        Args:
-            voice: the library's name of a voice, with a variant after a plus ("en-us+f3").
-            rate_wpm: words per minute, 80..450.
-            pitch: 0..100, the voice's own being 50.
-
-        Returns:
-            int16 ``(samples,)`` at `SAMPLE_RATE_HZ`.
-
-        Raises:
-            RunError: if the library refuses the voice or ends.
-        """
+        """Returns int16 ``(samples,)`` of a voice such as "en-us+f3"; the pitch is 0..100."""
         request = {"text": text, "voice": voice, "rate_wpm": rate_wpm, "pitch": pitch}
         line = json.dumps(request)
-        with contextlib.suppress(BrokenPipeError):  # told by the missing answer
+        with contextlib.suppress(BrokenPipeError):  # the missing answer shows it
             self._child.stdin.write(line.encode() + b"\n")
             self._child.stdin.flush()
         return np.frombuffer(self._receive(f"at {line}"), dtype="<i2")
@@ -188,8 +158,8 @@ class Espeak:
         code = self._child.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         self._complaints.seek(0)
-        said = self._complaints.read().decode(errors="replace").split("\n")
-        return " ".join([how, *said[-5:]]).strip()
+        lines = self._complaints.read().decode(errors="replace").split("\n")
+        return " ".join([how, *lines[-5:]]).strip()
 
     def _end_child(self) -> None:
         with contextlib.suppress(BrokenPipeError):

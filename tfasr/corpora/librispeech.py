@@ -1,5 +1,6 @@
 """LibriSpeech in its native tree: ``<subset>/<speaker>/<chapter>/``, one transcript a chapter."""
 
+import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,31 +17,22 @@ from tfasr.corpora.reading import (
     subfolders,
     walk,
 )
-from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection, check_split
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
 _EXPECTED = "the folder that holds train-clean-100, dev-clean, test-clean or other subsets"
 _SUBSETS = {"train": "train-*", "validation": "dev-clean", "test": "test-clean"}
+_PREFIXES = ("train-", "dev-", "test-")
 _TRANSCRIPT = ".trans.txt"
 
 
 def read_librispeech(
     corpus_dir: str | Path, split: str, subsets: Sequence[str] | None = None
 ) -> CorpusSplit:
-    """Returns one split of LibriSpeech.
-
-    Args:
-        corpus_dir: the folder ``LibriSpeech`` that holds the subsets' folders.
-        split: "train" (every ``train-*`` there is), "validation" (``dev-clean``) or "test"
-            (``test-clean``).
-        subsets: folders to read instead, whatever the split.
-
-    Raises:
-        UsageError: if the folder is no LibriSpeech folder or holds none of the split's subsets.
+    """Returns one split of LibriSpeech: the default subsets of the split, or the ones named.
 
     Source: openslr.org/12, README.TXT: section "File structure".
     """
-    check_split(split)
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     entries: list[Entry] = []
     rejections: list[Rejection] = []
@@ -53,37 +45,27 @@ def read_librispeech(
 
 
 def librispeech_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns those of train, validation and test whose subsets are there."""
+    """Returns those of train, validation and test whose subsets are present."""
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     present = _present_subsets(corpus_dir)
-    return [split for split in SPLITS if _subsets_of(split, present)]
-
-
-def _is_subset(name: str) -> bool:
-    return name.startswith(("train-", "dev-", "test-"))
+    return [split for split in SPLITS if fnmatch.filter(present, _SUBSETS[split])]
 
 
 def _present_subsets(corpus_dir: Path) -> list[str]:
     names = subfolders(corpus_dir)
-    present = [name for name in names if _is_subset(name)]
+    present = [name for name in names if name.startswith(_PREFIXES)]
     if present:
         return present
     advice = ""
-    if _is_subset(corpus_dir.name):
+    if corpus_dir.name.startswith(_PREFIXES):
         advice = f" Give --corpus_dir {corpus_dir.parent} instead, the folder above this subset."
     for name in names:
-        if any(map(_is_subset, subfolders(corpus_dir / name))):
+        if any(inner.startswith(_PREFIXES) for inner in subfolders(corpus_dir / name)):
             advice = f" Give --corpus_dir {corpus_dir / name} instead."
     raise UsageError(
         f"--corpus_dir must be {_EXPECTED}. Received: {corpus_dir}. "
         f"Found there: {found_in(corpus_dir)}.{advice}"
     )
-
-
-def _subsets_of(split: str, present: list[str]) -> list[str]:
-    if split == "train":
-        return [name for name in present if name.startswith("train-")]
-    return [name for name in present if name == _SUBSETS[split]]
 
 
 def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None) -> list[str]:
@@ -96,7 +78,7 @@ def _chosen_subsets(corpus_dir: Path, split: str, subsets: Sequence[str] | None)
             )
         return list(dict.fromkeys(subsets))
     present = _present_subsets(corpus_dir)
-    chosen = _subsets_of(split, present)
+    chosen = fnmatch.filter(present, _SUBSETS[split])
     if not chosen:
         raise UsageError(
             f"The split {split!r} of LibriSpeech must be there as the subset {_SUBSETS[split]} in "
@@ -114,7 +96,7 @@ def _read_chapter(
         if path.suffix.lower() not in AUDIO_SUFFIXES:
             continue
         if audio.setdefault(path.stem, path) != path:
-            detail = f"{path} beside {audio[path.stem].name}"
+            detail = f"{path} next to {audio[path.stem].name}"
             rejections.append(Rejection(path.stem, DUPLICATE_ID, detail))
     transcribed = set()
     for path in files:
@@ -129,7 +111,7 @@ def _read_chapter(
             audio_path = audio.get(utterance_id, path.parent / f"{utterance_id}.flac")
             entries.append(Entry(utterance_id, audio_path, text, speaker, origin))
     rejections += [
-        Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} stands in no {_TRANSCRIPT} beside it")
+        Rejection(stem, AUDIO_WITHOUT_TRANSCRIPT, f"{path} is in no {_TRANSCRIPT} of its folder")
         for stem, path in audio.items()
         if stem not in transcribed
     ]

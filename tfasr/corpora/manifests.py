@@ -1,4 +1,4 @@
-"""Tab-separated lists of utterances, whose header names the columns: path, text and others."""
+"""Lists of utterances, tab-separated or as JSON lines, and the rules for leaving utterances out."""
 
 import json
 import math
@@ -28,48 +28,28 @@ REQUIRED = ("path", "text")
 
 
 def read_tsv(manifest: str | Path, corpus_dir: str | Path) -> CorpusSplit:
-    """Returns the utterances of a tab-separated list.
+    """Returns the utterances of a tab-separated list; their ids are their paths without suffix.
 
-    Args:
-        manifest: a UTF-8 file whose first line names its columns, in any order: ``path`` and
-            ``text``, and if there are any ``speaker`` and ``seconds``, whose fields may be empty.
-            Other columns are not read, and nothing is quoted.
-        corpus_dir: the folder that the paths are relative to.
-
-    Returns:
-        Utterances with ids that are their paths without suffix, and durations from the audio
-        headers rather than from the column ``seconds``.
-
-    Raises:
-        UsageError: if the folder or the list is missing, or the header lacks a column or names
-            one twice.
-
-    A list may name files anywhere: read only such as you trust with your files' content.
+    The first line names the columns, in any order: ``path`` and ``text``, optionally ``speaker``
+    and ``seconds``. Other columns are not read, and nothing is quoted. Durations come from the
+    audio headers. A list may name files anywhere: read only lists that you trust with your files'
+    content.
     """
     corpus_dir = require_folder(corpus_dir, "the folder that the list's paths are relative to")
     manifest = Path(manifest)
     lines = numbered_lines(manifest)
     columns = _columns(manifest, next(lines, (1, b""))[1])
-    return assemble(str(manifest), _entries(lines, columns, manifest, corpus_dir))
+    parsed = parsed_lines(manifest, lambda line: _parse(line, columns, corpus_dir), lines)
+    return assemble(str(manifest), _entries(parsed))
 
 
-def _entries(
-    lines: Iterator[tuple[int, bytes]], columns: list[str], manifest: Path, corpus_dir: Path
-) -> Iterator[Entry | Rejection]:
-    for origin, row in parsed_lines(manifest, lambda line: _parse(line, columns), lines):
-        if isinstance(row, Rejection):
-            yield row
-        else:
-            utterance_id, path, speaker, text = row
-            yield Entry(utterance_id, corpus_dir / path, text, speaker, origin)
+def _entries(parsed: Iterator[tuple[str, Any]]) -> Iterator[Entry | Rejection]:
+    for origin, row in parsed:
+        yield row if isinstance(row, Rejection) else Entry(*row, origin)
 
 
 def id_of(path: str) -> str:
-    """Returns the id of an utterance that is listed by path: the path without its suffix.
-
-    Raises:
-        MalformedLineError: if the path names no file.
-    """
+    """Returns the id of an utterance that is listed by path: the path without its suffix."""
     plain = os.path.normpath(path) if path.strip() else ""
     name = plain.rpartition("/")[2]
     if name in ("", ".", "..") or "\0" in path:
@@ -83,17 +63,17 @@ def _columns(manifest: Path, header: bytes) -> list[str]:
     known = [name for name in columns if name in COLUMNS]
     missing = [name for name in REQUIRED if name not in known]
     if missing or len(known) != len(set(known)):
-        found = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
+        fault = f"no column {' and no column '.join(missing)}" if missing else "a column twice"
         raise UsageError(
             f"A tab-separated list must begin with a header that names the columns path and text "
             f"once, and speaker and seconds if it has them, with a tab between two names. "
-            f"Received: {found} in {header[:80].decode(errors='replace')!r}, the first line "
+            f"Received: {fault} in {header[:80].decode(errors='replace')!r}, the first line "
             f"of {manifest}."
         )
     return columns
 
 
-def _parse(line: str, columns: list[str]) -> tuple[str, str, str, str]:
+def _parse(line: str, columns: list[str], corpus_dir: Path) -> tuple[str, Path, str, str]:
     fields = line.split("\t")
     if len(fields) != len(columns):
         raise MalformedLineError(f"it must have {len(columns)} columns; it has {len(fields)}")
@@ -107,32 +87,20 @@ def _parse(line: str, columns: list[str]) -> tuple[str, str, str, str]:
         raise MalformedLineError(
             f"seconds must be a number, not below 0, or empty; received {seconds!r}"
         )
-    return id_of(row["path"]), row["path"], row.get("speaker", "").strip(), row["text"]
+    speaker = row.get("speaker", "").strip()
+    return id_of(row["path"]), corpus_dir / row["path"], row["text"], speaker
 
 
 TSV = Corpus(read_tsv, list_suffix=".tsv")
 
 
-# NeMo-style manifests: one JSON object a line with ``audio_filepath, duration, text``.
-
-
 def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = None) -> CorpusSplit:
     """Returns the utterances of a JSON-lines manifest.
 
-    Args:
-        manifest: a UTF-8 file; each line an object with ``audio_filepath`` (absolute, or relative
-            to the manifest's folder or to ``corpus_dir``) and ``text``, and optionally
-            ``duration``, ``speaker`` and ``id``.
-        corpus_dir: a second folder to look for relative paths in.
-
-    Returns:
-        Utterances with their ``id``, or else with their path without suffix, and with durations
-        from the audio headers rather than from the manifest.
-
-    Raises:
-        UsageError: if the manifest or the folder is missing, or the manifest is one JSON array.
-
-    A manifest may name files anywhere: read only such as you trust with your files' content.
+    Each line is an object with ``audio_filepath`` (absolute, or relative to the manifest's folder
+    or to ``corpus_dir``) and ``text``, and optionally ``duration``, ``speaker`` and ``id``, by
+    default the path without suffix. Durations come from the audio headers. A manifest may name
+    files anywhere: read only manifests that you trust with your files' content.
 
     Source: NVIDIA NeMo's documentation, "Preparing Custom ASR Data".
     """
@@ -141,12 +109,9 @@ def read_json_manifest(manifest: str | Path, corpus_dir: str | Path | None = Non
     if corpus_dir is not None:
         folders.append(require_folder(corpus_dir, "the folder that the manifest's paths are in"))
     _refuse_array(manifest)
-    return assemble(str(manifest), _json_entries(manifest, list(dict.fromkeys(folders))))
-
-
-def _json_entries(manifest: Path, folders: list[Path]) -> Iterator[Entry | Rejection]:
-    for origin, entry in parsed_lines(manifest, lambda line: _parse_json(line, folders)):
-        yield entry if isinstance(entry, Rejection) else Entry(*entry, origin)
+    folders = list(dict.fromkeys(folders))
+    parsed = parsed_lines(manifest, lambda line: _parse_json(line, folders))
+    return assemble(str(manifest), _entries(parsed))
 
 
 def _refuse_array(manifest: Path) -> None:
@@ -171,17 +136,17 @@ def _parse_json(line: str, folders: list[Path]) -> tuple[str, Path, str, str]:
     path = _field(content, "audio_filepath", str)
     text = _field(content, "text", str)
     _check_times(content)
-    own_id = str(_field(content, "id", str | int, default=""))
+    stated_id = str(_field(content, "id", str | int, default=""))
     speaker = str(_field(content, "speaker", str | int, default=""))
     utterance_id = id_of(path)
-    if own_id.strip():
-        utterance_id = own_id
+    if stated_id.strip():
+        utterance_id = stated_id
     elif os.path.isabs(path):  # noqa: PTH117 - a str, and stays one
         utterance_id = _relative(utterance_id, folders)
     candidates = [folder / path for folder in folders]
     if len(candidates) > 1:
         is_file = os.path.isfile  # Path.is_file raises on an overlong name
-        candidates = [found for found in candidates if is_file(found)] or candidates
+        candidates = [path for path in candidates if is_file(path)] or candidates
     return utterance_id, candidates[0], text, speaker
 
 
@@ -197,7 +162,7 @@ def _content(line: str) -> Any:
         content = json.loads(line)
         json.dumps(content, ensure_ascii=False).encode()  # no half of a surrogate pair
     except (ValueError, RecursionError) as error:
-        raise MalformedLineError(f"it is no JSON: {error}") from error
+        raise MalformedLineError(f"it is not JSON: {error}") from error
     return content
 
 
@@ -232,9 +197,6 @@ def _relative(absolute_id: str, folders: list[Path]) -> str:
 
 JSON = Corpus(read_json_manifest, list_suffix=".json")
 
-
-# Which of a corpus's utterances are kept, and the reason for each that is not.
-
 TOO_LONG = "longer than max_duration_s"
 
 
@@ -250,31 +212,17 @@ def fault(
     output_frames: Callable[[float], int],
     max_duration_s: float = math.inf,
 ) -> Rejection | None:
-    """Returns why an utterance is left out, or None for one to be kept.
-
-    Args:
-        alphabet: transcripts must be written in it.
-        output_frames: frames that the model's front end makes of so many seconds.
-        max_duration_s: longer utterances are left out. That is no fault of theirs: their reason
-            is `TOO_LONG`.
-    """
+    """Returns why an utterance is left out, or None; ``output_frames`` maps seconds to frames."""
     if utterance.duration_s > max_duration_s:
         detail = f"{utterance.duration_s:.2f} s > {max_duration_s:.2f} s"
         return Rejection(utterance.id, TOO_LONG, detail)
-    return text_fault(utterance, alphabet) or length_fault(
-        utterance, alphabet, output_frames(utterance.duration_s)
-    )
-
-
-def text_fault(utterance: Utterance, alphabet: Alphabet) -> Rejection | None:
-    """Returns why a transcript cannot be learnt, or None."""
     if not utterance.text:
         return Rejection(utterance.id, "empty transcript", str(utterance.audio_path))
     foreign = alphabet.foreign_characters(utterance.text)
     if foreign:
         detail = f"{foreign} in {utterance.text!r}"
         return Rejection(utterance.id, "characters outside the alphabet", detail)
-    return None
+    return length_fault(utterance, alphabet, output_frames(utterance.duration_s))
 
 
 def length_fault(utterance: Utterance, alphabet: Alphabet, frames: int) -> Rejection | None:

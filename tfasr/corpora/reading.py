@@ -22,51 +22,36 @@ EMPTY_TRANSCRIPT = "empty transcript"
 UNREADABLE_AUDIO = "unreadable audio"
 MALFORMED_LINE = "malformed line"
 
-# Headers are read in threads because a read mostly waits: for the disk, or for a file server.
 _MIN_HEADER_READERS = 8
+_NAMES_SHOWN = 12
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_Parsed = TypeVar("_Parsed")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What a corpus lists as an utterance, before anything is checked.
-
-    Attributes:
-        id: the utterance's id.
-        audio_path: where its audio should be.
-        text: the transcript as it is written in the corpus.
-        speaker: a speaker's name, or "" where unknown.
-        origin: where a person finds the transcript ("dev.tsv, line 7").
-    """
+    """What a corpus lists as an utterance, before anything is checked."""
 
     id: str
     audio_path: Path
-    text: str
-    speaker: str
-    origin: str
+    text: str  # the transcript as it is written in the corpus
+    speaker: str  # "" where unknown
+    origin: str  # where a person finds the transcript ("dev.tsv, line 7")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of an entry.
-
-    Attributes:
-        entry: as it was listed; None of a `Rejection` that the corpus's reader made itself.
-        found: an utterance, or why it is none.
-        bytes: size of the audio file; 0 if there is none.
-        changed_ns: when it was last changed, in nanoseconds since 1970.
-    """
-
-    entry: Entry | None
-    found: Utterance | Rejection
-    bytes: int = 0
-    changed_ns: int = 0
+    entry: Entry | None  # None for a rejection by the corpus's reader
+    result: Utterance | Rejection
+    bytes: int = 0  # size of the audio file
+    changed_ns: int = 0  # since 1970
 
 
 class ListedSplit(CorpusSplit):
-    """A split whose audio headers are read when they are asked for.
+    """A split whose audio headers are read when they are needed.
 
-    `utterances` and `rejections` read all of them and hold the result; `tfasr prepare` reads
-    `items` as a stream instead.
+    `utterances` and `rejections` read all of them and hold the result; `tfasr prepare` streams
+    `items`, once, in the corpus's order.
     """
 
     def __init__(self, source: str, items: Iterator[Entry | Rejection]):
@@ -74,21 +59,18 @@ class ListedSplit(CorpusSplit):
         self._items = items
 
     def items(self) -> Iterator[Entry | Rejection]:
-        """Yields what the corpus lists, in its order; once."""
         return self._items
 
     @property
     def utterances(self) -> list[Utterance]:
-        """Sorted by id, with durations from the audio headers."""
-        return self._found[0]
+        return self._read[0]
 
     @property
     def rejections(self) -> list[Rejection]:
-        """Sorted by id and reason."""
-        return self._found[1]
+        return self._read[1]
 
     @functools.cached_property
-    def _found(self) -> tuple[list[Utterance], list[Rejection]]:
+    def _read(self) -> tuple[list[Utterance], list[Rejection]]:
         listed: dict[str, Entry] = {}
         rejected = []
         for item in self._items:
@@ -99,10 +81,10 @@ class ListedSplit(CorpusSplit):
             if first is not item:
                 rejected.append(duplicate(item, first.origin))
         with ThreadPoolExecutor(header_readers()) as threads:
-            judged = [entry.found for entry in threads.map(judge, listed.values())]
-        utterances = [found for found in judged if isinstance(found, Utterance)]
-        rejected += [found for found in judged if isinstance(found, Rejection)]
-        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_order)
+            results = [judged.result for judged in threads.map(judge, listed.values())]
+        utterances = [result for result in results if isinstance(result, Utterance)]
+        rejected += [result for result in results if isinstance(result, Rejection)]
+        return sorted(utterances, key=lambda u: u.id), sorted(rejected, key=rejection_row)
 
 
 def assemble(
@@ -111,10 +93,10 @@ def assemble(
     """Returns a split in which every entry is either an utterance or a rejection.
 
     Args:
-        source: what was read, for the message that it is empty.
-        entries: in the corpus's order; of several with one id, all but the first are rejected.
-            They are read once, as they are needed: a generator never holds more than a few.
-        rejections: what the corpus's reader itself had to leave out; may stand among the entries.
+        source: what was read, for messages.
+        entries: in the corpus's order; of several with one id, all but the first are rejected. A
+            generator is read as entries are needed, so that few are in memory at a time.
+        rejections: what the corpus's reader itself had to leave out; may be among the entries.
 
     Returns:
         Utterances sorted by id, with durations from the audio headers, and rejections sorted by
@@ -131,29 +113,22 @@ def assemble(
 
 
 def header_readers() -> int:
-    """Returns how many threads read audio headers: a read mostly waits for the disk."""
+    """Returns how many threads read audio headers: more than cores, as they mostly wait."""
     return max(_MIN_HEADER_READERS, os.cpu_count() or 1)
 
 
 def duplicate(entry: Entry, first: str) -> Rejection:
-    """Returns the rejection of an entry whose id another one has, first listed at ``first``."""
-    return Rejection(
-        entry.id, DUPLICATE_ID, f"{entry.origin} ({entry.audio_path}); first in {first}"
-    )
+    """Returns the rejection of an entry whose id was ``first`` listed elsewhere."""
+    detail = f"{entry.origin} ({entry.audio_path}); first in {first}"
+    return Rejection(entry.id, DUPLICATE_ID, detail)
 
 
-def rejection_order(rejection: Rejection) -> tuple[str, str, str]:
-    """Returns what rejections are sorted by."""
+def rejection_row(rejection: Rejection) -> tuple[str, str, str]:
     return rejection.id, rejection.reason, rejection.detail
 
 
 def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
-    """Returns an entry's utterance, or why it is none.
-
-    Args:
-        known: size, time of the last change and seconds of the audio file when its header was
-            last read; if the first two are the same still, it is not read again.
-    """
+    """Checks an entry; audio that still has the ``known`` size and time is not read again."""
     text = normalise(entry.text)
     if not text:
         detail = f"{entry.origin} ({entry.audio_path})"
@@ -161,7 +136,7 @@ def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
     try:
         status = os.stat(entry.audio_path)  # noqa: PTH116 - one call where Path has two
         is_file = stat.S_ISREG(status.st_mode)
-    except (OSError, ValueError):  # or its name is none
+    except (OSError, ValueError):  # missing, or not a possible name
         is_file = False
     if not is_file:
         detail = f"{entry.origin}: {entry.audio_path} does not exist"
@@ -180,21 +155,8 @@ def judge(entry: Entry, known: tuple[int, int, float] | None = None) -> Judged:
     return Judged(entry, utterance, status.st_size, status.st_mtime_ns)
 
 
-# Looking into a corpus's folders, and saying what was found in the wrong ones.
-
-_NAMES_SHOWN = 12
-
-
 def require_folder(path: str | Path, expected: str) -> Path:
-    """Returns the absolute path of a corpus folder.
-
-    Args:
-        path: what was given as ``--corpus_dir``.
-        expected: what the folder must be, for the message.
-
-    Raises:
-        UsageError: if it is no folder.
-    """
+    """Returns the absolute path of a corpus folder, or raises UsageError with ``expected``."""
     folder = Path(path).absolute()
     try:
         is_folder = folder.is_dir()
@@ -223,13 +185,7 @@ def subfolders(folder: Path) -> list[str]:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Yields every folder at and below ``folder`` with its files, both sorted.
-
-    Links to folders are followed, each folder being entered once however many names lead to it.
-
-    Raises:
-        UsageError: if a folder cannot be read, which would lose its utterances silently.
-    """
+    """Yields every folder from ``folder`` down with its files, sorted; links are followed once."""
 
     def fail(error: OSError) -> None:
         raise UsageError(f"Every folder of a corpus must be readable. Received: {error}.")
@@ -246,25 +202,12 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         yield Path(root), [Path(root, name) for name in sorted(names)]
 
 
-# Reading the lines of a corpus's text files one by one, so that a bad one spoils no other.
-
-_Parsed = TypeVar("_Parsed")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
 class MalformedLineError(ValueError):
-    """A line that is not what its file's format says; the message is what is wrong with it."""
+    """A line that breaks its file's format; the message is the fault."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines of a file that are not blank, with their numbers from 1.
-
-    Lines end at line feeds alone: the other separators of Unicode may stand in a transcript. No
-    more of the file is held than a line.
-
-    Raises:
-        UsageError: if the file cannot be read.
-    """
+    """Yields a file's lines that aren't blank with their numbers from 1; only line feeds count."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -278,12 +221,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 def parsed_lines(
     path: Path, parse: Callable[[str], _Parsed], lines: Iterable[tuple[int, bytes]] | None = None
 ) -> Iterator[tuple[str, _Parsed | Rejection]]:
-    """Yields where each line stands and what ``parse`` makes of it, or why it makes nothing.
-
-    Args:
-        parse: given a line's text, may raise a MalformedLineError.
-        lines: of `numbered_lines`, if some were read already.
-    """
+    """Yields each line's place and what ``parse`` returns, or a rejection of a malformed line."""
     for number, line in numbered_lines(path) if lines is None else lines:
         place = f"{path}, line {number}"
         try:

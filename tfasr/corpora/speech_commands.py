@@ -16,25 +16,21 @@ from tfasr.corpora.reading import (
     require_folder,
     subfolders,
 )
-from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection, check_split
+from tfasr.corpora.utterance import SPLITS, CorpusSplit, Rejection
 from tfasr.errors import UsageError
 
 _EXPECTED = "the folder of Speech Commands that holds one folder per word (yes, no, up, ...)"
 _LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _SPEAKER_END = "_nohash_"
-
 MAX_NUM_WAVS_PER_CLASS = 2**27 - 1
 VALIDATION_PERCENT = 10.0
 TESTING_PERCENT = 10.0
 
 
 def official_split(file_name: str) -> str:
-    """Returns the split that the corpus's own rule gives a recording.
+    """Returns the split that the corpus's own rule gives a recording ``<speaker>_nohash_<n>.wav``.
 
-    All recordings of a speaker fall into one split, and none moves when the corpus grows.
-
-    Args:
-        file_name: ``<speaker>_nohash_<n>.wav``, with or without folders before it.
+    All recordings of a speaker are in one split, and none moves when the corpus grows.
 
     Source: arXiv 1804.03209, section 6 (README.md of the corpus, ``which_set``).
     """
@@ -47,19 +43,13 @@ def official_split(file_name: str) -> str:
 
 
 def read_speech_commands(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns one split of Speech Commands; a recording's transcript is its folder's name.
+    """Returns one split; a recording's transcript is its folder's name, its id the path without
+    suffix.
 
-    Folders whose name begins with an underscore (``_background_noise_``) hold no words. Where a
-    list is missing, the official rule stands in for it, for recordings that the other list does
-    not name.
-
-    Returns:
-        Utterances with ids ``<word>/<file name without suffix>``.
-
-    Raises:
-        UsageError: if the folder holds no words, or the two lists name one recording.
+    Folders whose name begins with an underscore (``_background_noise_``) hold no words. Recordings
+    that no list names follow the official rule if a list is missing. A recording in both lists is a
+    UsageError.
     """
-    check_split(split)
     corpus_dir = require_folder(corpus_dir, _EXPECTED)
     recordings = _recordings(corpus_dir)
     listed, bad_lines = _read_lists(corpus_dir)
@@ -89,30 +79,30 @@ def speech_commands_splits(corpus_dir: str | Path) -> list[str]:
 
 
 def _recordings(corpus_dir: Path) -> list[tuple[str, Path]]:
-    found = [
+    recordings = [
         (f"{word}/{path.stem}", path)
         for word in subfolders(corpus_dir)
         if not word.startswith(("_", "."))
         for path in sorted((corpus_dir / word).iterdir())
         if path.suffix.lower() in AUDIO_SUFFIXES
     ]
-    # Other corpora also keep audio in folders, whose names are no transcripts.
-    native = any(_SPEAKER_END in path.name for _, path in found)
-    if not found or not (native or any((corpus_dir / name).is_file() for name in _LISTS.values())):
+    # Other corpora also keep audio in folders, whose names are not transcripts.
+    native = any(_SPEAKER_END in path.name for _, path in recordings)
+    listed = any((corpus_dir / name).is_file() for name in _LISTS.values())
+    if not recordings or not (native or listed):
         raise UsageError(
             f"--corpus_dir must be {_EXPECTED} with recordings <speaker>_nohash_<n>.wav, or with "
             f"{' and '.join(_LISTS.values())}. Received: {corpus_dir}. "
             f"Found there: {found_in(corpus_dir)}."
         )
-    return found
+    return recordings
 
 
 def _read_lists(corpus_dir: Path) -> tuple[dict[str, dict[str, str]], dict[str, list[Rejection]]]:
     listed: dict[str, dict[str, str]] = {}
-    rejections: dict[str, list[Rejection]] = {}
+    rejections: dict[str, list[Rejection]] = {split: [] for split in _LISTS}
     for split, name in _LISTS.items():
         path = corpus_dir / name
-        rejections[split] = []
         if not path.is_file():
             continue
         listed[split] = {}

@@ -1,17 +1,15 @@
 """A corpus that needs no download: commands spoken by a synthesiser in many voices.
 
-The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv`` (see `tfasr.corpora.manifests`),
-the audio in a folder per split, and ``synthetic.json``: what it was made with, and whether it is
-finished.
+The folder holds ``train.tsv``, ``validation.tsv`` and ``test.tsv``, the audio in a folder per
+split, and ``synthetic.json``: the arguments, and whether the corpus is finished.
 """
 
 import contextlib
-import fcntl
 import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -23,16 +21,12 @@ from tfasr.corpora.corpus import Corpus
 from tfasr.corpora.espeak import SAMPLE_RATE_HZ, Espeak
 from tfasr.corpora.manifests import COLUMNS, read_tsv
 from tfasr.corpora.reading import found_in, require_folder
-from tfasr.corpora.utterance import SPLITS, CorpusSplit, check_split
+from tfasr.corpora.utterance import SPLITS, CorpusSplit
 from tfasr.errors import RunError, UsageError
-from tfasr.kit.files import write_whole
+from tfasr.kit.files import take_lock, write_whole
 
 # A small grammar of spoken commands: a few dozen words, in sentences of one to seven.
-
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-_HOURS = (*_DIGITS[1:], "ten", "eleven", "twelve")
-_MINUTES = ("ten", "fifteen", "twenty", "thirty", "forty", "fifty")
-_ROOMS = ("kitchen", "bedroom", "garden", "office", "hall")
 
 # A slot in braces is filled from _SLOTS; a sentence form is drawn as often as it is listed.
 _FORMS = (
@@ -50,12 +44,12 @@ _FORMS = (
     "what's the time in the {room}",
 )
 _SLOTS = {
-    "room": _ROOMS,
+    "room": ("kitchen", "bedroom", "garden", "office", "hall"),
     "device": ("light", "heater", "radio", "fan"),
     "state": ("on", "off"),
     "clock": ("alarm", "timer"),
-    "hour": _HOURS,
-    "minutes": _MINUTES,
+    "hour": (*_DIGITS[1:], "ten", "eleven", "twelve"),
+    "minutes": ("ten", "fifteen", "twenty", "thirty", "forty", "fifty"),
     "digit": _DIGITS,
     "direction": ("left", "right", "up", "down", "forward", "backward"),
     "which": ("first", "next", "last"),
@@ -64,7 +58,6 @@ _SLOTS = {
 
 
 def random_sentence(generator: np.random.Generator) -> str:
-    """Returns a sentence, which is normalised text."""
     words = []
     for word in _choose(generator, _FORMS).split():
         slot = _SLOTS.get(word.strip("{}")) if word.startswith("{") else None
@@ -72,21 +65,13 @@ def random_sentence(generator: np.random.Generator) -> str:
     return " ".join(words)
 
 
-def _choose(generator: np.random.Generator, options: tuple[str, ...]) -> str:
+def _choose(generator: np.random.Generator, options: Sequence[str]) -> str:
     return options[int(generator.integers(len(options)))]
 
 
-# What the synthetic corpus says, and how: voices, rates, pitches, loudness, noise.
-
 _ACCENTS = (
-    "en",
-    "en-us",
-    "en-029",
-    "en-gb-scotland",
-    "en-gb-x-gbclan",
-    "en-gb-x-gbcwmd",
-    "en-gb-x-rp",
-    "en-us-nyc",
+    *("en", "en-us", "en-029", "en-gb-scotland"),
+    *("en-gb-x-gbclan", "en-gb-x-gbcwmd", "en-gb-x-rp", "en-us-nyc"),
 )
 _VARIANTS = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "f1", "f2", "f3", "f4", "f5")
 VOICES = tuple(f"{accent}+{variant}" for accent in _ACCENTS for variant in _VARIANTS)
@@ -99,38 +84,21 @@ _PAUSES_S = (0.0, 0.15)
 
 
 class Speaker(Protocol):
-    """What speaks: `tfasr.corpora.espeak.Espeak`, or what tells more of it."""
-
     def speak(self, text: str, voice: str, rate_wpm: int = 175, pitch: int = 50) -> np.ndarray:
         """Returns int16 ``(samples,)`` at `SAMPLE_RATE_HZ`."""
 
 
 @dataclass(frozen=True)
 class SpokenSentence:
-    """A sentence as a 16-bit WAV file's bytes.
-
-    Attributes:
-        text: what is said.
-        voice: who says it.
-        duration_s: of all of it.
-        pause_before_s: before the speech.
-        wav: the file.
-    """
-
     text: str
     voice: str
-    duration_s: float
+    duration_s: float  # with the pauses
     pause_before_s: float
-    wav: bytes
+    wav: bytes  # a 16-bit WAV file
 
 
 def voices_of_splits(seed: int, num_voices: int) -> tuple[list[str], list[str], list[str]]:
-    """Returns the voices for training, validation and test; none is in two of them.
-
-    Args:
-        num_voices: voices in all, 3 to as many as `VOICES`; a sixth goes to validation, a sixth to
-            test, at least one each.
-    """
+    """Returns disjoint voices for training, validation (a sixth) and test (a sixth)."""
     order = np.random.default_rng([seed, 0]).permutation(len(VOICES))
     chosen = [VOICES[index] for index in order[:num_voices]]
     held_out = max(1, num_voices // 6)
@@ -140,9 +108,9 @@ def voices_of_splits(seed: int, num_voices: int) -> tuple[list[str], list[str], 
 def speak_sentence(
     speaker: Speaker, voices: list[str], generator: np.random.Generator
 ) -> SpokenSentence:
-    """Returns a random sentence in one of the voices, at the synthesiser's own rate."""
+    """Returns a random sentence in one of the voices, at the synthesiser's sample rate."""
     text = random_sentence(generator)
-    voice = voices[int(generator.integers(len(voices)))]
+    voice = _choose(generator, voices)
     rate_wpm = int(generator.integers(*_RATES_WPM))
     pitch = int(generator.integers(*_PITCHES))
     samples, before = _in_a_room(speaker.speak(text, voice, rate_wpm, pitch), generator)
@@ -154,10 +122,7 @@ def speak_sentence(
 
 
 def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, int]:
-    """Returns int16 speech of another loudness, between pauses, over white noise.
-
-    The second number is the samples before the speech.
-    """
+    """Returns int16 speech with changed loudness, pauses and noise, and the samples before it."""
     before, after = (generator.uniform(*_PAUSES_S, size=2) * SAMPLE_RATE_HZ).astype(int)
     gain = 10 ** (generator.uniform(*_GAINS_DB) / 20)
     noise_to_signal = 10 ** (-generator.uniform(*_SIGNAL_TO_NOISE_DB) / 20)
@@ -171,15 +136,12 @@ def _in_a_room(speech: np.ndarray, generator: np.random.Generator) -> tuple[np.n
 
 
 MARKER_FILE = "synthetic.json"
-
-# Raised whenever the same parameters come to mean other audio.
+# Raised whenever the same parameters give other audio.
 _RECIPE = 1
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What a synthetic corpus is made of, see `make_synthetic_corpus`."""
-
     seed: int
     num_train: int
     num_validation: int
@@ -210,21 +172,12 @@ def make_synthetic_corpus(
     num_test: int = 100,
     num_voices: int = 48,
 ) -> None:
-    """Makes a corpus of synthetic speech; where it is there already, does nothing.
+    """Makes a corpus of synthetic speech, unless the folder holds the same one already.
 
-    Two thirds of the voices speak the training split, a sixth each the others. The same arguments
-    give the same bytes, with the same versions of espeak-ng and NumPy. What a killed process left
-    unfinished is made again.
-
-    Args:
-        corpus_dir: a folder that is empty or does not exist, or one that this function made.
-        seed: decides sentences, voices, rates, pitches, loudness and noise.
-        num_voices: voices in all, at most as many as `VOICES`.
-
-    Raises:
-        UsageError: if espeakng-loader is not installed, an argument is out of range, or the
-            folder holds something else, a corpus of other arguments, or one being made.
-        RunError: if the synthesiser or the disk fails.
+    ``num_voices`` counts all voices, at most those of `VOICES`. The same arguments give the same
+    bytes with the same versions of espeak-ng and NumPy. What a killed process left unfinished is
+    made again. Wrong arguments or a folder in other use are a UsageError, a failing synthesiser or
+    disk a RunError.
     """
     parameters = Parameters(seed, num_train, num_validation, num_test, num_voices)
     corpus_dir = Path(corpus_dir)
@@ -248,44 +201,28 @@ def make_synthetic_corpus(
 
 
 def spoken_corpus(parameters: Parameters, speaker: Speaker) -> Iterator[tuple[str, SpokenSentence]]:
-    """Yields the sentences of a corpus with their splits, in the order in which they are spoken.
-
-    Args:
-        speaker: speaks nothing else meanwhile: the synthesiser carries state from one utterance to
-            the next.
-    """
+    """Yields sentences and their splits in order, as the speaker keeps state between them."""
     voices = voices_of_splits(parameters.seed, parameters.num_voices)
     counts = (parameters.num_train, parameters.num_validation, parameters.num_test)
-    for number, (split, own, count) in enumerate(zip(SPLITS, voices, counts, strict=True), start=1):
+    for number, (split, of_split, count) in enumerate(zip(SPLITS, voices, counts, strict=True), 1):
         for index in range(count):
-            # A generator of its own makes an utterance's text independent of all others.
+            # A generator for each utterance makes its text independent of all others.
             generator = np.random.default_rng([parameters.seed, number, index])
-            yield split, speak_sentence(speaker, own, generator)
+            yield split, speak_sentence(speaker, of_split, generator)
 
 
 def read_parameters(corpus_dir: str | Path) -> Parameters:
-    """Returns what a finished corpus was made of.
-
-    Raises:
-        UsageError: if there is no finished synthetic corpus.
-    """
-    marker = _read_marker(_require_made(corpus_dir))
-    return Parameters(**{key: value for key, value in marker.items() if key != "finished"})
+    """Returns the parameters of a finished corpus."""
+    return Parameters(**_read_marker(_require_made(corpus_dir))[0])
 
 
 def read_synthetic(corpus_dir: str | Path, split: str) -> CorpusSplit:
-    """Returns one split of a corpus that `make_synthetic_corpus` made.
-
-    Raises:
-        UsageError: if there is no finished synthetic corpus.
-    """
-    check_split(split)
+    """Returns one split of a corpus that `make_synthetic_corpus` made."""
     corpus_dir = _require_made(corpus_dir)
     return read_tsv(corpus_dir / f"{split}.tsv", corpus_dir)
 
 
 def synthetic_splits(corpus_dir: str | Path) -> list[str]:
-    """Returns train, validation and test, if a finished synthetic corpus is there."""
     _require_made(corpus_dir)
     return list(SPLITS)
 
@@ -293,7 +230,7 @@ def synthetic_splits(corpus_dir: str | Path) -> list[str]:
 def _require_made(corpus_dir: str | Path) -> Path:
     expected = "a folder that tfasr.corpora.synthetic.make_synthetic_corpus has made"
     corpus_dir = require_folder(corpus_dir, expected)
-    if not _read_marker(corpus_dir).get("finished"):
+    if not _read_marker(corpus_dir)[1]:
         raise UsageError(
             f"--corpus_dir must be {expected} and finished, as its {MARKER_FILE} says. "
             f"Received: {corpus_dir}. Found there: {found_in(corpus_dir)}."
@@ -303,27 +240,25 @@ def _require_made(corpus_dir: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(corpus_dir: Path) -> Iterator[None]:
+    held = (
+        f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait for "
+        "it, or choose another folder."
+    )
     folder = os.open(corpus_dir, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(folder)
-        raise UsageError(
-            f"Only one process may make a corpus. {corpus_dir} is being made by another one: wait "
-            "for it, or choose another folder."
-        ) from None
-    try:
+        take_lock(folder, corpus_dir, held)
         yield
     finally:
         os.close(folder)
 
 
-def _read_marker(corpus_dir: Path) -> dict:
+def _read_marker(corpus_dir: Path) -> tuple[dict, bool]:
+    """Returns the parameters in the marker and whether the corpus is finished."""
     try:
         content = json.loads((corpus_dir / MARKER_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
+        return content, content.pop("finished", False)
+    except (FileNotFoundError, ValueError, AttributeError, TypeError):
+        return {}, False
 
 
 def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> None:
@@ -332,17 +267,15 @@ def _write_marker(corpus_dir: Path, parameters: Parameters, finished: bool) -> N
 
 
 def _is_made(corpus_dir: Path, parameters: Parameters) -> bool:
-    marker = _read_marker(corpus_dir)
-    leftover = {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}
-    if not marker:
-        if leftover:
+    made_with, finished = _read_marker(corpus_dir)
+    if not made_with:
+        if {path.name for path in corpus_dir.iterdir()} - {MARKER_FILE + ".partial"}:
             raise UsageError(
                 f"A synthetic corpus must have a folder of its own. Received: {corpus_dir}. "
                 f"Found there: {found_in(corpus_dir)}. Choose another folder."
             )
         return False
-    if marker.get("finished"):
-        made_with = {key: value for key, value in marker.items() if key != "finished"}
+    if finished:
         if made_with == asdict(parameters):
             return True
         raise UsageError(

@@ -1,11 +1,9 @@
-"""What a corpus reader finds: utterances, and what it had to leave out with the reason."""
+"""What a corpus reader finds: utterances, and rejections with their reasons."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfasr.errors import UsageError
-
-# The names of a corpus's splits.
 
 SPLITS = ("train", "validation", "test")
 
@@ -18,36 +16,22 @@ def check_split(split: str) -> None:
 
 @dataclass(frozen=True)
 class Utterance:
-    """Audio and its transcript.
+    """Audio and its transcript."""
 
-    Attributes:
-        id: unique within a corpus.
-        audio_path: an absolute path.
-        duration_s: seconds of audio, from the file's header or the manifest.
-        text: the transcript, normalised by `tfasr.alphabet.normalise`.
-        speaker: a speaker's name, or "" where unknown.
-    """
-
-    id: str
-    audio_path: Path
-    duration_s: float
-    text: str
-    speaker: str = ""
+    id: str  # unique within a corpus
+    audio_path: Path  # absolute
+    duration_s: float  # of the audio, from the file's header or the manifest
+    text: str  # normalised by `tfasr.alphabet.normalise`
+    speaker: str = ""  # "" where unknown
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Something in a corpus that is no usable utterance.
+    """Something in a corpus that is not a usable utterance."""
 
-    Attributes:
-        id: the utterance's id, or the file's name where it has none.
-        reason: a short fixed phrase to count by ("audio without transcript").
-        detail: where and what exactly, for a person.
-    """
-
-    id: str
-    reason: str
-    detail: str
+    id: str  # the file's name if there is no id
+    reason: str  # a short fixed phrase to count by ("audio without transcript")
+    detail: str  # where and what exactly, for a person
 
 
 @dataclass

@@ -12,35 +12,24 @@ import soxr
 from tfasr.corpora.audio_header import audio_duration_s, opened_audio, unreadable
 from tfasr.errors import UsageError
 
-__all__ = [
-    "AUDIO_READERS",
-    "audio_blocks",
-    "audio_duration_s",
-    "check_audio_reader",
-    "read_audio",
-]
+__all__ = ["audio_blocks", "audio_duration_s", "check_audio_reader", "read_audio"]
 
 AUDIO_READERS = ("soundfile", "tfio")
+_REMEDY = (
+    "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
+    "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
+    "or keep the default reader, soundfile."
+)
 
 
 def read_audio(
     path: str | Path, sample_rate_hz: int = 16000, reader: str = "soundfile"
 ) -> np.ndarray:
-    """Returns the samples of an audio file: one channel, at one rate.
+    """Returns an audio file's samples, float32 ``(samples,)``: one channel, -1..1 at full scale.
 
-    Channels are averaged; another rate is converted by soxr's band-limited filter (HQ).
-
-    Args:
-        path: a FLAC, WAV, OGG or MP3 file, or what else the reader decodes.
-        reader: "soundfile", or "tfio" where `check_audio_reader` accepts it.
-
-    Returns:
-        float32 ``(samples,)``, full scale being -1..1, at least one sample.
-
-    Raises:
-        ValueError: if the file is missing, unreadable, cut short or empty, or holds samples that
-            are no finite numbers; it names path and cause.
-        UsageError: if ``reader`` is unknown or cannot work here.
+    Channels are averaged; another rate is converted by soxr's band-limited filter (HQ). The reader
+    is "soundfile", or "tfio" where `check_audio_reader` accepts it. A file that is missing,
+    unreadable, cut short, empty or not finite is a ValueError with path and cause.
     """
     if sample_rate_hz <= 0:
         raise ValueError(f"sample_rate_hz must be positive. Received: {sample_rate_hz}.")
@@ -48,8 +37,7 @@ def read_audio(
         samples, rate_hz = _decode_with_soundfile(path)
     else:
         check_audio_reader(reader)
-
-        samples, rate_hz = decode(path)
+        samples, rate_hz = _decode_with_tfio(path)
     mono = _mono(path, samples)
     if rate_hz != sample_rate_hz and mono.size:
         mono = soxr.resample(mono, rate_hz, sample_rate_hz, quality="HQ")
@@ -61,18 +49,13 @@ def read_audio(
 def audio_blocks(
     path: str | Path, sample_rate_hz: int = 16000, block_s: float = 10.0
 ) -> Iterator[np.ndarray]:
-    """Yields what `read_audio` returns in blocks, so that an hour takes no more memory than one.
-
-    Raises:
-        ValueError: as `read_audio`; for a cut file when its end is reached.
-    """
+    """Yields what `read_audio` returns in blocks, so that memory doesn't grow with the file."""
     count = 0
     with opened_audio(path) as file:
         resampler = None
         if file.samplerate != sample_rate_hz:
-            resampler = soxr.ResampleStream(
-                file.samplerate, sample_rate_hz, 1, dtype="float32", quality="HQ"
-            )
+            rates = (file.samplerate, sample_rate_hz)
+            resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
         size = max(int(block_s * file.samplerate), 1)
         while len(block := file.read(size, dtype="float32", always_2d=True)):
             count += len(block)
@@ -86,7 +69,6 @@ def audio_blocks(
 
 
 def _mono(path: str | Path, samples: np.ndarray) -> np.ndarray:
-    """Returns the mean of all channels ``(samples,)``; refuses what is no number."""
     if not np.isfinite(samples).all():
         raise unreadable(path, "it holds samples that are not finite numbers")
     return samples[:, 0] if samples.shape[1] == 1 else samples.mean(axis=1)
@@ -102,12 +84,14 @@ def check_audio_reader(name: str) -> None:
     """Raises UsageError unless `read_audio` can work with this reader here."""
     if name not in AUDIO_READERS:
         raise UsageError(f"The audio reader must be one of {AUDIO_READERS}. Received: {name!r}.")
-    if name == "tfio":
-        check_loads()
+    if name == "tfio" and (reason := _why_no_tfio()):
+        raise UsageError(
+            "The audio reader tfio needs tensorflow-io and the TensorFlow it was built for. "
+            f"Received: {reason}. {_REMEDY}"
+        )
 
 
 def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
-    """Returns float32 ``(samples, channels)`` and their rate."""
     with opened_audio(path) as file:
         try:
             samples = file.read(dtype="float32", always_2d=True)
@@ -118,33 +102,7 @@ def _decode_with_soundfile(path: str | Path) -> tuple[np.ndarray, int]:
         return samples, file.samplerate
 
 
-# The optional audio reader on tensorflow-io, whose native part fits one TensorFlow only.
-
-_REMEDY = (
-    "Install TensorFlow 2.16 with tensorflow-io 0.37.1 "
-    "(pip install 'tensorflow==2.16.*' 'tensorflow-io==0.37.1'), "
-    "or keep the default reader, soundfile."
-)
-
-
-def check_loads() -> None:
-    """Raises UsageError unless tensorflow-io is installed and its native operations load."""
-    reason = _why_not()
-    if reason:
-        raise UsageError(
-            "The audio reader tfio needs tensorflow-io and the TensorFlow it was built for. "
-            f"Received: {reason}. {_REMEDY}"
-        )
-
-
-def decode(path: str | Path) -> tuple[np.ndarray, int]:
-    """Returns float32 ``(samples, channels)``, full scale being -1..1, and their rate in Hz.
-
-    Raises:
-        ValueError: if tensorflow-io cannot read the file to its end.
-        UsageError: see `check_loads`.
-    """
-    check_loads()
+def _decode_with_tfio(path: str | Path) -> tuple[np.ndarray, int]:
     import tensorflow as tf
     import tensorflow_io as tfio
 
@@ -170,7 +128,8 @@ def _to_float(samples: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _why_not() -> str:
+def _why_no_tfio() -> str:
+    """Returns why tensorflow-io, whose native part fits one TensorFlow only, does not load."""
     try:
         import tensorflow as tf
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""SpecAugment: masks over time and frequency, drawn from a seed; and how much tempo changes."""
+"""SpecAugment masks, and changes of tempo and vocal tract length, drawn from a seed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from tfasr.data.features import FeatureConfig, cosines
+from tfasr.data.features import FeatureConfig, cosines, mel
 from tfasr.kit.config import config_class, require
 
 
@@ -21,13 +21,11 @@ class AugmentationConfig:
         time_mask_fraction: longest stretch as a share of the utterance.
         frequency_masks: bands of features set to 0.
         frequency_mask_bins: widest band.
-        frequency_masks_over: "log_mel" masks bands of the log-mel features and leaves the MFCC, in
-            which neighbours are no neighbours in frequency; "all_features" runs bands over both
-            as tfasr 0.1.0 did.
-        from_epoch: the first epoch, counted from 1, whose utterances are masked; in those before
-            it the model sees speech without masks.
+        frequency_masks_over: "log_mel" leaves the MFCC, whose neighbours are not close in
+            frequency; "all_features" runs bands over both, as tfasr 0.1.0 did.
+        from_epoch: the first epoch, counted from 1, with masks.
         tempo_change: 0.1 gives each utterance, anew in each epoch, between 0.9 and 1.1 times its
-            frames. It is no speed perturbation of the waveform, see `Tempo`.
+            frames. It is not speed perturbation of the waveform, see `Tempo`.
         vocal_tract_change: 0.1 scales each utterance's frequencies, anew in each epoch, by 0.9 to
             1.1, as other speakers' vocal tracts do: `VocalTract`.
 
@@ -56,13 +54,7 @@ class AugmentationConfig:
 def augment(
     features: tf.Tensor, config: AugmentationConfig, seed: tf.Tensor, num_mel_bins: int
 ) -> tf.Tensor:
-    """Returns features with random stretches and bands at 0, the mean of normalised features.
-
-    Args:
-        features: float32 ``(frames, num_features)``, normalised.
-        seed: integers ``(2,)``; the same seed masks the same.
-        num_mel_bins: how many of the features are log-mel; they come first.
-    """
+    """Returns normalised features ``(frames, num_features)``, random stretches and bands at 0."""
     if config.time_masks:
         frames = tf.shape(features)[0]
         share = tf.cast(config.time_mask_fraction * tf.cast(frames, tf.float32), tf.int32)
@@ -81,7 +73,6 @@ def augment(
 
 
 def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf.Tensor:
-    """Returns float32 ``(size,)``: 0 inside any of the masks, else 1."""
     draws = tf.random.stateless_uniform([2, masks, 1], seed)
     width = tf.cast(draws[0] * tf.cast(widest + 1, tf.float32), tf.int32)
     start = tf.cast(draws[1] * tf.cast(size - width + 1, tf.float32), tf.int32)
@@ -90,57 +81,39 @@ def _keep(size: tf.Tensor, widest: tf.Tensor, masks: int, seed: tf.Tensor) -> tf
     return tf.cast(~tf.reduce_any(inside, axis=0), tf.float32)
 
 
-# Tempo perturbation of features: an utterance's frames drawn out or drawn together.
-
-
 def most_frames(frames: Any, change: float) -> Any:
-    """Returns a bound on the frames that an utterance may have at the slowest tempo.
-
-    Args:
-        frames: its own: an int, or an array.
-        change: of `Tempo`; 0 leaves all as they are.
-    """
+    """Returns a bound on the frames (int or array) of an utterance at the slowest tempo."""
     return np.floor(np.multiply(frames, 1 + change)).astype(np.int64) + 1 if change else frames
 
 
 def least_frames(frames: Any, change: float) -> Any:
-    """Returns a bound on the frames at the fastest tempo; see `most_frames`."""
     return np.ceil(np.multiply(frames, 1 - change)).astype(np.int64) - 1 if change else frames
 
 
 class Tempo:
-    """Draws how many frames an utterance gets, and resamples its own to them.
+    """Draws how many frames an utterance gets, between ``1 - change`` and ``1 + change`` times as
+    many.
 
     It is the tempo of speed perturbation (T. Ko et al., Audio augmentation for speech recognition,
     Interspeech 2015), but of features and not of the waveform: frames are interpolated linearly,
-    and pitch and formants stay where they are, which resampled sound moves with its speed.
-
-    Args:
-        change: frames become between ``1 - change`` and ``1 + change`` times as many, evenly.
-        output_lengths: of the model's config; no utterance gets fewer output frames than CTC needs
-            for its labels.
-        longest: frames of the split's longest utterance.
+    and pitch and formants stay where they are. No utterance gets fewer of the model's output frames
+    (``output_lengths``) than CTC needs for its labels. ``longest`` is the split's longest utterance
+    in frames.
     """
 
     def __init__(self, change: float, output_lengths: Callable[[Any], Any], longest: int):
         self._change = change
         outputs = np.asarray(output_lengths(np.arange(1, longest + 1, dtype=np.int32)))
-        # Of a length and all above it, should a model have fewer for more.
+        # The fewest for a length and all above it, as a model may have fewer for more.
         outputs = np.minimum.accumulate(outputs[::-1])[::-1]
         needed = np.arange(max(int(outputs[-1]), 0) + 1)
-        # By output frames: the feature frames from which on there are so many.
+        # By output frames: the fewest feature frames that give so many.
         self._least = (np.searchsorted(outputs, needed) + 1).astype(np.int32)
 
     def frames(self, frames: tf.Tensor, labels: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns how many frames an utterance gets.
-
-        Args:
-            frames: int32: its own.
-            labels: int32 ``(labels,)``, without padding.
-            seed: integers ``(2,)``; the same seed gives the same.
-        """
+        """Returns how many frames an utterance gets; ``seed`` is integers ``(2,)``."""
         span = (1 - self._change, 1 + self._change)
-        # Another seed than those of the masks, see `tfasr.data.augmentation.augment`.
+        # + 2: not a seed of the masks.
         factor = tf.random.stateless_uniform([], seed + 2, *span)
         drawn = tf.cast(tf.round(factor * tf.cast(frames, tf.float32)), tf.int32)
         # CTC needs a blank between two equal labels.
@@ -149,24 +122,14 @@ class Tempo:
         return tf.maximum(drawn, tf.minimum(least, frames))
 
     def ranges(self, frames: np.ndarray, needed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns bounds on the frames of utterances, the fewest and the most.
-
-        Args:
-            frames: their own, int64 ``(utterances,)``.
-            needed: output frames that their labels need, likewise.
-        """
+        """Returns the fewest and the most frames of utterances with so many ``needed`` outputs."""
         least = self._least[np.minimum(needed, len(self._least) - 1)]
         fewest = np.maximum(least_frames(frames, self._change), np.minimum(least, frames))
         return fewest, most_frames(frames, self._change)
 
 
 def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
-    """Returns features ``(frames, num_features)`` at evenly spaced places of an utterance.
-
-    Args:
-        features: float32 ``(own frames, num_features)``.
-        frames: how many places; the first and the last are the utterance's own.
-    """
+    """Returns features interpolated at evenly spaced places, the first and last ones kept."""
     last = tf.shape(features)[0] - 1
     step = tf.cast(last, tf.float32) / tf.cast(tf.maximum(frames - 1, 1), tf.float32)
     places = tf.cast(tf.range(frames), tf.float32) * step
@@ -177,10 +140,8 @@ def resampled(features: tf.Tensor, frames: tf.Tensor) -> tf.Tensor:
     )
 
 
-# Vocal tract length perturbation: an utterance as speakers of other sizes might have said it.
-
-# Of half the sample rate: up to there frequencies are scaled, above they are drawn together or out
-# so that half the sample rate stays itself. 4800 Hz at 16 kHz, below which the formants lie.
+# The share of half the sample rate up to which frequencies are scaled; above, they are stretched so
+# that half the sample rate stays itself. 4800 Hz at 16 kHz: the formants are below.
 _SCALED_SHARE = 0.6
 
 
@@ -188,8 +149,7 @@ _SCALED_SHARE = 0.6
 class VocalTract:
     """Scales the frequencies of log-mel features, as the length of a vocal tract does its formants.
 
-    Args:
-        change: frequencies become between ``1 - change`` and ``1 + change`` times as high, evenly.
+    They become between ``1 - change`` and ``1 + change`` times as high, evenly drawn.
 
     Source: N. Jaitly and G. E. Hinton, Vocal tract length perturbation (VTLP) improves speech
     recognition, ICML workshop 2013: its piecewise linear map, but of computed log-mel energies,
@@ -200,23 +160,13 @@ class VocalTract:
     config: FeatureConfig
 
     def drawn(self, features: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Returns features of a vocal tract that is drawn; the same seed draws the same.
-
-        Args:
-            features: float32 ``(frames, num_features)``, before normalisation.
-            seed: integers ``(2,)``.
-        """
+        """Returns features, float32 before normalisation, of a vocal tract that is drawn."""
         span = (1 - self.change, 1 + self.change)
-        # Another seed than those of the masks and of the tempo.
+        # + 3: not a seed of the masks or the tempo.
         return self.scaled(features, tf.random.stateless_uniform([], seed + 3, *span))
 
     def scaled(self, features: tf.Tensor, factor: tf.Tensor) -> tf.Tensor:
-        """Returns features of which what was at a frequency is at ``factor`` times that.
-
-        Args:
-            features: float32 ``(frames, num_features)``, before normalisation.
-            factor: float32, positive; 1 changes nothing but rounding.
-        """
+        """Returns features in which every frequency is multiplied by ``factor``."""
         bins = self.config.num_mel_bins
         places = self._places(factor)
         below = tf.cast(places, tf.int32)
@@ -233,7 +183,7 @@ class VocalTract:
     def _places(self, factor: tf.Tensor) -> tf.Tensor:
         """Returns where each mel bin's energy comes from, in bins: float32 ``(num_mel_bins,)``."""
         config = self.config
-        edges = _mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
+        edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
         centres = np.linspace(*edges, config.num_mel_bins + 2)[1:-1]
         hz = (700 * np.expm1(centres / 1127)).astype(np.float32)
         highest = config.sample_rate_hz / 2
@@ -245,7 +195,3 @@ class VocalTract:
         spacing = (edges[1] - edges[0]) / (config.num_mel_bins + 1)
         places = (1127 * tf.math.log1p(origins / 700) - edges[0]) / spacing - 1
         return tf.clip_by_value(places, 0.0, config.num_mel_bins - 1.0)
-
-
-def _mel(hz: np.ndarray) -> np.ndarray:
-    return 1127 * np.log1p(hz / 700)

@@ -24,21 +24,15 @@ from tfasr.data.shares import Share, cut_for_replicas, share_of_batches, unread
 from tfasr.errors import UsageError
 from tfasr.kit.config import config_class, require
 
-# Lengths to which utterances are padded, chosen so that little is padded.
-
+Element = dict[str, tf.Tensor]
+Batch = dict[str, tf.Tensor]
 _CANDIDATES = 128
+# Lengths from which buckets are chosen where the tempo changes.
+_ENOUGH_LENGTHS = 100_000
 
 
 def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
-    """Returns the padded lengths that pad a split least, chosen among at most 128 lengths.
-
-    Returns:
-        Ascending frames; the last is the longest utterance's. An utterance belongs to the first
-        boundary that is not below it.
-
-    Raises:
-        ValueError: if there are no utterances.
-    """
+    """Returns the ascending padded lengths that pad a split least, of at most 128 candidates."""
     if not len(lengths):
         raise ValueError("A split must hold utterances to be bucketed. Received: lengths=[].")
     ordered = np.sort(np.asarray(lengths))
@@ -62,27 +56,14 @@ def bucket_boundaries(lengths: Sequence[int], num_buckets: int) -> list[int]:
     return sorted({int(candidates[index]) for index in boundaries})
 
 
-# Batches of utterances of similar lengths, padded to one of a few lengths.
-
-Element = dict[str, tf.Tensor]
-
-
 @dataclass(frozen=True)
 class Padding:
-    """Groups utterances into batches and pads each batch to its bucket's longest.
+    """Groups utterances into batches and pads each batch to its bucket's longest length."""
 
-    Elements hold ``feature_lengths``, and where they are padded also ``features`` and ``labels``.
-
-    Args:
-        boundaries: the longest lengths of the buckets, ascending.
-        batch_size: utterances of a batch; the last of a bucket may have fewer.
-        frames: of all batches; None where buckets differ.
-    """
-
-    boundaries: list[int]
-    batch_size: int
+    boundaries: list[int]  # the longest lengths of the buckets, ascending
+    batch_size: int  # the last batch of a bucket may have fewer utterances
     num_features: int
-    frames: int | None
+    frames: int | None  # of all batches; None where buckets differ
 
     def bucket_of(self, frames: tf.Tensor) -> tf.Tensor:
         """Returns the number of the bucket, int64, of an utterance of so many frames."""
@@ -109,7 +90,7 @@ class Padding:
         )
 
     def one_batch(self, elements: tf.data.Dataset, longest: tf.Tensor) -> tf.data.Dataset:
-        """Returns some utterances as one batch, padded as one whose longest has so many frames."""
+        """Returns some utterances as one batch, padded as if its longest had ``longest`` frames."""
         return self._padded(elements, self.bucket_of(longest)).map(self._with_static_shapes)
 
     def _bucket(self, element: Element) -> tf.Tensor:
@@ -123,26 +104,14 @@ class Padding:
         return elements.padded_batch(self.batch_size, shapes)
 
     def _with_static_shapes(self, batch: Element) -> Element:
-        shapes = {
-            "features": [None, self.frames, self.num_features],
-            "labels": [None, None],
-        }
+        shapes = {"features": [None, self.frames, self.num_features], "labels": [None, None]}
         return {
             name: tf.ensure_shape(value, shapes.get(name, [None])) for name, value in batch.items()
         }
 
 
-Batch = dict[str, tf.Tensor]
-# From which buckets are chosen where each utterance has many lengths.
-_ENOUGH_LENGTHS = 100_000
-
-
 def _options(warm_start: bool = False) -> tf.data.Options:
-    """Returns options without tf.data's tuning thread.
-
-    All parallelism is given, and now and then the end of an iterator waited for that thread to wake
-    from its sleep of up to a minute.
-    """
+    """Returns options without tf.data's tuning thread, which could delay an end by a minute."""
     options = tf.data.Options()
     options.autotune.enabled = False
     options.experimental_warm_start = warm_start
@@ -189,8 +158,8 @@ class PipelineConfig:
     def check(self) -> None:
         for field in ("global_batch_size", "num_readers", "num_buckets", "max_frames"):
             require(getattr(self, field) > 0, self, field, "positive")
-        require(self.shuffle_buffer >= 0, self, "shuffle_buffer", "at least 0")
-        require(self.prefetch >= 0, self, "prefetch", "at least 0")
+        for field in ("shuffle_buffer", "prefetch"):
+            require(getattr(self, field) >= 0, self, field, "at least 0")
         has_buckets = self.padding == "bucketed" and self.num_buckets > 1
         ordered = has_buckets or not self.first_epoch_by_length
         message = 'False unless padding is "bucketed" and num_buckets is above 1'
@@ -213,44 +182,30 @@ class PipelineConfig:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What epochs have in common whose batches one traced function makes.
+    """What one traced function's epochs have in common."""
 
-    Attributes:
-        replicas: into how many elements each global batch is cut.
-        share: of one of several workers.
-        masked: whether `AugmentationConfig`'s masks are drawn.
-        by_length: whether the buckets come one after the other.
-        batch_size: utterances of a global batch.
-    """
-
-    replicas: int
+    replicas: int  # into how many elements each global batch is cut
     share: Share | None
-    masked: bool
-    by_length: bool
-    batch_size: int
+    masked: bool  # by `AugmentationConfig`'s masks
+    by_length: bool  # whether the buckets come one after the other
+    batch_size: int  # global
 
 
 class BatchSource:
     """Makes the batches of one prepared split, the same for the same seed.
 
     A batch is a dict of ``features`` float32 ``(batch, frames, num_features)``, normalised and
-    right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32
-    ``(batch, labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
+    right-padded with 0; ``feature_lengths`` int32 ``(batch,)``; ``labels`` int32 ``(batch,
+    labels)``; ``label_lengths`` int32 ``(batch,)``; ``positions`` int64 ``(batch,)``, the
     utterances' places in the split; ``duration_s`` float32 ``(batch,)``. Batches hold real
-    utterances alone: an epoch's last batch of a length is smaller, never filled up.
+    utterances only: an epoch's last batch of a length is smaller, never filled up.
 
-    Args:
-        features: must be those that the split was prepared with, normalisation aside.
-        statistics: mean and deviation for normalisation "corpus", of the training split.
-        output_lengths: of the model's config; where the tempo changes, utterances keep as many
-            output frames as their labels need.
-
-    Attributes:
-        boundaries: frames to which training batches are padded.
+    ``statistics`` are the training split's mean and deviation, for normalisation "corpus". With the
+    model's ``output_lengths``, which a changing tempo needs, utterances keep as many output frames
+    as their labels need. ``boundaries`` are the frames to which training batches are padded.
 
     Raises:
-        UsageError: if the split was prepared with other features, or is too long for
-            fixed batches.
+        UsageError: if the split was prepared with other features, or is too long for fixed batches.
     """
 
     def __init__(
@@ -317,14 +272,9 @@ class BatchSource:
         )
 
     def evaluation(self, share: Share | None = None) -> tf.data.Dataset:
-        """Returns every utterance once, in the shards' order as far as bucketing allows.
-
-        Args:
-            share: of one of several workers, which gets every ``share.count``-th shard.
-        """
+        """Returns every utterance once; a worker's share is every ``share.count``-th shard."""
         files = self.split.files if share is None else self.split.files[share.rank :: share.count]
-        # An empty list would not say that it is one of names.
-        files = files if files else tf.zeros([0], tf.string)
+        files = files or tf.zeros([0], tf.string)  # an empty list has no type
         records = tf.data.TFRecordDataset(files, self._compression)
         return (
             self._padding.batches(self._parsed(records, self._parse))
@@ -339,38 +289,24 @@ class BatchSource:
         return next(iter(batches))
 
     def training(
-        self,
-        seed: int,
-        epoch: int,
-        skip: int = 0,
-        replicas: int = 1,
-        share: Share | None = None,
+        self, seed: int, epoch: int, skip: int = 0, replicas: int = 1, share: Share | None = None
     ) -> tf.data.Dataset:
-        """Returns one epoch's batches.
+        """Returns one epoch's batches; epochs are counted from 1.
 
-        The order depends on ``seed`` and ``epoch`` alone, so that a resumed epoch skips what it
-        already trained on and meets the same remaining batches.
-
-        Args:
-            epoch: counted from 1.
-            skip: global batches left out at the beginning.
-            replicas: above 1, each global batch is cut into as many equal consecutive elements;
-                up to ``replicas - 1`` utterances of an uneven batch are left out.
-            share: of one of several workers, which gets its part of each global batch, see
-                `tfasr.data.shares.share_of_batches`; no utterance is left out.
+        The order depends on ``seed`` and ``epoch`` only, so that a resumed epoch skips the ``skip``
+        global batches it has trained on and meets the same remaining ones. With several
+        ``replicas``, each global batch is cut into as many equal consecutive elements; up to
+        ``replicas - 1`` utterances of an uneven batch are left out. A worker gets its ``share`` of
+        each global batch, see `tfasr.data.shares.share_of_batches`; no utterance is left out.
         """
         generator = random.Random(f"{seed} {epoch}")
         files = list(self.split.files)
         generator.shuffle(files)
         order_seed = generator.randrange(2**31)
-        # Traced once: anew, it would cost each epoch some 0.3 s, and memory that fragments.
-        kind = _Kind(
-            replicas,
-            share,
-            masked=epoch >= self._augmentation.from_epoch,
-            by_length=epoch == 1 and self._pipeline.first_epoch_by_length,
-            batch_size=self._pipeline.batch_size(epoch),
-        )
+        # Traced once: again for each epoch, it would cost some 0.3 s, and fragment the memory.
+        masked = epoch >= self._augmentation.from_epoch
+        by_length = epoch == 1 and self._pipeline.first_epoch_by_length
+        kind = _Kind(replicas, share, masked, by_length, self._pipeline.batch_size(epoch))
         if kind not in self._epochs:
             self._epochs[kind] = self._traced(kind)
         batches = self._epochs[kind](
@@ -393,9 +329,8 @@ class BatchSource:
     def _epoch_batches(
         self, files: tf.Tensor, order_seed: tf.Tensor, skip: tf.Tensor, kind: _Kind
     ) -> tf.data.Dataset:
-        # `shuffle` mixes the global seed into its own; the order must not depend on who set one.
+        # `shuffle` also uses the global seed; the order must not depend on it.
         tf.compat.v1.set_random_seed(None)
-
         padding = replace(self._training_padding, batch_size=kind.batch_size)
 
         def augmented(record: tf.Tensor) -> Batch:
@@ -470,12 +405,8 @@ class BatchSource:
         return self.split.index["packing"]["compression"]
 
     def _parsed(self, records: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
-        return records.map(
-            parse,
-            # Not AUTOTUNE: it does not reach into the functions of an epoch.
-            num_parallel_calls=os.cpu_count(),
-            deterministic=True,
-        )
+        # Not AUTOTUNE: it does not reach into the functions of an epoch.
+        return records.map(parse, num_parallel_calls=os.cpu_count(), deterministic=True)
 
     def _parse(self, record: tf.Tensor, order_seed: tf.Tensor | None = None) -> Batch:
         parsed = tf.io.parse_single_example(record, RECORD)

@@ -1,4 +1,4 @@
-"""Having tasks done elsewhere: by any `concurrent.futures.Executor`, such as a Dask cluster's."""
+"""Has shards made by any `concurrent.futures.Executor`, such as a Dask cluster's."""
 
 import concurrent.futures
 import contextlib
@@ -31,11 +31,19 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import PARTIAL_SUFFIX, write_whole
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
-# Values for functions that an executor calls in other processes, perhaps on other hosts.
+# Enough for some hundred workers that take seconds a task, and little memory.
+AT_ONCE = 512
+_CONNECT_WITHIN_S = 10
+_REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
+# Network file systems may show a new file or name a minute late.
+_PLAN_SEEN_WITHIN_S = 60.0
+_ASK_AGAIN_S = 0.5
+
+log = logging.getLogger("tfasr")
 
 
 def software() -> dict[str, str]:
-    """Returns the versions of what decides a shard's bytes."""
+    """Returns the versions of the software that decides a shard's bytes."""
     return {
         "tfasr": __version__,
         "tensorflow": tf.__version__,
@@ -52,12 +60,7 @@ def exported(value: Any) -> bytes:
 
 
 def imported(content: bytes) -> Any:
-    """Returns the value of what this program's `exported` returned in the process that prepares.
-
-    Raises:
-        RunError: if other software is here, whose shards could differ in their last bits.
-        UsageError: if a plug-in is not here.
-    """
+    """Returns the value that `exported` pickled; RunError if the software here differs."""
     plugins, wanted, value = pickle.loads(content)
     here = software()
     other = [
@@ -74,14 +77,6 @@ def imported(content: bytes) -> Any:
     return pickle.loads(value)
 
 
-# Enough for some hundred workers that take seconds a task, and little memory.
-AT_ONCE = 512
-_CONNECT_WITHIN_S = 10
-_REMEDY = "Start one with dask scheduler, and workers with dask worker ADDRESS."
-
-log = logging.getLogger("tfasr")
-
-
 def completed(
     executor: Executor,
     function: Callable[..., Any],
@@ -90,15 +85,8 @@ def completed(
 ) -> Iterator[Any]:
     """Yields what ``function(*task)`` returns for every task, as soon as each is done.
 
-    When it ends early, tasks that have not begun are cancelled; none is waited for.
-
-    Args:
-        function: at the top level of a module, if another process is to call it.
-        at_once: most tasks submitted and not yet done: what bounds the memory.
-
-    Raises:
-        RunError: if the executor, not the function, fails.
-        Exception: what the function raised.
+    At most ``at_once`` tasks are submitted and not yet done, which bounds the memory. When it ends
+    early, tasks that have not begun are cancelled; none is waited for.
     """
     tasks = iter(tasks)
     running: set[Future] = set()
@@ -129,7 +117,7 @@ def _result(future: Future) -> Any:
     except (concurrent.futures.CancelledError, concurrent.futures.BrokenExecutor) as error:
         raise _lost(error) from error
     except Exception as error:
-        # Dask's own, such as KilledWorker: a task at which several workers died.
+        # Dask's KilledWorker, for one: a task at which several workers died.
         if type(error).__module__.partition(".")[0] == "distributed":
             raise _lost(error) from error
         raise
@@ -140,24 +128,16 @@ def _result(future: Future) -> Any:
 
 
 def _lost(error: BaseException) -> RunError:
-    cause = " ".join(str(error).split())[:400]
+    cause = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}".removesuffix(": ")
     return RunError(
-        "The executor must do every task. It gave up with "
-        f"{type(error).__name__}{': ' + cause if cause else ''}. Finished shards are kept: see why "
-        "its workers ended (their memory, most often), and run tfasr prepare again; it resumes."
+        f"The executor must do every task. It gave up with {cause}. Finished shards are kept: see "
+        "why its workers ended (their memory, most often), and run tfasr prepare again; it resumes."
     )
 
 
 @contextlib.contextmanager
 def cluster_executor(address: str) -> Iterator[Executor]:
-    """Connects to a Dask cluster for as long as the block runs.
-
-    Yields:
-        An executor whose tasks Dask's workers do. Dask gives the tasks of a lost worker to others.
-
-    Raises:
-        UsageError: if Dask is not installed, or no scheduler answers.
-    """
+    """Connects to a Dask cluster during the block; Dask gives a lost worker's tasks to others."""
     try:
         from distributed import Client
     except ImportError as error:
@@ -165,18 +145,21 @@ def cluster_executor(address: str) -> Iterator[Executor]:
             "--scheduler needs Dask distributed, which is not installed: "
             f"pip install 'tfasr[cluster]'. ({error})"
         ) from error
-    with contextlib.ExitStack() as open_client:
-        with _quiet_dask():
-            try:
-                client = open_client.enter_context(Client(address, timeout=_CONNECT_WITHIN_S))
-            except (OSError, ValueError, TypeError, ImportError) as error:
-                raise UsageError(
-                    "--scheduler must be the address of a Dask scheduler that runs, such as "
-                    f"tcp://host:8786. Received: {address}, where none answers "
-                    f"({type(error).__name__}). {_REMEDY}"
-                ) from error
-        threads = client.nthreads()
-        if threads:
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # the error of a failed connection is enough
+    try:
+        client = Client(address, timeout=_CONNECT_WITHIN_S)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        raise UsageError(
+            "--scheduler must be the address of a Dask scheduler that runs, such as "
+            f"tcp://host:8786. Received: {address}, where none answers "
+            f"({type(error).__name__}). {_REMEDY}"
+        ) from error
+    finally:
+        logger.setLevel(level)
+    with client:
+        if threads := client.nthreads():
             total = sum(threads.values())
             log.info("%s: %d workers, %d threads.", address, len(threads), total)
         else:
@@ -184,62 +167,28 @@ def cluster_executor(address: str) -> Iterator[Executor]:
         yield client.get_executor(pure=False)
 
 
-@contextlib.contextmanager
-def _quiet_dask() -> Iterator[None]:
-    # Of a connection that fails the error says enough.
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-
-
-# The work on one shard: in this process, or wherever an executor has it done.
-
-# Network file systems may show a new file or name a minute late.
-_PLAN_SEEN_WITHIN_S = 60.0
-_ASK_AGAIN_S = 0.5
-
-
 @dataclass(frozen=True)
 class ShardPlan:
-    """What the tasks of one split have in common.
+    """What the tasks of one split have in common."""
 
-    Attributes:
-        folder: the split's, absolute.
-        split: begins the shards' names.
-        packing: what decides the shards' bytes.
-        key: of the folder's plan; a task of an older plan is refused.
-    """
-
-    folder: Path
-    split: str
+    folder: Path  # the split's, absolute
+    split: str  # begins the shards' names
     packing: Packing
-    key: str
-
-
-def finish_shard(plan: ShardPlan, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
-    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
-    return _finish(plan, number, part, unique="")
+    key: str  # of the folder's plan; a task of an older plan is refused
 
 
 def finish_shard_elsewhere(plan: bytes, number: int, part: Sequence[Utterance]) -> dict[str, Any]:
-    """Does `finish_shard` in another process, perhaps on another host.
-
-    Raises:
-        RunError: if this worker does not see the folder or the audio, runs other software, has no
-            room, or works for a plan that was replaced.
-        UsageError: if a plug-in is not here.
-    """
+    """`finish_shard` on another host; RunError if it lacks the folder, audio or software."""
     shard_plan: ShardPlan = imported(plan)
     _check_seen(shard_plan, part)
     with room_in(shard_plan.folder):
-        return _finish(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
+        return finish_shard(shard_plan, number, part, unique=f"-{uuid.uuid4().hex[:16]}")
 
 
-def _finish(plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str) -> dict[str, Any]:
+def finish_shard(
+    plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str = ""
+) -> dict[str, Any]:
+    """Writes one shard and its sidecar, or returns the sidecar of an earlier call."""
     shard_path = plan.folder / f"{shard_name(plan.split, number)}.tfrecord"
     sidecar_path = shard_path.with_suffix(".json")
     sidecar = finished_sidecar(shard_path, sidecar_path)
@@ -253,18 +202,17 @@ def _finish(plan: ShardPlan, number: int, part: Sequence[Utterance], unique: str
 
 
 def finished_sidecar(shard_path: Path, sidecar_path: Path) -> dict[str, Any] | None:
-    """Returns what lies beside a finished shard; None where either is missing or damaged."""
+    """Returns a finished shard's sidecar; None if either is missing or damaged."""
     try:
         sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
-        whole = sidecar["sha256"] == file_sha256(shard_path)
+        return sidecar if sidecar["sha256"] == file_sha256(shard_path) else None
     except (FileNotFoundError, ValueError, TypeError, KeyError):  # 0.1.0 noted no hash
         return None
-    return sidecar if whole else None
 
 
 @contextlib.contextmanager
 def room_in(folder: Path) -> Iterator[None]:
-    """Turns what a full disk raises into a RunError that says what to do."""
+    """Turns what a full disk raises into a RunError with a remedy."""
     try:
         yield
     except (OSError, tf.errors.ResourceExhaustedError) as error:
@@ -278,19 +226,16 @@ def room_in(folder: Path) -> Iterator[None]:
 
 def _check_seen(plan: ShardPlan, part: Sequence[Utterance]) -> None:
     # Absent audio would pass for a fault of the corpus.
-    host = socket.gethostname()
+    worker = f"The worker on {socket.gethostname()}"
+    again = "mount it there, and run tfasr prepare again; it resumes."
     deadline = time.monotonic() + _PLAN_SEEN_WITHIN_S
-    while (found := plan_key(plan.folder)) != plan.key:
+    while (key := plan_key(plan.folder)) != plan.key:
         if time.monotonic() > deadline:
-            cause = "does not see it" if found is None else "finds another plan in it"
-            raise RunError(
-                f"Every worker must see {plan.folder} under this path. The worker on {host} "
-                f"{cause}: mount it there, and run tfasr prepare again; it resumes."
-            )
+            cause = "does not see it" if key is None else "finds another plan in it"
+            seen = f"Every worker must see {plan.folder} under this path."
+            raise RunError(f"{seen} {worker} {cause}: {again}")
         time.sleep(_ASK_AGAIN_S)
     unseen = [u.audio_path for u in part if not u.audio_path.exists()]
     if unseen:
-        raise RunError(
-            f"Every worker must see the corpus under the same path. The worker on {host} has no "
-            f"{unseen[0]}: mount it there, and run tfasr prepare again; it resumes."
-        )
+        seen = "Every worker must see the corpus under the same path."
+        raise RunError(f"{seen} {worker} has no {unseen[0]}: {again}")

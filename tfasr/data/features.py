@@ -12,12 +12,10 @@ from tfasr.kit.config import config_class, require
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# What a frame of features holds; what computes it is in `features` and `numpy_features`.
-
-LOG_FLOOR = 1e-6
-"""Added to every filter's energy before its logarithm."""
-LEAST_DEVIATION = 1e-3
-"""A feature that never moves (digital silence) is centred, not blown up."""
+LOG_FLOOR = 1e-6  # added to every filter's energy before its logarithm
+LEAST_DEVIATION = 1e-3  # a feature that never moves (digital silence) is centred, not blown up
+# The last one is used; see `expect_many_frames`.
+_transforms: list[Callable] = [np.fft.rfft]
 
 
 @config_class
@@ -52,16 +50,12 @@ class FeatureConfig:
         for field in ("sample_rate_hz", "window_samples", "step_samples", "num_mel_bins"):
             require(getattr(self, field) > 0, self, field, "positive")
         require(0 <= self.num_mfcc <= self.num_mel_bins, self, "num_mfcc", "in 0..num_mel_bins")
-        require(
-            0 <= self.lower_edge_hz < self.upper_edge_hz <= self.sample_rate_hz / 2,
-            self,
-            "upper_edge_hz",
-            "above lower_edge_hz and at most half the sample rate",
-        )
+        possible = 0 <= self.lower_edge_hz < self.upper_edge_hz <= self.sample_rate_hz / 2
+        rule = "above lower_edge_hz and at most half the sample rate"
+        require(possible, self, "upper_edge_hz", rule)
 
     @property
     def num_features(self) -> int:
-        """Features per frame."""
         return self.num_mel_bins + self.num_mfcc
 
     def num_frames(self, num_samples: int) -> int:
@@ -70,15 +64,9 @@ class FeatureConfig:
 
 
 def cosines(num_mel_bins: int, num_mfcc: int) -> np.ndarray:
-    """Returns HTK's cosine transform as a float32 matrix ``(num_mel_bins, num_mfcc)``.
-
-    TensorFlow's own fails on no frames.
-    """
+    """HTK's transform, float32 ``(num_mel_bins, num_mfcc)``; TensorFlow's fails on no frames."""
     angles = np.outer(np.arange(num_mel_bins) + 0.5, np.arange(num_mfcc)) * np.pi / num_mel_bins
     return (np.sqrt(2 / num_mel_bins) * np.cos(angles)).astype(np.float32)
-
-
-__all__ = ["FeatureConfig", "compute_features", "normalise_features"]
 
 
 def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor":
@@ -90,7 +78,6 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
 
     Args:
         samples: float32 ``(samples,)`` in -1..1.
-        config: what to compute.
 
     Returns:
         float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
@@ -98,22 +85,14 @@ def compute_features(samples: "tf.Tensor", config: FeatureConfig) -> "tf.Tensor"
     Source: the paper, section 2.1, which starts from a magnitude spectrogram where this takes
     power; S. Young et al., The HTK Book, section 5.6.
     """
-    # Imported here: `numpy_features` runs where there is no TensorFlow.
+    # Imported here: `numpy_features` runs without TensorFlow.
     tf = needed("tensorflow", "tfasr.compute_features")
-    spectrum = tf.signal.stft(
-        samples,
-        frame_length=config.window_samples,
-        frame_step=config.step_samples,
-        fft_length=config.window_samples,
-        window_fn=tf.signal.hann_window,
-    )
+    size = config.window_samples
+    spectrum = tf.signal.stft(samples, size, config.step_samples, size, tf.signal.hann_window)
     power = tf.math.square(tf.abs(spectrum))
+    edges_hz = (config.lower_edge_hz, config.upper_edge_hz)
     filters = tf.signal.linear_to_mel_weight_matrix(
-        config.num_mel_bins,
-        config.window_samples // 2 + 1,
-        config.sample_rate_hz,
-        config.lower_edge_hz,
-        config.upper_edge_hz,
+        config.num_mel_bins, size // 2 + 1, config.sample_rate_hz, *edges_hz
     )
     log_mel = tf.math.log(tf.matmul(power, filters) + LOG_FLOOR)
     if not config.num_mfcc:
@@ -128,13 +107,7 @@ def normalise_features(
     mean: "tf.Tensor | None" = None,
     deviation: "tf.Tensor | None" = None,
 ) -> "tf.Tensor":
-    """Returns one utterance's features normalised as ``config.normalisation`` says.
-
-    Args:
-        features: float32 ``(frames, num_features)``, without padding.
-        mean: float32 ``(num_features,)`` of the training split, for "corpus" alone.
-        deviation: float32 ``(num_features,)``, standard deviation, for "corpus" alone.
-    """
+    """Returns features, ``(frames, num_features)`` without padding, normalised by the config."""
     if config.normalisation == "none":
         return features
     tf = needed("tensorflow", "normalise_features")
@@ -144,27 +117,8 @@ def normalise_features(
     return (features - mean) / tf.maximum(deviation, LEAST_DEVIATION)
 
 
-# The features of `features`, computed without TensorFlow, a stretch of frames at a time.
-
-# Of HTK's mel scale, in natural logarithms.
-_MEL_FACTOR = 1127.0
-_MEL_BREAK_HZ = 700.0
-# The last one is used; see `expect_many_frames`.
-_transforms: list[Callable] = [np.fft.rfft]
-
-
 def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
-    """Returns the features of samples, before normalisation, as `compute_features` does.
-
-    Every frame depends on its own window alone: the features of a recording are those of its parts,
-    put together, if each part begins at a multiple of ``step_samples``.
-
-    Args:
-        samples: float32 ``(samples,)`` in -1..1.
-
-    Returns:
-        float32 ``(frames, num_mel_bins + num_mfcc)``; no frames where no window fits.
-    """
+    """`compute_features` in NumPy; parts cut at multiples of ``step_samples`` can be joined."""
     samples = np.asarray(samples, np.float32)
     if config.num_frames(len(samples)) == 0:
         return np.zeros((0, config.num_features), np.float32)
@@ -181,11 +135,7 @@ def numpy_features(samples: np.ndarray, config: FeatureConfig) -> np.ndarray:
 
 
 def expect_many_frames() -> None:
-    """Loads SciPy's transform, which is seven times as fast as NumPy's.
-
-    Loading it takes a third of a second, as long as NumPy's takes for four minutes of audio: that
-    is for callers who know that there is more.
-    """
+    """Loads SciPy's transform: seven times as fast, worth its loading from 4 minutes of audio."""
     from scipy.fft import rfft
 
     _transforms.append(rfft)
@@ -197,10 +147,7 @@ def normalise_frames(
     mean: np.ndarray | None = None,
     deviation: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Returns features normalised as ``config.normalisation`` says, as `normalise_features` does.
-
-    Of the features of a part of an utterance only "utterance" needs the whole.
-    """
+    """`normalise_features` in NumPy; only "utterance" needs the whole utterance at once."""
     if config.normalisation == "none" or not len(features):
         return features
     if config.normalisation == "utterance":
@@ -219,8 +166,8 @@ def hann_window(length: int) -> np.ndarray:
 def mel_filters(config: FeatureConfig) -> np.ndarray:
     """Returns triangles linear in mel, float32 ``(window_samples // 2 + 1, num_mel_bins)``."""
     bins = config.window_samples // 2 + 1
-    frequencies = _mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
-    edges = _mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
+    frequencies = mel(np.linspace(0.0, config.sample_rate_hz / 2, bins))[:, None]
+    edges = mel(np.array([config.lower_edge_hz, config.upper_edge_hz]))
     edges = np.linspace(*edges, config.num_mel_bins + 2)
     lower, centre, upper = edges[:-2], edges[1:-1], edges[2:]
     rising = (frequencies - lower) / (centre - lower)
@@ -230,5 +177,6 @@ def mel_filters(config: FeatureConfig) -> np.ndarray:
     return filters.astype(np.float32)
 
 
-def _mel(hz: np.ndarray) -> np.ndarray:
-    return _MEL_FACTOR * np.log1p(hz / _MEL_BREAK_HZ)
+def mel(hz: np.ndarray) -> np.ndarray:
+    """HTK's mel scale, in natural logarithms."""
+    return 1127.0 * np.log1p(hz / 700.0)

@@ -1,8 +1,7 @@
 """What a corpus lists, judged line by line, and sorted, in memory that does not grow with it.
 
 The audio headers that were read are noted in ``prepare-listing.jsonl`` in the split's folder until
-its index is written: whoever is interrupted, or is refused for too many bad utterances, reads no
-header twice whose file has not changed.
+its index is written, so that the next call reads no unchanged file's header again.
 """
 
 import hashlib
@@ -22,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.corpora.manifests import TOO_LONG, fault
-from tfasr.corpora.reading import Entry, Judged, ListedSplit, duplicate, judge, rejection_order
+from tfasr.corpora.manifests import TOO_LONG
+from tfasr.corpora.reading import Entry, Judged, ListedSplit, duplicate, judge, rejection_row
 from tfasr.corpora.utterance import CorpusSplit, Rejection, Utterance
 from tfasr.data.packing import Packing
 from tfasr.data.rows import IN_MEMORY_BYTES, Row, Rows, decoded, encoded, in_order, in_places
@@ -31,97 +30,54 @@ from tfasr.data.split_folder import LISTING_FILE
 from tfasr.errors import RunError
 from tfasr.kit.files import PARTIAL_SUFFIX, whole_file
 
+WhyNot = Callable[[Utterance], Rejection | None]
 _CHUNK = 512
 _CHUNKS_AT_ONCE = 32
-# Of the time that a chunk takes, below which it was waiting.
-_LEAST_COMPUTED = 0.2
-# Chunks until another one tells whether that still is so.
-_AHEAD = 256
+_LEAST_COMPUTED = 0.2  # the share of a chunk's time below which it was waiting
+_AHEAD = 256  # chunks judged in threads before this is measured again
 _BLOCK_BYTES = 1 << 20
 _PLACES_AT_ONCE = 100_000
 _LISTED = 20  # of the bad utterances, in a message
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What decides which utterances are kept.
-
-    Attributes:
-        packing: its alphabet and its model's output frames.
-        max_duration_s: longer ones are left out.
-    """
-
-    packing: Packing
-    max_duration_s: float = math.inf
-
-    def fault(self, utterance: Utterance) -> Rejection | None:
-        """Returns why an utterance is left out, or None."""
-        return fault(
-            utterance,
-            self.packing.alphabet,
-            output_frames=self.packing.output_frames,
-            max_duration_s=self.max_duration_s,
-        )
-
-
-@dataclass(frozen=True)
 class Selection:
-    """The utterances kept, those left out on purpose, and those that are bad.
-
-    Attributes:
-        kept: rows of `kept_row`, sorted by id.
-        too_long: left out because the experiment cuts at a duration; they are not faults. Rows of
-            a rejection's id, reason and detail, as of the next two.
-        unusable: faults of the corpus, sorted by id, reason and detail.
-        unfit: faults of utterances with the alphabet or the model, sorted by id.
-    """
-
-    kept: Rows
-    too_long: Rows
-    unusable: Rows
-    unfit: Rows
+    kept: Rows  # of `kept_row`, sorted by id
+    # Of `rejection_row`, sorted by id, reason and detail:
+    too_long: Rows  # left out on purpose
+    unusable: Rows  # faults of the corpus
+    unfit: Rows  # faults of utterances with the alphabet or the model
 
     @property
     def bad(self) -> int:
-        """How many are bad."""
         return len(self.unusable) + len(self.unfit)
 
 
 def kept_row(utterance: Utterance, size: int, changed_ns: int) -> list[Any]:
     """Returns an utterance with its audio file's size in bytes and time of change."""
-    path = str(utterance.audio_path)
-    return [
-        *(utterance.id, path, utterance.duration_s, utterance.text, utterance.speaker),
-        *(size, changed_ns),
-    ]
+    of_utterance = {**vars(utterance), "audio_path": str(utterance.audio_path)}
+    return [*of_utterance.values(), size, changed_ns]
 
 
 def utterance_of(row: Row) -> Utterance:
-    """Returns the utterance of a `kept_row`."""
     return Utterance(row[0], Path(row[1]), row[2], row[3], row[4])
-
-
-def rejection_row(rejection: Rejection) -> list[str]:
-    """Returns a rejection as a row."""
-    return [rejection.id, rejection.reason, rejection.detail]
 
 
 def select(
     corpus: CorpusSplit,
-    rules: Rules,
+    why_not: WhyNot,
     folder: Path,
     threads: Executor,
     on_listed: Callable[[int], None] = lambda entries: None,
 ) -> Selection:
-    """Sorts a corpus split into what is kept, too long, and bad.
+    """Sorts a corpus split into the kept, the too long, and the bad utterances.
 
-    Args:
-        folder: the split's, where the work is noted and rows go that do not fit into memory.
-        on_listed: called with how many entries were judged, now and then.
+    Rows that don't fit into memory go to the split's ``folder``. ``on_listed`` gets the number of
+    judged entries, now and then.
     """
     selection = Selection(Rows(folder), Rows(folder), Rows(folder), Rows(folder))
     if isinstance(corpus, ListedSplit):
-        judged = _judged(corpus.items(), rules, folder / LISTING_FILE, threads, on_listed)
+        judged = _judged(corpus.items(), why_not, folder / LISTING_FILE, threads, on_listed)
         rows = in_order(judged, lambda row: (row[0], row[1]), folder)
         for _, group in itertools.groupby(rows, key=lambda row: row[0]):
             _file_group(list(group), selection)
@@ -129,34 +85,30 @@ def select(
     for utterance in sorted(corpus.utterances, key=lambda utterance: utterance.id):
         status = utterance.audio_path.stat()
         judged = Judged(None, utterance, status.st_size, status.st_mtime_ns)
-        _file(_row(0, judged, rules), selection)
-    for rejection in sorted(corpus.rejections, key=rejection_order):
-        selection.unusable.append(rejection_row(rejection))
+        _file(_row(0, judged, why_not), selection)
+    selection.unusable.extend(sorted(map(rejection_row, corpus.rejections)))
     return selection
 
 
-# A row of what was judged: id, number in the corpus's order, where it is listed ("" where a
-# duplicate means nothing), its path, what it is, and its own row.
+# A judged item: id, number in the corpus's order, where it is listed ("" for rejections by the
+# corpus's reader), the audio's path, one of these kinds, and the `kept_row` or `rejection_row`.
 _KEPT, _TOO_LONG, _UNUSABLE, _UNFIT = range(4)
 
 
-def _row(number: int, judged: Judged, rules: Rules) -> list[Any]:
-    entry, found = judged.entry, judged.found
+def _row(number: int, judged: Judged, why_not: WhyNot) -> list[Any]:
+    entry, result = judged.entry, judged.result
     kind = _UNUSABLE
-    if isinstance(found, Utterance):
-        rejection = rules.fault(found)
+    if isinstance(result, Utterance):
+        rejection = why_not(result)
         if rejection is None:
-            kind = _KEPT
+            kind, row = _KEPT, kept_row(result, judged.bytes, judged.changed_ns)
         else:
             kind = _TOO_LONG if rejection.reason == TOO_LONG else _UNFIT
-            found = rejection
-    row = (
-        kept_row(found, judged.bytes, judged.changed_ns)
-        if isinstance(found, Utterance)
-        else rejection_row(found)
-    )
+            row = rejection_row(rejection)
+    else:
+        row = rejection_row(result)
     origin, path = ("", "") if entry is None else (entry.origin, str(entry.audio_path))
-    return [found.id, number, origin, path, kind, row]
+    return [result.id, number, origin, path, kind, row]
 
 
 def _file(row: Row, selection: Selection) -> None:
@@ -174,28 +126,26 @@ def _file_group(group: list[Row], selection: Selection) -> None:
     for row in group:
         if row[2] and first is not None:
             entry = Entry(row[0], Path(row[3]), "", "", row[2])
-            unusable.append(duplicate(entry, first))
+            unusable.append(rejection_row(duplicate(entry, first)))
             continue
-        if row[2]:
-            first = row[2]
+        first = row[2] or first
         if row[4] == _UNUSABLE:
-            unusable.append(Rejection(*row[5]))
+            unusable.append(tuple(row[5]))
         else:
             _file(row, selection)
-    for rejection in sorted(unusable, key=rejection_order):
-        selection.unusable.append(rejection_row(rejection))
+    selection.unusable.extend(sorted(unusable))
 
 
 def _judged(
     items: Iterator[Entry | Rejection],
-    rules: Rules,
+    why_not: WhyNot,
     log_path: Path,
     threads: Executor,
     on_listed: Callable[[int], None],
 ) -> Iterator[Row]:
     count = 0
     with _Headers(log_path) as headers:
-        for notes, rows in _chunks(items, rules, headers, threads):
+        for notes, rows in _chunks(items, why_not, headers, threads):
             headers.note(notes)
             yield from rows
             count += len(rows)
@@ -203,7 +153,7 @@ def _judged(
 
 
 def _chunks(
-    items: Iterator[Entry | Rejection], rules: Rules, headers: "_Headers", threads: Executor
+    items: Iterator[Entry | Rejection], why_not: WhyNot, headers: "_Headers", threads: Executor
 ) -> Iterator[tuple[list[list[Any]], list[Row]]]:
     """Yields what `_judge_chunk` returns of the items.
 
@@ -216,12 +166,12 @@ def _chunks(
         chunk = list(itertools.islice(items, _CHUNK))
         known = [headers.known(item) for item in chunk]
         if chunk and ahead:
-            waiting.append(threads.submit(_judge_chunk, first, chunk, known, rules))
+            waiting.append(threads.submit(_judge_chunk, first, chunk, known, why_not))
             ahead -= 1
         elif chunk:
             began_s, computed_s = time.perf_counter(), time.thread_time()
             waiting.append(Future())
-            waiting[-1].set_result(_judge_chunk(first, chunk, known, rules))
+            waiting[-1].set_result(_judge_chunk(first, chunk, known, why_not))
             computed_s = time.thread_time() - computed_s
             if computed_s < _LEAST_COMPUTED * (time.perf_counter() - began_s):
                 ahead = _AHEAD
@@ -235,25 +185,25 @@ def _judge_chunk(
     first: int,
     chunk: list[Entry | Rejection],
     known: list[tuple[int, int, float] | None],
-    rules: Rules,
+    why_not: WhyNot,
 ) -> tuple[list[list[Any]], list[Row]]:
     notes, rows = [], []
-    for number, (item, before) in enumerate(zip(chunk, known, strict=True), start=first):
+    for number, (item, before) in enumerate(zip(chunk, known, strict=True), first):
         if isinstance(item, Rejection):
             judged = Judged(None, item)
         else:
             judged = judge(item, before)
-            seconds = getattr(judged.found, "duration_s", None)
+            seconds = getattr(judged.result, "duration_s", None)
             notes.append([str(item.audio_path), judged.bytes, judged.changed_ns, seconds])
-        rows.append(_row(number, judged, rules))
+        rows.append(_row(number, judged, why_not))
     return notes, rows
 
 
 class _Headers:
     """What is known of audio headers, in the order in which the corpus lists the files.
 
-    What an earlier call noted is read in step with the list as far as the two agree, while all is
-    noted anew; only then the new notes take the old ones' place.
+    An earlier call's notes are read in step with the list as long as the two agree, while all is
+    noted anew; only then the new notes replace the old ones.
     """
 
     def __init__(self, path: Path):
@@ -291,7 +241,7 @@ class _Headers:
         return (size, changed_ns, seconds) if isinstance(seconds, float) else None
 
     def note(self, rows: list[list[Any]]) -> None:
-        """Notes path, size, time of change and seconds (None of what is unreadable)."""
+        """Notes path, size, time of change and seconds (None of an unreadable file)."""
         self._new.writelines(map(encoded, rows))
 
     def _drop_old(self) -> None:
@@ -302,18 +252,13 @@ class _Headers:
 
 @dataclass(frozen=True)
 class PackingOrder:
-    """A split's utterances as they will stand in its shards.
+    """A split's utterances in the order of its shards."""
 
-    Attributes:
-        kept: rows of `kept_row`.
-        content_hash: of all that is known of the shards before audio is read. Neither the folder's
-            place nor times count. An index's ``content_hash`` adds the records' own.
-        resume_key: what must be unchanged for finished shards to be kept. Stricter: a file mended
-            in place has its old size but a new time.
-    """
-
-    kept: Rows
+    kept: Rows  # of `kept_row`
+    # Of all that is known of the shards before audio is read, but not the folder's place or times.
+    # An index's ``content_hash`` adds the hashes of the records.
     content_hash: str
+    # Also of times of change: finished shards are kept if it is unchanged.
     resume_key: str
 
     def parts(self, size: int) -> Iterator[list[Utterance]]:
@@ -352,58 +297,39 @@ def _places(count: int, split: str) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Dropped:
-    """All that a split leaves out.
-
-    Args:
-        selection: what listing and selecting left out.
-        unpacked: rows of id, reason and detail of what could not be packed.
-    """
+    """All that a split leaves out."""
 
     selection: Selection
-    unpacked: Rows
+    unpacked: Rows  # of `rejection_row`: what could not be packed
 
     @property
     def too_long(self) -> int:
-        """How many are too long."""
         return len(self.selection.too_long)
 
     @property
     def bad(self) -> int:
-        """How many are bad."""
         return self.selection.bad + len(self.unpacked)
 
     def write(self, path: Path) -> None:
         """Writes ``dropped.json``: the counts by reason, then every utterance left out."""
         reasons = Counter({TOO_LONG: self.too_long} if self.too_long else {})
         reasons.update(reason for _, reason, _ in self._bad_rows())
-        head = {
-            "too_long": self.too_long,
-            "bad": self.bad,
-            "reasons": dict(reasons.most_common()),
-            "utterances": [],
-        }
+        head = {"too_long": self.too_long, "bad": self.bad}
+        head |= {"reasons": dict(reasons.most_common()), "utterances": []}
         begun = json.dumps(head, indent=1, ensure_ascii=False).removesuffix("]\n}")
         with whole_file(path) as file:
             file.write(begun.encode(errors="backslashreplace"))
             between = "\n"
-            for row in self._rows():
-                text = json.dumps(
-                    dict(zip(("id", "reason", "detail"), row, strict=True)),
-                    indent=1,
-                    ensure_ascii=False,
-                )
+            for row in itertools.chain(self.selection.too_long, self._bad_rows()):
+                rejection = dict(zip(("id", "reason", "detail"), row, strict=True))
+                text = json.dumps(rejection, indent=1, ensure_ascii=False)
                 indented = between + "  " + text.replace("\n", "\n  ")
                 file.write(indented.encode(errors="backslashreplace"))
                 between = ",\n"
             file.write(b"]\n}\n" if between == "\n" else b"\n ]\n}\n")
 
     def refuse_too_many(self, kept: int, max_bad_fraction: float, path: Path) -> None:
-        """Raises RunError if too many utterances are bad, or none is good.
-
-        Args:
-            max_bad_fraction: largest share of bad utterances among all but the too long ones.
-            path: of ``dropped.json``.
-        """
+        """Raises RunError if no utterance is good, or too many but the too long ones are bad."""
         total, bad = kept + self.selection.bad, self.bad
         if not total:
             raise RunError(
@@ -412,22 +338,18 @@ class Dropped:
         # Divided, because 0.29 * 100 is less than 29.
         if bad / total <= max_bad_fraction and bad < total:
             return
-        first = [row for row, _ in zip(self._bad_rows(), range(_LISTED), strict=False)]
+        first = itertools.islice(self._bad_rows(), _LISTED)
         listed = "\n".join(f"  {id_}: {reason} ({detail})" for id_, reason, detail in first)
         more = f"\n  ... and {bad - _LISTED} more" if bad > _LISTED else ""
         needed = math.ceil(1000 * bad / total) / 1000
-        remedy = f"Mend them, or accept the loss with --max_bad_fraction {needed:g}"
+        remedy = f"Correct them, or accept the loss with --max_bad_fraction {needed:g}"
         if bad == total:
-            remedy = "Mend them: a split must hold at least one good utterance"
+            remedy = "Correct them: a split must hold at least one good utterance"
         raise RunError(
             f"At most {max_bad_fraction:.2%} of the utterances may be bad. Received: {bad} of "
             f"{total} ({bad / total:.2%}):\n{listed}{more}\n"
             f"All are listed in {path}. {remedy}; finished shards are kept."
         )
 
-    def _rows(self) -> Iterator[list[Any]]:
-        yield from self.selection.too_long
-        yield from self._bad_rows()
-
     def _bad_rows(self) -> Iterator[list[Any]]:
-        yield from itertools.chain(self.selection.unusable, self.selection.unfit, self.unpacked)
+        return itertools.chain(self.selection.unusable, self.selection.unfit, self.unpacked)

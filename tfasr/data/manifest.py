@@ -1,12 +1,11 @@
 """A prepared split's index, manifest and columns: written, read, and compared with their hashes.
 
 ``index.json`` holds a hash of each shard (``sha256``), of the manifest (``manifest_sha256``), of
-the columns (``columns_sha256``) and of all else in itself (``index_sha256``). Splits prepared by
-tfasr 0.1.0 have none of them.
+the columns (``columns_sha256``) and of the rest of itself (``index_sha256``). Splits prepared by
+tfasr 0.1.0 have no hashes.
 
-``columns.npy`` lies beside the ``manifest.jsonl`` of a large split, a row for each of its lines. It
-holds nothing that the manifest does not, in a form that is read in a second where the lines take
-minutes.
+A large split has ``columns.npy``, a row for each line of ``manifest.jsonl``: the same facts in a
+form that is read in a second where the lines take minutes.
 """
 
 import bisect
@@ -22,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import orjson
@@ -55,15 +54,8 @@ _COLUMNS = np.dtype(
     ]
 )
 _TYPES = {
-    "format": int,
-    "content_hash": str,
-    "alphabet": dict,
-    "features": dict,
-    "packing": dict,
-    "conv": list,
-    "utterances": int,
-    "feature_sums": dict,
-    "shards": list,
+    **{"format": int, "content_hash": str, "alphabet": dict, "features": dict, "packing": dict},
+    **{"conv": list, "utterances": int, "feature_sums": dict, "shards": list},
 }
 _SHARD_TYPES = {"file": str, "bytes": int, "utterances": int}
 
@@ -72,27 +64,16 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class ShardedUtterance:
-    """A line of ``manifest.jsonl``: an utterance as packed, without its features.
+    """A line of ``manifest.jsonl``: an utterance as packed, without its features."""
 
-    Attributes:
-        position: unique in the split; records carry it.
-        id: the corpus's id.
-        text: normalised transcript.
-        speaker: name, or "".
-        duration_s: seconds of audio.
-        frames: feature frames.
-        frames_needed: the fewest output frames on which CTC has a path.
-        content: a hash of the features, "" where an older tfasr prepared them.
-    """
-
-    position: int
+    position: int  # unique in the split; records carry it
     id: str
-    text: str
-    speaker: str
+    text: str  # normalised
+    speaker: str  # or ""
     duration_s: float
-    frames: int
-    frames_needed: int
-    content: str = ""
+    frames: int  # of features
+    frames_needed: int  # the fewest output frames on which CTC has a path
+    content: str = ""  # a hash of the features; "" from an older tfasr
 
 
 def _content_code(content: str) -> int:
@@ -109,7 +90,6 @@ class HeldUtterances(list[ShardedUtterance]):
 
     @property
     def duration_s(self) -> float:
-        """Seconds of audio."""
         return sum(utterance.duration_s for utterance in self)
 
     def column(self, name: str) -> np.ndarray:
@@ -121,28 +101,17 @@ class HeldUtterances(list[ShardedUtterance]):
         return np.array([code(getattr(u, name)) for u in self], _COLUMNS[name])
 
     def texts(self) -> Iterator[str]:
-        """Yields the transcripts."""
         return (utterance.text for utterance in self)
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
-        """Returns the utterances of some positions, as records carry them.
-
-        Raises:
-            KeyError: if no utterance has one of them.
-        """
+        """Returns the utterances of some positions, as records carry them, or raises KeyError."""
         wanted = set(positions)
         by_position = {u.position: u for u in self if u.position in wanted}
         return [by_position[position] for position in positions]
 
 
 class PackedUtterances(Sequence[ShardedUtterance]):
-    """`HeldUtterances` of a manifest too large to hold, read from its file when asked for.
-
-    The file stays open: a folder that is prepared anew meanwhile leaves these as they are.
-
-    Args:
-        path: of a manifest that was found to be as it was written.
-    """
+    """`HeldUtterances` of a manifest too large to hold, read from its open file when needed."""
 
     def __init__(self, path: Path, columns: np.ndarray):
         self._columns = columns
@@ -152,21 +121,14 @@ class PackedUtterances(Sequence[ShardedUtterance]):
     def __len__(self) -> int:
         return len(self._columns)
 
-    @overload
-    def __getitem__(self, which: int) -> ShardedUtterance: ...
-
-    @overload
-    def __getitem__(self, which: slice) -> list[ShardedUtterance]: ...
-
     def __getitem__(self, which: Any) -> Any:
         if isinstance(which, slice):
             return [self[number] for number in range(*which.indices(len(self)))]
         offset = int(self._columns["offset"][which])
         line = b""
-        while b"\n" not in line:
-            block = os.pread(self._file, _LINE_BYTES, offset + len(line))
-            if not block:
-                break
+        while b"\n" not in line and (
+            block := os.pread(self._file, _LINE_BYTES, offset + len(line))
+        ):
             line += block
         return _unchecked(line.partition(b"\n")[0])
 
@@ -198,17 +160,17 @@ class PackedUtterances(Sequence[ShardedUtterance]):
         return self[number]
 
     def _lines(self) -> Iterator[list[bytes]]:
-        offset, rest = 0, b""
+        offset, begun = 0, b""
         while block := os.pread(self._file, _LINES_BYTES, offset):
             offset += len(block)
-            *lines, rest = (rest + block).split(b"\n")
+            *lines, begun = (begun + block).split(b"\n")
             yield lines
-        if rest:
-            yield [rest]
+        if begun:
+            yield [begun]
 
 
 def _unchecked(line: bytes) -> ShardedUtterance:
-    # Without the checks of a file that anyone may have written.
+    # Without `_checked`, as the file's hash is right.
     utterance = ShardedUtterance.__new__(ShardedUtterance)
     object.__setattr__(utterance, "__dict__", orjson.loads(line))
     return utterance
@@ -225,44 +187,31 @@ class FeatureSums:
     def add(self, features: np.ndarray) -> None:
         """Adds an utterance's features ``(frames, num_features)``."""
         exact = features.astype(np.float64)
-        self.frames += len(exact)
-        self.total = self.total + exact.sum(axis=0)
-        self.squares = self.squares + np.square(exact).sum(axis=0)
+        self.merge(FeatureSums(len(exact), exact.sum(axis=0), np.square(exact).sum(axis=0)))
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "frames": self.frames,
-            "total": np.asarray(self.total).tolist(),
-            "squares": np.asarray(self.squares).tolist(),
-        }
+        return {name: np.asarray(value).tolist() for name, value in vars(self).items()}
 
     @property
     def finite(self) -> bool:
-        """Whether all features that were added are finite numbers."""
         return bool(np.isfinite(self.total).all() and np.isfinite(self.squares).all())
 
     def merge(self, other: "FeatureSums") -> None:
-        """Adds other sums."""
         self.frames += other.frames
         self.total = self.total + other.total
         self.squares = self.squares + other.squares
 
-    def add_json(self, part: dict[str, Any]) -> None:
-        """Adds what `to_json` returned of a shard."""
-        total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
-        self.merge(FeatureSums(part["frames"], total, squares))
-
     @classmethod
-    def merged(cls, parts: list[dict[str, Any]]) -> "FeatureSums":
+    def merged(cls, parts: Iterable[dict[str, Any]]) -> "FeatureSums":
         """Adds up what `to_json` returned of several shards."""
         result = cls()
         for part in parts:
-            result.add_json(part)
+            total, squares = np.asarray(part["total"]), np.asarray(part["squares"])
+            result.merge(cls(part["frames"], total, squares))
         return result
 
 
 def file_sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -270,17 +219,13 @@ def file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _own_hash(index: dict[str, Any]) -> str:
+def _index_hash(index: dict[str, Any]) -> str:
     content = {name: value for name, value in index.items() if name != "index_sha256"}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Returns the content of a split's ``index.json``.
-
-    Raises:
-        UsageError: if it is cut, edited, of another format, or names files outside its folder.
-    """
+    """Returns a split's ``index.json``; UsageError if it is damaged or names foreign files."""
     path = folder / INDEX_FILE
     index = read_object(path, _AGAIN, tuple(_TYPES))
     if index["format"] != FORMAT:
@@ -311,15 +256,20 @@ def read_index(folder: Path) -> dict[str, Any]:
             "checked. tfasr prepare adds them.",
             folder,
         )
-    elif index["index_sha256"] != _own_hash(index):
-        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+    else:
+        _check_hash(path, _index_hash(index), index["index_sha256"])
     return index
 
 
+def _check_hash(path: Path, digest: str, stated: str) -> None:
+    if digest != stated:
+        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+
+
 def _is_shard(shard: Any) -> bool:
-    if not isinstance(shard, dict):
-        return False
-    return all(isinstance(shard.get(name), kind) for name, kind in _SHARD_TYPES.items())
+    return isinstance(shard, dict) and all(
+        isinstance(shard.get(name), kind) for name, kind in _SHARD_TYPES.items()
+    )
 
 
 def _is_plain_name(name: str) -> bool:
@@ -327,14 +277,7 @@ def _is_plain_name(name: str) -> bool:
 
 
 def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
-    """Checks that a split's shards are there, with the size and, if asked, the hash they had.
-
-    Args:
-        content: whether to read them whole and compare their hashes: a second a gigabyte or so.
-
-    Raises:
-        UsageError: if one is missing, cut or other than it was; it names the files.
-    """
+    """Raises UsageError unless all shards have their size and, with ``content``, their hash."""
     shards = {shard["file"]: shard for shard in index["shards"]}
     missing = [name for name in shards if not (folder / name).is_file()]
     if missing:
@@ -362,7 +305,7 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
             f"Shards must be readable. {error.filename}: {error.strerror}. Correct its "
             "permissions, or run tfasr prepare again."
         ) from None
-    other = [n for n, found in zip(stated, hashes, strict=True) if found != stated[n]]
+    other = [name for name, digest in zip(stated, hashes, strict=True) if digest != stated[name]]
     if other:
         raise UsageError(
             f"Shards must be as they were written. In {folder} these do not match their hash: "
@@ -371,18 +314,11 @@ def check_shards(folder: Path, index: dict[str, Any], *, content: bool) -> None:
 
 
 def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | PackedUtterances:
-    """Returns a split's utterances, in the order of the records.
-
-    Of a split with more than 100 000, `PackedUtterances` that read the file as they are asked;
-    one that an older tfasr prepared is held in any case.
-
-    Raises:
-        UsageError: if the manifest is missing or is not the one that the index was made with.
-    """
+    """Returns a split's utterances in the records' order, read from the file if they are many."""
     path = folder / MANIFEST_FILE
     if not path.is_file():
         raise UsageError(
-            f"{folder} must hold {MANIFEST_FILE} beside its index. It is missing. "
+            f"{folder} must hold {MANIFEST_FILE} in addition to its index. It is missing. "
             "Run tfasr prepare again; it resumes."
         )
     packed = index["utterances"] > MOST_HELD and "columns_sha256" in index
@@ -400,8 +336,7 @@ def read_manifest(folder: Path, index: dict[str, Any]) -> HeldUtterances | Packe
             f"{path} must list the index's {index['utterances']} utterances. "
             f"Received: {len(lines)}. Run tfasr prepare again; it resumes."
         )
-    if digest != index.get("manifest_sha256", digest):
-        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+    _check_hash(path, digest, index.get("manifest_sha256", digest))
     if packed:
         return PackedUtterances(path, _read_columns(folder / COLUMNS_FILE, index))
     return HeldUtterances(_checked(line, path, n) for n, line in enumerate(lines, start=1))
@@ -413,7 +348,7 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
         for field in dataclasses.fields(utterance):
             kind = (int, float) if field.type is float else field.type
             if not isinstance(getattr(utterance, field.name), kind):
-                raise ValueError(f"{field.name} is no {field.type.__name__}")
+                raise ValueError(f"{field.name} is not of type {field.type.__name__}")
         np.uint64(_content_code(utterance.content))
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
         raise UsageError(
@@ -423,13 +358,11 @@ def _checked(line: bytes, path: Path, number: int) -> ShardedUtterance:
 
 
 def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
-    """Returns a structured array of `_COLUMNS` ``(utterances,)``."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path} must be readable. Received: {error.strerror}. {_AGAIN}") from None
-    if hashlib.sha256(content).hexdigest() != index["columns_sha256"]:
-        raise UsageError(f"{path} must be as it was written: it does not match its hash. {_AGAIN}")
+    _check_hash(path, hashlib.sha256(content).hexdigest(), index["columns_sha256"])
     file = io.BytesIO(content)
     try:
         np.lib.format.read_magic(file)
@@ -446,15 +379,7 @@ def _read_columns(path: Path, index: dict[str, Any]) -> np.ndarray:
 
 
 class PackedIndex:
-    """What a split's shards add up to, one shard after the other: manifest, columns and index.
-
-    Attributes:
-        unpacked: rows of id, reason and detail of the utterances that could not be packed; whole
-            once the manifest is written.
-
-    Args:
-        sidecars: of all shards, in order; read once.
-    """
+    """Adds up a split's sidecars, in order: manifest, ``unpacked`` utterances, columns, index."""
 
     def __init__(self, folder: Path, sidecars: Iterable[dict[str, Any]]):
         self._folder = folder
@@ -499,7 +424,7 @@ class PackedIndex:
         }
         if self._utterances > MOST_HELD:
             index["columns_sha256"] = self._write_columns()
-        index["index_sha256"] = _own_hash(index)
+        index["index_sha256"] = _index_hash(index)
         write_whole(self._folder / INDEX_FILE, json.dumps(index, indent=1) + "\n")
         return index
 
@@ -508,7 +433,7 @@ class PackedIndex:
         shard = {name: sidecar[name] for name in ("file", "bytes", "utterances", "sha256")}
         self._shards.append({**shard, "utterances": len(utterances)})
         self._records_hashes.append(sidecar["records_sha256"])
-        self._sums.add_json(sidecar["feature_sums"])
+        self._sums.merge(FeatureSums.merged([sidecar["feature_sums"]]))
         self.unpacked.extend([bad["id"], bad["reason"], bad["detail"]] for bad in sidecar["bad"])
         lines = [encoded(utterance) for utterance in utterances]
         rows = np.empty(len(utterances), _COLUMNS)

@@ -24,24 +24,16 @@ from tfasr.models.model import RecogniserConfig, frame_geometry, output_frames
 
 @dataclass(frozen=True)
 class Packing:
-    """All that decides the bytes of a split's shards.
-
-    Attributes:
-        alphabet: how transcripts are spelled.
-        features: what is computed of the samples.
-        shards: how they are packed.
-        model: decides by its output frames which utterances are too short.
-        audio_reader: "soundfile" or "tfio".
-    """
+    """All that decides the bytes of a split's shards."""
 
     alphabet: Alphabet
     features: FeatureConfig
     shards: ShardConfig
-    model: RecogniserConfig
+    model: RecogniserConfig  # its output frames decide which utterances are too short
     audio_reader: str = "soundfile"
 
     def content(self) -> dict[str, Any]:
-        """Returns what changes the bytes, as JSON; normalisation happens later and does not."""
+        """Returns all settings that change the bytes, as JSON; normalisation happens later."""
         features = to_json(self.features)
         del features["normalisation"]
         return {
@@ -67,14 +59,9 @@ def write_part(
     part: Sequence[Utterance],
     partial: Path | None = None,
 ) -> dict[str, Any]:
-    """Writes one shard; bad utterances are left out and their positions stay empty.
+    """Writes one shard and returns its sidecar as JSON.
 
-    Args:
-        first_position: the position of the part's first utterance in the split.
-        partial: what the shard is called until it is whole, see `write_shard`.
-
-    Returns:
-        The shard's sidecar: its file, size, feature sums, utterances and bad utterances, as JSON.
+    Bad utterances are left out and their positions, from ``first_position`` on, stay empty.
     """
     records, utterances, bad = [], [], []
     sums = FeatureSums()
@@ -83,9 +70,9 @@ def write_part(
         if isinstance(packed, Rejection):
             bad.append(vars(packed))
             continue
-        features, labels, sums_of_one, listed = packed
+        features, labels, utterance_sums, listed = packed
         records.append(encode_record(features, labels, position, listed.duration_s))
-        sums.merge(sums_of_one)
+        sums.merge(utterance_sums)
         utterances.append(dataclasses.asdict(listed))
     write_shard(shard_path, records, packing.shards.compression, partial)
     return {
@@ -108,11 +95,11 @@ def _pack_utterance(
     except (ValueError, OSError) as error:
         return Rejection(utterance.id, "unreadable audio", str(error))
     duration_s = len(samples) / rate_hz
-    # Judged before by the header's duration; here by the samples there are.
+    # Judged before by the header's duration, here by the samples.
     fault = length_fault(utterance, packing.alphabet, packing.output_frames(duration_s))
     if fault is not None:
         return fault
-    # What a float16 cannot hold becomes infinite.
+    # Values that a float16 cannot hold become infinite.
     features = _feature_function(packing.features, packing.shards.dtype)(samples).numpy()
     sums = FeatureSums()
     sums.add(features)
@@ -122,10 +109,7 @@ def _pack_utterance(
         return Rejection(utterance.id, "features that are not finite numbers", detail)
     labels = packing.alphabet.encode(utterance.text)
     listed = ShardedUtterance(
-        position=position,
-        id=utterance.id,
-        text=utterance.text,
-        speaker=utterance.speaker,
+        *(position, utterance.id, utterance.text, utterance.speaker),
         duration_s=round(duration_s, 4),
         frames=len(features),
         frames_needed=ctc_frames_needed(labels),

@@ -2,17 +2,17 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from tfasr.corpora.manifests import fault
 from tfasr.corpora.reading import header_readers
-from tfasr.corpora.utterance import CorpusSplit, Utterance
+from tfasr.corpora.utterance import CorpusSplit
 from tfasr.data.executors import (
-    AT_ONCE,
     ShardPlan,
     completed,
     exported,
@@ -20,7 +20,7 @@ from tfasr.data.executors import (
     finish_shard_elsewhere,
     room_in,
 )
-from tfasr.data.listing import Dropped, Rules, Selection, packing_order, select
+from tfasr.data.listing import Dropped, packing_order, select
 from tfasr.data.manifest import PackedIndex
 from tfasr.data.packing import Packing
 from tfasr.data.split_folder import (
@@ -50,39 +50,55 @@ def pack_split(
 ) -> dict[str, Any]:
     """Writes a split's shards, manifest, list of dropped utterances and, last, its index.
 
-    Shards that an interrupted call finished are kept; a different plan in the same folder makes
-    all anew. Threads suffice for all cores: decoding, features and compression leave the
-    interpreter's lock. Memory does not grow with the number of utterances, but for some 60 bytes
-    of each.
-
-    Args:
-        split: names the folder and the files.
-        max_duration_s: longer utterances are left out; by default as ``packing.shards`` says.
-        max_bad_fraction: largest share of bad utterances among all but the too long ones.
-        executor: does the work instead of threads of this process; its workers must see the
-            corpus and ``shard_dir`` under the same paths.
-        on_listed: called with how many of the corpus's entries were judged, now and then.
-        on_progress: called with (utterances done, utterances in all) after every shard.
-
-    Returns:
-        The index.
-
-    Raises:
-        UsageError: if the split's folder holds files that are not tfasr's, or another process
-            prepares it.
-        RunError: if too many utterances are bad, the disk is full, or the executor or one of its
-            workers cannot do the work. Finished shards are kept.
+    Shards that an interrupted call finished are kept; a different plan in the same folder makes all
+    anew. Threads keep all cores busy, as decoding, features and compression release the
+    interpreter's lock. Memory grows by some 60 bytes an utterance. ``max_duration_s`` is by default
+    that of ``packing.shards``; ``max_bad_fraction`` is a share of all but the too long utterances.
+    A given ``executor`` does the work instead of threads. ``on_listed`` gets the number of judged
+    entries, now and then, and ``on_progress`` the utterances done and in all, after every shard.
+    Errors are those of `tfasr.data.prepare_corpus.prepare`.
     """
     folder = (shard_dir / split).absolute()
-    rules = Rules(packing, max_duration_s or packing.shards.max_duration_s or float("inf"))
+    why_not = functools.partial(
+        fault,
+        alphabet=packing.alphabet,
+        output_frames=packing.output_frames,
+        max_duration_s=max_duration_s or packing.shards.max_duration_s or float("inf"),
+    )
     with room_in(folder), own_split_folder(folder):
         with _threads(header_readers()) as threads:
-            selection = select(corpus, rules, folder, threads, on_listed)
-        pack = functools.partial(_pack, selection, split, folder, rules.packing, max_bad_fraction)
-        if executor is not None:
-            return pack(executor, on_progress)
-        with _threads(num_workers or usable_cores()) as pool:
-            return pack(pool, on_progress)
+            selection = select(corpus, why_not, folder, threads, on_listed)
+        kept = len(selection.kept)
+        order = packing_order(selection.kept, split, packing, folder)
+        size = packing.shards.utterances_per_shard
+        shards = -(-kept // size)
+        plan = ShardPlan(folder, split, packing, order.resume_key)
+        try:
+            keep_only_plan(folder, split, plan.key, shards)
+        except UsageError:  # a folder that is refused is left as it was
+            (folder / LISTING_FILE).unlink(missing_ok=True)
+            raise
+        cores = _threads(num_workers or usable_cores())
+        with cores if executor is None else contextlib.nullcontext(executor) as pool:
+            done = 0
+            if isinstance(pool, ThreadPoolExecutor):
+                work = functools.partial(finish_shard, plan)
+            else:
+                work = functools.partial(finish_shard_elsewhere, exported(plan))
+            for sidecar in completed(pool, work, enumerate(order.parts(size))):
+                done += len(sidecar["utterances"]) + len(sidecar["bad"])
+                on_progress(done, kept)
+        remove_unfinished(folder, split)
+        paths = (folder / f"{shard_name(split, number)}.json" for number in range(shards))
+        packed = PackedIndex(folder, (orjson.loads(path.read_bytes()) for path in paths))
+        dropped = Dropped(selection, packed.unpacked)
+        manifest_sha256 = packed.write_manifest()
+        dropped.write(folder / DROPPED_FILE)
+        dropped.refuse_too_many(kept, max_bad_fraction, folder / DROPPED_FILE)
+        content = packing.content()
+        index = packed.write_index(split, content, order.content_hash, dropped, manifest_sha256)
+        (folder / LISTING_FILE).unlink(missing_ok=True)
+        return index
 
 
 @contextlib.contextmanager
@@ -93,54 +109,3 @@ def _threads(count: int) -> Iterator[Executor]:
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _pack(
-    selection: Selection,
-    split: str,
-    folder: Path,
-    packing: Packing,
-    max_bad_fraction: float,
-    executor: Executor,
-    on_progress: Callable[[int, int], None],
-) -> dict[str, Any]:
-    kept = len(selection.kept)
-    order = packing_order(selection.kept, split, packing, folder)
-    size = packing.shards.utterances_per_shard
-    shards = -(-kept // size)
-    plan = ShardPlan(folder, split, packing, order.resume_key)
-    try:
-        keep_only_plan(folder, split, plan.key, shards)
-    except UsageError:  # a folder that is refused is left as it was
-        (folder / LISTING_FILE).unlink(missing_ok=True)
-        raise
-    done = 0
-    for sidecar in _finished(executor, plan, order.parts(size)):
-        done += len(sidecar["utterances"]) + len(sidecar["bad"])
-        on_progress(done, kept)
-    remove_unfinished(folder, split)
-    packed = PackedIndex(folder, _sidecars(folder, split, shards))
-    dropped = Dropped(selection, packed.unpacked)
-    manifest_sha256 = packed.write_manifest()
-    dropped.write(folder / DROPPED_FILE)
-    dropped.refuse_too_many(kept, max_bad_fraction, folder / DROPPED_FILE)
-    index = packed.write_index(
-        split, packing.content(), order.content_hash, dropped, manifest_sha256
-    )
-    (folder / LISTING_FILE).unlink(missing_ok=True)
-    return index
-
-
-def _finished(
-    executor: Executor, plan: ShardPlan, parts: Iterable[list[Utterance]]
-) -> Iterator[dict[str, Any]]:
-    if isinstance(executor, ThreadPoolExecutor):
-        work = functools.partial(finish_shard, plan)
-    else:
-        work = functools.partial(finish_shard_elsewhere, exported(plan))
-    yield from completed(executor, work, enumerate(parts), AT_ONCE)
-
-
-def _sidecars(folder: Path, split: str, shards: int) -> Iterator[dict[str, Any]]:
-    for number in range(shards):
-        yield orjson.loads((folder / f"{shard_name(split, number)}.json").read_bytes())

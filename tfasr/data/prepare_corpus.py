@@ -1,7 +1,8 @@
-"""From a corpus to shards."""
+"""Prepares a corpus's splits, and warns of utterances and speakers that two splits share."""
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfasr.alphabet import Alphabet
+from tfasr.data.features import FeatureConfig
 from tfasr.data.manifest import (
     INDEX_FILE,
     HeldUtterances,
@@ -20,13 +23,8 @@ from tfasr.data.manifest import (
 from tfasr.errors import UsageError
 
 if TYPE_CHECKING:
-    from tfasr.alphabet import Alphabet
-    from tfasr.data.features import FeatureConfig
     from tfasr.data.shards import ShardConfig
     from tfasr.models.model import RecogniserConfig
-
-
-# Utterances and speakers that two splits share, which make an evaluation look too good.
 
 _SHOWN = 5
 _AT_ONCE = 1 << 20
@@ -36,41 +34,25 @@ log = logging.getLogger("tfasr")
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a held-out split shares with the training split.
+    """What a held-out split shares with the training split."""
 
-    Attributes:
-        utterances: ids of the held-out utterances whose audio is trained on too.
-        of_utterances: how many the held-out split has.
-        speakers: speakers of both, by name.
-        of_speakers: how many the held-out split names.
-    """
-
-    utterances: list[str]
-    of_utterances: int
-    speakers: list[str]
-    of_speakers: int
+    utterances: list[str]  # ids of the held-out utterances whose audio is trained on too
+    of_utterances: int  # how many the held-out split has
+    speakers: list[str]  # of both, by name
+    of_speakers: int  # how many the held-out split names
 
     def to_json(self) -> dict[str, int]:
-        return {
-            "utterances": len(self.utterances),
-            "of_utterances": self.of_utterances,
-            "speakers": len(self.speakers),
-            "of_speakers": self.of_speakers,
-        }
+        utterances, speakers = len(self.utterances), len(self.speakers)
+        return {**vars(self), "utterances": utterances, "speakers": speakers}
 
     def __str__(self) -> str:
-        said = []
-        if self.utterances:
-            said.append(
-                f"{len(self.utterances)} of {self.of_utterances} utterances are trained on too "
-                f"({_first(self.utterances)})"
-            )
-        if self.speakers:
-            said.append(
-                f"{len(self.speakers)} of {self.of_speakers} speakers are heard in training too "
-                f"({_first(self.speakers)})"
-            )
-        return "; ".join(said)
+        counted = (
+            (self.utterances, f"{self.of_utterances} utterances are trained on too"),
+            (self.speakers, f"{self.of_speakers} speakers are heard in training too"),
+        )
+        return "; ".join(
+            f"{len(names)} of {text} ({_first(names)})" for names, text in counted if names
+        )
 
 
 def _first(names: Sequence[str]) -> str:
@@ -80,11 +62,10 @@ def _first(names: Sequence[str]) -> str:
 def overlap(
     training: HeldUtterances | PackedUtterances, held_out: HeldUtterances | PackedUtterances
 ) -> Overlap:
-    """Returns what a held-out split shares with the training split.
+    """Returns the utterances and speakers that a held-out split shares with the training split.
 
-    Two utterances are the same if their features are; where an older tfasr prepared a split and
-    noted no features, if id, transcript, duration and number of frames are: short words of equal
-    length are not.
+    Utterances are the same if their features are; without noted features (an older tfasr), if id,
+    transcript, duration and frames are.
     """
     content, known = held_out.column("content"), training.column("content")
     if content.all() and known.all():
@@ -107,14 +88,14 @@ def _described(utterance: ShardedUtterance) -> tuple[str, str, float, int]:
 
 
 def _among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    # The known ones are too many to be sorted, as `np.isin` would.
+    # Not `np.isin`, which would sort the known ones: they are too many.
     distinct, which = np.unique(values, return_inverse=True)
-    found = np.zeros(len(distinct), bool)
+    is_known = np.zeros(len(distinct), bool)
     for begin in range(0, len(known) if len(distinct) else 0, _AT_ONCE):
         part = known[begin : begin + _AT_ONCE]
         place = np.minimum(np.searchsorted(distinct, part), len(distinct) - 1)
-        found[place[distinct[place] == part]] = True
-    return found[which]
+        is_known[place[distinct[place] == part]] = True
+    return is_known[which]
 
 
 def warn_of_overlap(shared: Overlap, split: str) -> None:
@@ -144,10 +125,10 @@ def prepare(
     split: str | None = None,
     manifest: str | Path | None = None,
     subsets: list[str] | None = None,
-    features: "FeatureConfig | None" = None,
+    features: FeatureConfig | None = None,
     shards: "ShardConfig | None" = None,
     model: "RecogniserConfig | None" = None,
-    alphabet: "Alphabet | None" = None,
+    alphabet: Alphabet | None = None,
     max_bad_fraction: float = 0.01,
     num_workers: int | None = None,
     executor: Executor | None = None,
@@ -182,52 +163,21 @@ def prepare(
         Each split's index.
 
     Raises:
-        UsageError: for a wrong folder, split or reader, a folder that holds files which are not
-            tfasr's, or one that another process is preparing.
+        UsageError: for a wrong folder, split or reader, or a folder that holds other files or that
+            another process is preparing.
         RunError: if too many utterances are bad, the disk is full, or the executor or one of its
             workers cannot do the work.
     """
-    from tfasr.alphabet import Alphabet
-    from tfasr.corpora.corpus import read_split
+    from tfasr.corpora.corpus import available_splits, read_split
     from tfasr.data.audio import check_audio_reader
-    from tfasr.data.features import FeatureConfig
     from tfasr.data.packing import Packing
     from tfasr.data.prepare import pack_split
     from tfasr.data.shards import ShardConfig
+    from tfasr.data.split_folder import check_split_folder
     from tfasr.models.model import MODELS, ModelConfig
 
     check_audio_reader(audio_reader)
-    _check(split, manifest or subsets, max_bad_fraction, num_workers)
-    packing = Packing(
-        alphabet=alphabet or Alphabet(),
-        features=features or FeatureConfig(),
-        shards=shards or ShardConfig(),
-        model=model or MODELS[ModelConfig().name](),
-        audio_reader=audio_reader,
-    )
-    indexes = {}
-    for name in _splits(split, corpus, corpus_dir, Path(shard_dir)):
-        found = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
-        with _Progress(name, progress) as bar:
-            indexes[name] = pack_split(
-                found,
-                name,
-                Path(shard_dir),
-                packing,
-                max_bad_fraction=max_bad_fraction,
-                num_workers=num_workers,
-                executor=executor,
-                on_listed=bar.listed,
-                on_progress=bar.packed,
-            )
-    warn_of_overlaps(Path(shard_dir))
-    return indexes
-
-
-def _check(
-    split: str | None, selected: Any, max_bad_fraction: float, num_workers: int | None
-) -> None:
-    if split is None and selected:
+    if split is None and (manifest or subsets):
         raise UsageError(
             "A manifest or subsets must come with the split they make. Add --split train, "
             "validation or test."
@@ -236,58 +186,53 @@ def _check(
         raise UsageError(f"max_bad_fraction must lie in 0..1. Received: {max_bad_fraction}.")
     if num_workers is not None and num_workers < 1:
         raise UsageError(f"num_workers must be at least 1. Received: {num_workers}.")
-
-
-def _splits(split: str | None, corpus: str, corpus_dir: str | Path, shard_dir: Path) -> list[str]:
-    from tfasr.data.split_folder import check_split_folder
-
-    names = [split] if split else _splits_of(corpus, corpus_dir)
-    for name in names:
-        check_split_folder(shard_dir / name)
-    return names
-
-
-def _splits_of(corpus: str, corpus_dir: str | Path) -> list[str]:
-    from tfasr.corpora.corpus import available_splits
-
-    splits = available_splits(corpus, corpus_dir)
+    packing = Packing(
+        alphabet=alphabet or Alphabet(),
+        features=features or FeatureConfig(),
+        shards=shards or ShardConfig(),
+        model=model or MODELS[ModelConfig().name](),
+        audio_reader=audio_reader,
+    )
+    splits = [split] if split else available_splits(corpus, corpus_dir)
     if not splits:
         raise UsageError(
             f"{corpus_dir} must hold a list named after a split, such as train.{corpus}. Found "
             "none. Name a list with --manifest and its split with --split."
         )
-    return splits
+    for name in splits:
+        check_split_folder(Path(shard_dir) / name)
+    indexes = {}
+    for name in splits:
+        utterances = read_split(corpus, corpus_dir, name, manifest=manifest, subsets=subsets)
+        with _progress(name, progress) as callbacks:
+            indexes[name] = pack_split(
+                utterances,
+                name,
+                Path(shard_dir),
+                packing,
+                max_bad_fraction=max_bad_fraction,
+                num_workers=num_workers,
+                executor=executor,
+                **callbacks,
+            )
+    warn_of_overlaps(Path(shard_dir))
+    return indexes
 
 
-class _Progress:
-    def __init__(self, split: str, shown: bool):
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+@contextlib.contextmanager
+def _progress(split: str, shown: bool) -> Iterator[dict[str, Callable[..., None]]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-        self._bar = Progress(
-            "{task.description}",
-            BarColumn(),
-            MofNCompleteColumn(),
-            "utterances, time left",
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            disable=not shown,
-        )
-        self._split = split
-        self._task = self._bar.add_task(f"list {split}", total=None)
+    columns = (BarColumn(), MofNCompleteColumn(), "utterances, time left", TimeRemainingColumn())
+    bar = Progress("{task.description}", *columns, console=Console(stderr=True), disable=not shown)
+    task = bar.add_task(f"list {split}", total=None)
 
-    def __enter__(self) -> "_Progress":
-        self._bar.start()
-        return self
+    def packed(done: int, total: int) -> None:
+        bar.update(task, description=f"prepare {split}", completed=done, total=total)
 
-    def __exit__(self, *_) -> None:
-        self._bar.stop()
-
-    def listed(self, entries: int) -> None:
-        """Counts while nobody knows how many there will be."""
-        self._bar.update(self._task, completed=entries)
-
-    def packed(self, done: int, total: int) -> None:
-        """Moves the bar."""
-        name = f"prepare {self._split}"
-        self._bar.update(self._task, description=name, completed=done, total=total)
+    with bar:
+        yield {
+            "on_listed": lambda entries: bar.update(task, completed=entries),
+            "on_progress": packed,
+        }

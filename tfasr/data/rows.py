@@ -1,7 +1,7 @@
 """Rows that need not fit into memory: kept in order, sorted, and cut into parts.
 
-Beyond a few megabytes they go to files without a name, in a folder that the caller chooses, which
-the system removes when the process ends, however it ends.
+Beyond a few megabytes they go to nameless files in a folder of the caller's, which the system
+removes when the process ends.
 """
 
 import heapq
@@ -17,30 +17,22 @@ import orjson
 Row = Sequence[Any]
 
 IN_MEMORY_BYTES = 8 << 20
-# Of some 500 bytes: what is sorted in memory.
-_ROWS_AT_ONCE = 100_000
-# Far below what a process may usually open, 1024.
-_MOST_FILES = 256
+_ROWS_AT_ONCE = 100_000  # of some 500 bytes, sorted in memory
+_MOST_FILES = 256  # far below the usual limit of a process, 1024
 
 
 class Rows:
-    """Rows of JSON values in the order in which they were appended; each becomes a list.
-
-    Args:
-        folder: where they go when they are many.
-    """
+    """Rows of JSON values in the order in which they were appended; each becomes a list."""
 
     def __init__(self, folder: Path, in_memory_bytes: int = IN_MEMORY_BYTES):
         self._file = tempfile.SpooledTemporaryFile(in_memory_bytes, dir=folder)  # noqa: SIM115
         self._count = 0
 
     def append(self, row: Row) -> None:
-        """Adds a row."""
         self._file.write(encoded(row))
         self._count += 1
 
     def extend(self, rows: Iterable[Row]) -> "Rows":
-        """Adds rows; returns itself."""
         for row in rows:
             self.append(row)
         return self
@@ -63,16 +55,11 @@ def encoded(row: Row) -> bytes:
     """Returns a row as a line of JSON."""
     try:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-    except TypeError:  # the bytes of a file's name that is no UTF-8 are half a surrogate pair
+    except TypeError:  # half a surrogate pair, from a file name that isn't valid UTF-8
         return json.dumps(row).encode() + b"\n"
 
 
 def decoded(line: bytes) -> Any:
-    """Returns the value of a line of JSON.
-
-    Raises:
-        ValueError: if it is none.
-    """
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -82,7 +69,7 @@ def decoded(line: bytes) -> Any:
 def in_order(
     rows: Iterable[Row], key: Callable[[Row], Any], folder: Path, at_once: int = _ROWS_AT_ONCE
 ) -> Iterator[Row]:
-    """Yields rows sorted, holding no more than some of them."""
+    """Yields rows sorted, with at most ``at_once`` of them in memory."""
     rows = iter(rows)
     runs: list[Rows] = []
     while run := sorted(itertools.islice(rows, at_once), key=key):
@@ -97,20 +84,9 @@ def in_order(
 
 
 def in_places(
-    rows: Iterable[Row],
-    places: Iterable[int],
-    count: int,
-    folder: Path,
-    at_once: int = _ROWS_AT_ONCE,
+    rows: Iterable[Row], places: Iterable[int], count: int, folder: Path, at_once=_ROWS_AT_ONCE
 ) -> Iterator[Row]:
-    """Yields rows in the order of their places.
-
-    Args:
-        rows: ``count`` of them.
-        places: of each row, one of ``range(count)``, each once.
-        folder: where they go when they are many.
-        at_once: rows put into order in memory.
-    """
+    """Yields rows in the order of their places, which are those of ``range(count)``."""
     at_once = max(at_once, -(-count // _MOST_FILES))
     files = -(-count // at_once)
     parts = [Rows(folder, IN_MEMORY_BYTES // files) for _ in range(files)]

@@ -1,4 +1,4 @@
-"""Shards: compressed TFRecord files of features and labels, and the index that describes them."""
+"""Shards: compressed TFRecord files of features and labels, and opening a prepared split."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -23,20 +23,6 @@ from tfasr.data.manifest import (
 from tfasr.errors import RunError, UsageError
 from tfasr.kit.config import config_class, require, to_json
 from tfasr.kit.files import publish
-
-__all__ = [
-    "RECORD",
-    "FeatureSums",
-    "HeldUtterances",
-    "ShardConfig",
-    "ShardedSplit",
-    "ShardedUtterance",
-    "check_features",
-    "content_hashes",
-    "encode_record",
-    "open_split",
-    "write_shard",
-]
 
 _ZLIB_RLE = 3
 RECORD = {
@@ -73,17 +59,7 @@ class ShardConfig:
 def write_shard(
     path: Path, records: list[bytes], compression: str, partial: Path | None = None
 ) -> None:
-    """Writes a TFRecord file so that it appears whole or not at all.
-
-    Args:
-        partial: what the file is called until it is whole; two who may write one shard at once
-            must give two names.
-
-    Raises:
-        OSError: if it cannot be synced or renamed.
-        ResourceExhaustedError: TensorFlow's, if the disk is full.
-        RunError: for what else TensorFlow, which writes it, says.
-    """
+    """Writes a shard; it has the name ``partial`` until it is complete and on the disk."""
     partial = partial or path.with_suffix(".partial")
     # Feature mantissas do not repeat: looking for matches takes more than half of all of prepare's
     # time and finds nothing. What compresses is how often each byte occurs, and runs.
@@ -98,11 +74,11 @@ def write_shard(
     except BaseException as error:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)  # on a full disk it would keep the room it took
-        full = tf.errors.ResourceExhaustedError  # which prepare tells like any full disk
+        full = tf.errors.ResourceExhaustedError  # prepare reports it like any full disk
         if isinstance(error, tf.errors.OpError) and not isinstance(error, full):
             raise RunError(
                 f"Shards must be written. {path} cannot be: {error.message}. Finished shards are "
-                "kept: mend the disk, and run tfasr prepare again; it resumes."
+                "kept: repair the disk, and run tfasr prepare again; it resumes."
             ) from error
         raise
 
@@ -122,14 +98,7 @@ def encode_record(
 
 @dataclass(frozen=True)
 class ShardedSplit:
-    """A prepared split, opened and found complete.
-
-    Attributes:
-        folder: where its files are.
-        index: the content of ``index.json``.
-        utterances: in the order of the records; of a very large split read from its manifest
-            whenever they are iterated over.
-    """
+    """A prepared split, opened and complete; its utterances are in the order of the records."""
 
     folder: Path
     index: dict[str, Any]
@@ -137,12 +106,10 @@ class ShardedSplit:
 
     @property
     def files(self) -> list[str]:
-        """Paths of the shards, in order."""
         return [str(self.folder / shard["file"]) for shard in self.index["shards"]]
 
     @property
     def duration_s(self) -> float:
-        """Seconds of audio."""
         return self.utterances.duration_s
 
     @property
@@ -156,15 +123,10 @@ class ShardedSplit:
         return self.utterances.column("frames_needed").astype(np.int64)
 
     def transcripts(self) -> Iterator[str]:
-        """Yields the utterances' transcripts in their order."""
         return self.utterances.texts()
 
     def at(self, positions: Sequence[int]) -> list[ShardedUtterance]:
-        """Returns the utterances of some positions, as records carry them.
-
-        Raises:
-            KeyError: if no utterance has one of them.
-        """
+        """Returns the utterances of some positions, as records carry them, or raises KeyError."""
         return self.utterances.at(positions)
 
     def feature_statistics(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Shares of each global batch: of a worker, which decodes its rows alone, and of replicas."""
+"""A worker's share of each global batch, and the equal shares of replicas."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,26 +12,14 @@ Element = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each global batch a worker trains on.
-
-    Of a batch of n utterances it is rows ``rank * n // count`` to ``(rank + 1) * n // count``.
-
-    Attributes:
-        rank: of the worker.
-        count: of all workers.
-    """
+    """Rows ``rank * n // count`` to ``(rank + 1) * n // count`` of each global batch of n."""
 
     rank: int
     count: int
 
 
 def unread(record: tf.Tensor, frame_bytes: int) -> Element:
-    """Returns what ordering a serialised record into batches needs to know.
-
-    Returns:
-        ``record``, ``positions``, ``duration_s``, ``feature_lengths`` and int32 ``labels``; the
-        features stay in the record, undecoded.
-    """
+    """Returns the facts about a serialised record that batching needs; features stay undecoded."""
     parsed = tf.io.parse_single_example(record, RECORD)
     return {
         "record": record,
@@ -49,20 +37,15 @@ def share_of_batches(
 ) -> tf.data.Dataset:
     """Returns a worker's share of each batch, and what it knows of the others' shares.
 
-    Args:
-        batches: of `unread` records, without their labels.
-        padded: makes one padded batch of a dataset of serialised records, given the frames of the
-            longest.
-
-    Returns:
-        What ``padded`` made of the worker's rows, and of the whole batch ``all_positions`` int64
-        ``(utterances,)``, ``all_duration_s`` float32 ``(utterances,)``, ``all_lengths`` int32
-        ``(utterances,)``, in the single process's order; ``first_row`` int32, where the share
-        begins; ``counted`` float32, 1, or 0 where a batch has fewer utterances than workers and
-        this one holds another's first.
+    ``batches`` are of `unread` records, without their labels; ``padded`` makes one padded batch of
+    a dataset of serialised records, given the frames of the longest. Of the whole batch, in the
+    single process's order, are ``all_positions`` int64, ``all_duration_s`` float32 and
+    ``all_lengths`` int32, each ``(utterances,)``. ``first_row`` int32 is where the share begins;
+    ``counted`` float32 is 1, or 0 where a batch has fewer utterances than workers and this one
+    holds another's first.
     """
 
-    def own(batch: Element) -> tf.data.Dataset:
+    def share_of(batch: Element) -> tf.data.Dataset:
         utterances = tf.shape(batch["positions"])[0]
         begin = share.rank * utterances // share.count
         end = (share.rank + 1) * utterances // share.count
@@ -80,15 +63,11 @@ def share_of_batches(
         longest = tf.reduce_max(batch["feature_lengths"])
         return padded(records, longest).map(lambda part: {**part, **of_all})
 
-    return batches.flat_map(own)
+    return batches.flat_map(share_of)
 
 
 def cut_for_replicas(batches: tf.data.Dataset, replicas: int) -> tf.data.Dataset:
-    """Returns each global batch as so many elements, equal as batch normalisation needs them.
-
-    Args:
-        replicas: how many elements; up to ``replicas - 1`` utterances of a batch are left out.
-    """
+    """Returns each batch as equal elements, without up to ``replicas - 1`` of its utterances."""
 
     def cut(batch: Element) -> tf.data.Dataset:
         each = tf.shape(batch["feature_lengths"])[0] // replicas

@@ -1,7 +1,7 @@
 """A split's folder while it is prepared: whose it is, and which files in it are tfasr's.
 
-``plan.json`` is the first file that is written and says how many shards there will be, hence every
-name. Nothing else is ever overwritten or removed.
+``plan.json`` is written first and holds the number of shards, hence every name. Nothing else is
+ever overwritten or removed.
 """
 
 import contextlib
@@ -26,19 +26,18 @@ _LISTED = 8
 
 
 def shard_name(split: str, number: int) -> str:
-    """Returns a shard's file name without its suffix."""
     return f"{split}-{number:05d}"
 
 
 def check_split_folder(folder: Path) -> None:
     """Raises UsageError unless a folder is new, empty, or one that ``tfasr prepare`` made."""
-    if folder.exists() and not folder.is_dir():
+    if not folder.exists():
+        return
+    if not folder.is_dir():
         raise UsageError(
             f"--shard_dir must get a folder for each split. {folder} is a file: choose another "
             "--shard_dir."
         )
-    if not folder.is_dir():
-        return
     names = sorted(p.name for p in folder.iterdir() if p.name not in _BEFORE_THE_PLAN)
     temporary = PLAN_FILE + PARTIAL_SUFFIX
     if names and _plan(folder) is None and names != [temporary]:
@@ -52,11 +51,7 @@ def check_split_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def own_split_folder(folder: Path) -> Iterator[None]:
-    """Makes a split's folder this process's own while the block runs.
-
-    Raises:
-        UsageError: if tfasr did not write its content, or another process is preparing it.
-    """
+    """Reserves a split's folder during the block; UsageError if it isn't tfasr's, or in use."""
     check_split_folder(folder)
     make_folder(folder)
     held = (
@@ -69,39 +64,30 @@ def own_split_folder(folder: Path) -> Iterator[None]:
 
 
 def keep_only_plan(folder: Path, split: str, key: str, shards: int) -> None:
-    """Removes the files of another plan; a resumed plan keeps its own, the index aside.
-
-    Raises:
-        UsageError: if a file that is not tfasr's has a name that the plan needs.
-    """
+    """Removes another plan's files; a resumed plan keeps its own files except the index."""
     plan = _plan(folder)
     if plan is not None:
         remove_unfinished(folder, split)
-    there = [path.name for path in folder.iterdir()]
-    listed = [name for name in there if plan is not None and _is_shards(name, split, plan[1])]
-    needed = {name for name in there if _is_shards(name, split, shards)}.difference(listed)
+    names = [path.name for path in folder.iterdir()]
+    listed = [name for name in names if plan is not None and _is_shards(name, split, plan[1])]
+    needed = {name for name in names if _is_shards(name, split, shards)}.difference(listed)
     if plan is None:
-        needed.update(name for name in there if name in _OF_A_SPLIT)
-    foreign = sorted(needed)
-    if foreign:
+        needed.update(name for name in names if name in _OF_A_SPLIT)
+    if foreign := sorted(needed):
         raise UsageError(
             f"{folder} must not hold files of others that have a shard's name. Received: "
             f"{', '.join(foreign[:_LISTED])}. Move them away."
         )
     (folder / INDEX_FILE).unlink(missing_ok=True)
-    sync_folder(folder)  # no power loss may bring it back beside other shards
-    content = json.dumps({"key": key, "shards": shards}) + "\n"
+    sync_folder(folder)  # no power loss may bring it back with other shards
     if plan is None or plan[0] != key:
         for name in listed:
             (folder / name).unlink(missing_ok=True)
-    write_whole(folder / PLAN_FILE, content)
+    write_whole(folder / PLAN_FILE, json.dumps({"key": key, "shards": shards}) + "\n")
 
 
 def remove_unfinished(folder: Path, split: str) -> None:
-    """Removes what workers of an executor left that were killed while they wrote.
-
-    Each writes under a name of its own, which ends in 16 hexadecimal digits.
-    """
+    """Removes what killed workers of an executor left: names that end in 16 hexadecimal digits."""
     name = rf"{re.escape(split)}-\d{{5,}}(\.json)?{re.escape(PARTIAL_SUFFIX)}-[0-9a-f]{{16}}"
     ours = re.compile(name)
     for path in folder.iterdir():
@@ -110,16 +96,16 @@ def remove_unfinished(folder: Path, split: str) -> None:
 
 
 def plan_key(folder: Path) -> str | None:
-    """Returns the key of the plan in a split's folder; None where there is none."""
+    """Returns the key of the plan in a split's folder, or None."""
     plan = _plan(folder)
     return None if plan is None else plan[0]
 
 
 def _is_shards(name: str, split: str, shards: int) -> bool:
-    found = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
-    if found is None or found[2] not in _SUFFIXES:
+    match = re.fullmatch(rf"{re.escape(split)}-(\d{{5,}})(\..+)", name)
+    if match is None or match[2] not in _SUFFIXES:
         return False
-    number = int(found[1])
+    number = int(match[1])
     return (shards < 0 or number < shards) and name.startswith(shard_name(split, number) + ".")
 
 

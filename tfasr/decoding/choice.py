@@ -15,7 +15,6 @@ from tfasr.kit.registry import Registry
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-
 DECODERS: Registry[DecoderKind] = Registry(
     "decoder",
     {
@@ -25,7 +24,6 @@ DECODERS: Registry[DecoderKind] = Registry(
     },
     check=check_kind,
 )
-"""The decoders by name."""
 
 # TensorFlow 2.21's prefix tree by measurement: 5.3 to 6.5 kB for each frame and unit of width at 30
 # classes (widths 2000 and 8000, 50 and 100 frames); an utterance's tree is freed before the next.
@@ -55,11 +53,7 @@ class DecoderConfig:
 
 
 def check_beam(config: DecoderConfig, num_classes: int, frames: int, available_bytes: int) -> None:
-    """Refuses a prefix beam search that would take more memory than there is.
-
-    Raises:
-        UsageError: if it would; it names the width that fits.
-    """
+    """Raises UsageError, with a width that fits, if prefix beam search needs too much memory."""
     a_width = _BYTES_PER_CHILD * num_classes * frames
     needed = config.beam_width * a_width
     if config.name == "beam" and needed > available_bytes:
@@ -77,15 +71,10 @@ def make_decoder(
     lexicon: Iterable[str] = (),
     num_threads: int | None = None,
 ) -> Decoder:
-    """Returns the decoder that a config names.
+    """Returns the decoder that a config names; RunError if it was not built.
 
-    Args:
-        lexicon: the words of a decoder that needs them, in plain spelling.
-        num_threads: of "word_beam"; None: one per available core.
-
-    Raises:
-        RunError: if word beam search was not built; it says how to.
-        ValueError: if its lexicon is empty or cannot be spelled.
+    ``lexicon`` has the words of a decoder that needs them, in plain spelling; ``num_threads`` is
+    for "word_beam" (None: one per available core).
     """
     return DECODERS[config.name].make(config, alphabet, lexicon, num_threads)
 
@@ -93,38 +82,21 @@ def make_decoder(
 def with_language_model(
     config: DecoderConfig, alphabet: Alphabet, lexicon: Iterable[str], model: "KenlmModel"
 ) -> Decoder:
-    """Returns word beam search whose words a language model scores too.
-
-    Raises:
-        RunError: if word beam search was not built; it says how to.
-        ValueError: if the lexicon is empty, cannot be spelled, or has a word unknown to the model.
-    """
-    return WordBeamSearch(
-        alphabet,
-        lexicon,
-        beam_width=config.beam_width,
-        mode="kenlm",
-        language_model=model,
-        recombine=config.recombine,
-    )
+    """Returns word beam search whose words a language model scores too; see `make_decoder`."""
+    options = {"beam_width": config.beam_width, "recombine": config.recombine}
+    return WordBeamSearch(alphabet, lexicon, mode="kenlm", language_model=model, **options)
 
 
 def needs_lexicon(config: DecoderConfig) -> bool:
-    """Returns whether a decoder only finds the words of the training transcripts."""
     return DECODERS[config.name].needs_lexicon
 
 
 def save_lexicon(run_dir: Path, words: Iterable[str]) -> None:
-    """Writes ``lexicon.txt``, a word a line."""
     write_whole(run_dir / LEXICON_FILE, "".join(f"{word}\n" for word in words))
 
 
 def load_lexicon(run_dir: Path) -> list[str]:
-    """Returns the words that `save_lexicon` wrote.
-
-    Raises:
-        UsageError: if the run has none, or it is empty or no text.
-    """
+    """Returns the words that `save_lexicon` wrote, or raises UsageError."""
     path = run_dir / LEXICON_FILE
     remedy = "Copy it from where the run was: it holds the training transcripts' words, one a line."
     words = [word for word in read_text(path, remedy).split("\n") if word]

@@ -1,4 +1,4 @@
-"""The interface that every decoder implements."""
+"""The interface of decoders, the greedy decoder and TensorFlow's prefix beam search."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from tfasr.errors import needed
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """What a decoder heard in one utterance.
+    """The decoded text of one utterance.
 
     Attributes:
         text: plain spelling, separators removed.
@@ -25,10 +25,9 @@ class Hypothesis:
 
 
 class Decoder(Protocol):
-    """Writes down what log-probabilities say.
+    """Decodes log-probabilities into text.
 
-    One may have a method ``begin()``, which returns a `DecodedUtterance` for frames that come bit
-    by bit.
+    A decoder may have a method ``begin()`` that returns a `DecodedUtterance`.
     """
 
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
@@ -44,36 +43,24 @@ class DecodedUtterance(Protocol):
     """One utterance whose frames come bit by bit; its result is that of `Decoder.decode`."""
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames.
-
-        Args:
-            log_probs: float32 ``(time, classes)``, natural logarithms, blank last.
-        """
+        """Takes the next frames, float32 ``(time, classes)``, natural logarithms, blank last."""
 
     def best(self) -> Hypothesis:
-        """Returns the best hypothesis of all frames so far; asking changes nothing."""
+        """Returns the best hypothesis of all frames so far, and changes nothing."""
 
 
 @dataclass(frozen=True)
 class DecoderKind:
-    """A decoder that evaluations can be asked for by name.
+    """A decoder that evaluations can use by name."""
 
-    Attributes:
-        make: ``make(config, alphabet, lexicon, num_threads)`` returns a `Decoder`; the config is a
-            `tfasr.decoding.choice.DecoderConfig`, the number of threads None for one a core.
-        needs_lexicon: whether it only finds words of the training transcripts.
-        has_beam: whether ``config.beam_width`` changes anything.
-        label: how tables call it.
-        recombines: whether ``config.recombine`` changes anything.
-        on_tensorflow: whether TensorFlow's threads decode.
-    """
-
+    # ``make(config, alphabet, lexicon, num_threads)`` with a `tfasr.decoding.choice.DecoderConfig`
+    # and the number of threads, None for one a core.
     make: Callable[..., Decoder]
-    needs_lexicon: bool = False
-    has_beam: bool = True
-    label: str = ""
-    recombines: bool = False
-    on_tensorflow: bool = False
+    needs_lexicon: bool = False  # whether it only finds words of the training transcripts
+    has_beam: bool = True  # whether ``config.beam_width`` changes anything
+    label: str = ""  # in tables
+    recombines: bool = False  # whether ``config.recombine`` changes anything
+    on_tensorflow: bool = False  # whether TensorFlow's threads decode
 
 
 def check_kind(kind: object) -> None:
@@ -100,18 +87,8 @@ def check_log_probs(log_probs: np.ndarray, lengths: np.ndarray, num_classes: int
         )
 
 
-# Prefix beam search over characters, TensorFlow's implementation.
-
-
 class BeamSearchDecoder:
-    """CTC prefix beam search without dictionary or language model.
-
-    Args:
-        alphabet: names the classes; the blank is the last.
-
-    Raises:
-        ValueError: if the beam width is below 1.
-    """
+    """CTC prefix beam search without dictionary or language model, by TensorFlow."""
 
     def __init__(self, alphabet: Alphabet, beam_width: int = 256):
         if beam_width < 1:
@@ -148,15 +125,8 @@ BEAM = DecoderKind(
 )
 
 
-# Greedy decoding: the most probable class of each frame, repeats and blanks removed.
-
-
 class GreedyDecoder:
-    """Takes each frame's most probable class; what the paper calls beam width 1.
-
-    Args:
-        alphabet: names the classes; the blank is the last.
-    """
+    """Takes each frame's most probable class; what the paper calls beam width 1."""
 
     def __init__(self, alphabet: Alphabet):
         self._alphabet = alphabet
@@ -164,15 +134,12 @@ class GreedyDecoder:
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         lengths = np.asarray(lengths)
         check_log_probs(log_probs, lengths, self._alphabet.num_classes)
-        return [self._decode_one(p[:n]) for p, n in zip(log_probs, lengths, strict=True)]
-
-    def _decode_one(self, log_probs: np.ndarray) -> Hypothesis:
-        utterance = self.begin()
-        utterance.hear(log_probs)
-        return utterance.best()
+        utterances = [self.begin() for _ in lengths]
+        for utterance, frames, count in zip(utterances, log_probs, lengths, strict=True):
+            utterance.hear(frames[:count])
+        return [utterance.best() for utterance in utterances]
 
     def begin(self) -> "GreedyUtterance":
-        """Returns an utterance whose frames come bit by bit."""
         return GreedyUtterance(self._alphabet)
 
 
@@ -186,7 +153,6 @@ class GreedyUtterance:
         self._score = 0.0
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames, see `tfasr.decoding.decoder.DecodedUtterance`."""
         if not len(log_probs):
             return
         path = np.append(self._last, log_probs.argmax(axis=1))
@@ -196,7 +162,6 @@ class GreedyUtterance:
         self._score += float(log_probs.max(axis=1).sum())
 
     def best(self) -> Hypothesis:
-        """Returns the best path's text so far."""
         return Hypothesis(self._alphabet.decode(self._labels), self._score)
 
 
@@ -207,16 +172,8 @@ GREEDY = DecoderKind(
 )
 
 
-# Words, and how they come out of running text.
-
-
 def split_words(text: str, word_characters: str | None = None) -> list[str]:
-    """Returns the words of ``text`` in order.
-
-    Args:
-        word_characters: what words are made of; text is cut at every other character. None cuts
-            at white space.
-    """
+    """Returns the words of ``text``, runs of ``word_characters``; None cuts at white space."""
     if word_characters is None:
         return text.split()
     if not word_characters:

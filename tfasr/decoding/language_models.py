@@ -1,4 +1,4 @@
-"""N-gram language models of transcripts, estimated and written in ARPA format."""
+"""N-gram language models of transcripts: estimated, written in ARPA format, and scored by kenlm."""
 
 import math
 import re
@@ -13,10 +13,12 @@ from tfasr.decoding.decoder import split_words
 from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 
-# N-gram language models in ARPA format, of any order, through the kenlm package.
-
 MAX_WEIGHT = 10.0
 MAX_WORD_BONUS = 100.0
+MAX_ORDER = 6  # what the kenlm package on PyPI is compiled for
+BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
+_NEVER = -99.0  # log10, ARPA's custom for the sentence's beginning, which follows nothing
+Words = tuple[str, ...]
 _COUNT = re.compile(r"ngram\s+(\d+)\s*=\s*(\d+)\s*$")
 
 
@@ -24,18 +26,9 @@ class KenlmModel:
     """Scores words by an ARPA file; give it to `WordBeamSearch` with ``mode="kenlm"``.
 
     A word multiplies a beam's probability by ``P(word | words before it) ** weight *
-    exp(word_bonus)``; the sentence's end counts as a word without bonus.
-
-    Args:
-        path: an ARPA file as text, its words in plain spelling.
-        weight: 0..10.
-        word_bonus: natural logarithm, -100..100; what every word adds, to offset the model's
-            liking for few words.
-
-    Raises:
-        ValueError: if the file is missing, empty or not a sound ARPA file, or a number is out of
-            its range.
-        UsageError: if the kenlm package is not installed.
+    exp(word_bonus)``; the sentence's end counts as a word without bonus. The weight is in 0..10,
+    the bonus, a natural logarithm that offsets the model's preference for few words, in -100..100.
+    A missing or damaged file is a ValueError, a missing kenlm package a UsageError.
     """
 
     def __init__(self, path: str | Path, weight: float = 1.0, word_bonus: float = 0.0):
@@ -60,11 +53,7 @@ class KenlmModel:
             raise ValueError(f"{self.path} must be a sound ARPA file. kenlm: {error}") from error
 
     def scorer(self, words: list[str]) -> "WordScorer":
-        """Returns what scores these words by their index.
-
-        Raises:
-            ValueError: if the model does not know a word; it names them.
-        """
+        """Returns a scorer of these words by their index; ValueError for unknown words."""
         unknown = [word for word in words if word not in self._model]
         if unknown:
             raise ValueError(
@@ -75,7 +64,7 @@ class KenlmModel:
 
 
 class WordScorer:
-    """Numbers the states of a kenlm model, so that the compiled core can keep them.
+    """Numbers the states of a kenlm model for the compiled core.
 
     State -1 is the beginning of a sentence.
     """
@@ -148,50 +137,31 @@ def _arpa_counts(path: Path) -> list[int]:
     with path.open("rb") as lines:
         for raw in iter(lambda: lines.readline(1 << 16), b""):
             line = raw.decode("utf-8", errors="replace").strip()
-            found = _COUNT.match(line)
             if not in_header:
                 if line and line != "\\data\\":
                     return []
                 in_header = line == "\\data\\"
-            elif found:
-                counts.append(int(found[2][:18]))
+            elif match := _COUNT.match(line):
+                counts.append(int(match[2][:18]))
             elif line:
                 return counts
     return counts
 
 
-MAX_ORDER = 6  # what the kenlm package on PyPI is compiled for
-BEGIN, END, UNKNOWN = "<s>", "</s>", "<unk>"
-_NEVER = -99.0  # log10, ARPA's custom for the sentence's beginning, which follows nothing
-
-Words = tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Order:
-    """The n-grams of one length.
+    """The n-grams of one length."""
 
-    Attributes:
-        probabilities: of a last word behind the others, by n-gram.
-        left_over: what a context of so many words leaves to words that never followed it; their
-            probabilities behind the shorter context are multiplied by it.
-    """
-
-    probabilities: Mapping[Words, float]
+    probabilities: Mapping[Words, float]  # of a last word after the others, by n-gram
+    # By context: multiplies the probabilities, after the shorter context, of words that never
+    # followed it.
     left_over: Mapping[Words, float]
 
 
 class NgramModel:
-    """Interpolated Kneser-Ney estimates of what word follows, one discount for each order.
+    """Interpolated Kneser-Ney estimates of what word follows, one discount for each order (1..6).
 
     The lowest order is interpolated with equal shares for all words, ``<unk>`` among them.
-
-    Args:
-        order: 1..6; 3 for trigrams.
-        word_characters: what words are made of; None cuts at white space.
-
-    Raises:
-        ValueError: if the order is out of range, there is no word, or one is a mark of ARPA files.
 
     Source: Kneser and Ney, "Improved backing-off for m-gram language modeling", ICASSP 1995;
         interpolated as in Chen and Goodman, "An empirical study of smoothing techniques for
@@ -210,17 +180,13 @@ class NgramModel:
             self.orders.append(self._order(_adjusted(counts, number)))
 
     def probability(self, words: Words) -> float:
-        """Returns the probability of the last word behind the others; unknown words are <unk>.
-
-        Args:
-            words: one at least; those further back than the order are not looked at.
-        """
+        """Returns the probability of the last word after the others; unknown words are <unk>."""
         known = self.orders[0].probabilities
         words = tuple(w if (w,) in known or w == BEGIN else UNKNOWN for w in words)
         return self._probability(words[-len(self.orders) :])
 
     def write(self, path: str | Path) -> None:
-        """Writes an ARPA file, whole or not at all."""
+        """Writes an ARPA file."""
         shown = [dict(order.probabilities) for order in self.orders]
         shown[0][(BEGIN,)] = 10**_NEVER
         lines = ["\\data\\", *(f"ngram {n}={len(grams)}" for n, grams in enumerate(shown, 1))]
@@ -248,8 +214,8 @@ class NgramModel:
             for words, count in adjusted.items()
         }
         if not self.orders:  # words that were never seen: <unk>
-            rest = left_over[()] / len(self.vocabulary)
-            probabilities |= {(w,): rest for w in self.vocabulary if (w,) not in probabilities}
+            share = left_over[()] / len(self.vocabulary)
+            probabilities |= {(w,): share for w in self.vocabulary if (w,) not in probabilities}
         return Order(probabilities, left_over)
 
     def _probability(self, words: Words) -> float:
@@ -280,18 +246,15 @@ def _counts(
 
 
 def _adjusted(counts: list[Counter[Words]], number: int) -> dict[Words, int]:
-    """Returns what an order is estimated from: but for the highest, how many words come before.
-
-    An n-gram at a sentence's beginning has nothing before it and keeps its count.
-    """
-    own = counts[number]
+    """Returns an order's counts: but for the highest, of the words that come before an n-gram."""
+    adjusted = counts[number]
     if number + 1 < len(counts):
         before: defaultdict[Words, int] = defaultdict(int)
         for words in counts[number + 1]:
             before[words[1:]] += 1
-        own = Counter({w: own[w] if w[0] == BEGIN else before[w] for w in own})
-    # Nothing comes before the beginning itself, and nothing has to foretell it.
-    return {words: count for words, count in own.items() if words != (BEGIN,)}
+        adjusted = {w: n if w[0] == BEGIN else before[w] for w, n in adjusted.items()}
+    # Nothing comes before the beginning itself, and nothing has to predict it.
+    return {words: count for words, count in adjusted.items() if words != (BEGIN,)}
 
 
 def _discount(counts: Mapping[Words, int]) -> float:

@@ -1,6 +1,5 @@
-"""Word beam search: CTC beams that write nothing but the words of a dictionary."""
+"""Word beam search: CTC beams that contain only words of a dictionary."""
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,38 +10,31 @@ import numpy as np
 from tfasr.alphabet import Alphabet
 from tfasr.decoding.decoder import DecoderKind, Hypothesis, check_log_probs, split_words
 from tfasr.errors import RunError
+from tfasr.kit.process import available_cores
 
 if TYPE_CHECKING:
     from tfasr.decoding.language_models import KenlmModel
 
-
-# Word bigrams counted in transcripts: the language model of word beam search.
-
-MAX_COUNT = 1 << 53
-"""What a float64 still counts exactly."""
+MAX_COUNT = 1 << 53  # what a float64 still counts exactly
+MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
+MAX_BEAM_WIDTH = 1 << 16
+MAX_SMOOTHING = 1e9
+# Words drawn where at least as many begin with a prefix, as the published code does.
+FORECAST_SAMPLE = 20
 
 
 @dataclass(frozen=True)
 class BigramCounts:
-    """How often words, and words behind words, stand in a training text.
-
-    Attributes:
-        unigrams: count by word.
-        bigrams: count by (word, following word).
-    """
+    """How often words, and words after words, occur in a training text."""
 
     unigrams: Mapping[str, int]
-    bigrams: Mapping[tuple[str, str], int]
+    bigrams: Mapping[tuple[str, str], int]  # by (word, following word)
 
     def __post_init__(self):
         if not self.unigrams:
             raise ValueError("Bigram counts must hold at least one word. Received: none.")
         counts = [*self.unigrams.items(), *self.bigrams.items()]
-        wrong = [
-            (key, count)
-            for key, count in counts
-            if not isinstance(count, int) or not 1 <= count <= MAX_COUNT
-        ]
+        wrong = [(k, n) for k, n in counts if not isinstance(n, int) or not 1 <= n <= MAX_COUNT]
         if wrong:
             raise ValueError(f"Counts must be integers in 1..2**53. Received: {wrong[:10]}.")
         strangers = sorted({w for pair in self.bigrams for w in pair if w not in self.unigrams})
@@ -56,14 +48,7 @@ class BigramCounts:
     def from_transcripts(
         cls, transcripts: Iterable[str], word_characters: str | None = None
     ) -> "BigramCounts":
-        """Counts words and their neighbours; no pair crosses the border of two transcripts.
-
-        Args:
-            word_characters: what words are made of; None cuts at white space.
-
-        Raises:
-            ValueError: if there is no word.
-        """
+        """Counts words (see `split_words`) and neighbours within a transcript."""
         unigrams: Counter[str] = Counter()
         bigrams: Counter[tuple[str, str]] = Counter()
         for text in transcripts:
@@ -71,13 +56,6 @@ class BigramCounts:
             unigrams.update(words)
             bigrams.update(zip(words, words[1:], strict=False))
         return cls(unigrams, bigrams)
-
-
-MODES = ("words", "ngrams", "ngrams_forecast", "ngrams_forecast_sample", "kenlm")
-MAX_BEAM_WIDTH = 1 << 16
-MAX_SMOOTHING = 1e9
-FORECAST_SAMPLE = 20
-"""Words drawn where at least as many begin with a prefix, as the published code does."""
 
 
 class WordBeamSearch:
@@ -135,7 +113,7 @@ class WordBeamSearch:
         self.alphabet = alphabet
         self.beam_width = _integer("beam_width", beam_width, 1, MAX_BEAM_WIDTH)
         if num_threads is None:
-            num_threads = _available_cores()
+            num_threads = available_cores()
         self.num_threads = _integer("num_threads", num_threads, 1, 1 << 10)
         if mode not in MODES:
             raise ValueError(f"mode must be one of {MODES}. Received: mode={mode!r}.")
@@ -163,14 +141,10 @@ class WordBeamSearch:
     def decode(self, log_probs: np.ndarray, lengths: np.ndarray) -> list[Hypothesis]:
         """Returns the best hypothesis of each utterance.
 
-        Args:
-            log_probs: float32 ``(batch, time, classes)``, natural logarithms, blank last; -inf is
-                allowed. Frames behind an utterance's length may hold anything.
-            lengths: integers ``(batch,)``: valid frames of each utterance.
-
-        Raises:
-            ValueError: if shapes, types or lengths do not fit, or a valid frame holds a NaN or a
-                logarithm above 0 (above 1e-4, to allow for rounding).
+        ``log_probs`` are float32 ``(batch, time, classes)``, natural logarithms, blank last; -inf
+        is allowed, and frames after an utterance's length may hold anything. A valid frame with a
+        NaN or a logarithm above 0 (1e-4, to allow for rounding) is a ValueError, as are wrong
+        shapes and types.
         """
         return [candidates[0] for candidates in self.decode_n_best(log_probs, lengths, 1)]
 
@@ -181,40 +155,26 @@ class WordBeamSearch:
     def decode_n_best(
         self, log_probs: np.ndarray, lengths: np.ndarray, n_best: int
     ) -> list[list[Hypothesis]]:
-        """Returns up to ``n_best`` hypotheses of different text per utterance, best first.
-
-        Args:
-            n_best: at least 1; a beam of fewer different texts gives fewer.
-
-        Raises:
-            ValueError: as `decode`, and for an ``n_best`` below 1.
-        """
+        """Returns up to ``n_best`` hypotheses of different text per utterance, best first."""
         n_best = _integer("n_best", n_best, 1, MAX_BEAM_WIDTH)
         log_probs, lengths = _arrays(log_probs, lengths)
         check_log_probs(log_probs, lengths, self.alphabet.num_classes)
-        found = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
+        beams = self._decoder.decode(log_probs, lengths, n_best, self.num_threads)
         return [
             [Hypothesis(self.alphabet.decode(labels), score) for labels, score in candidates]
-            for candidates in found
+            for candidates in beams
         ]
 
 
 class WordBeamUtterance:
-    """One utterance whose frames come bit by bit; the beam is kept between them.
-
-    What it says in the end is what `WordBeamSearch.decode` says of all frames at once.
-    """
+    """One utterance whose frames come bit by bit; the result is that of all at once."""
 
     def __init__(self, alphabet: Alphabet, utterance: Any):
         self._alphabet = alphabet
         self._utterance = utterance
 
     def hear(self, log_probs: np.ndarray) -> None:
-        """Takes the next frames, see `tfasr.decoding.decoder.DecodedUtterance`.
-
-        Raises:
-            ValueError: as `WordBeamSearch.decode`; nothing is heard then.
-        """
+        """Takes the next frames; raises the ValueErrors of `WordBeamSearch.decode`."""
         log_probs = np.asarray(log_probs)
         if log_probs.ndim != 2:
             raise ValueError(
@@ -225,7 +185,6 @@ class WordBeamUtterance:
         self._utterance.hear(batch[0])
 
     def best(self) -> Hypothesis:
-        """Returns the best hypothesis of all frames so far; asking changes nothing."""
         ((labels, score),) = self._utterance.results(1)
         return Hypothesis(self._alphabet.decode(labels), score)
 
@@ -240,12 +199,6 @@ def _core() -> Any:
             "Greedy decoding works without it."
         ) from error
     return _word_beam_core
-
-
-def _available_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _integer(name: str, value: int, low: int, high: int) -> int:
@@ -279,8 +232,7 @@ def _word_characters(alphabet: Alphabet, word_characters: str | None) -> frozens
             f"word_characters must be characters of the alphabet {alphabet.characters!r}. "
             f"Received: word_characters={word_characters!r} with {foreign}."
         )
-    separator = {alphabet.separator} - {None}
-    return frozenset(word_characters) | separator
+    return frozenset(word_characters) | ({alphabet.separator} - {None})
 
 
 def _spelled_words(
@@ -355,13 +307,8 @@ def _kenlm_model(core: Any, model: "KenlmModel | None", words: list[str]) -> Any
 
 
 def _make(config, alphabet, lexicon, num_threads) -> WordBeamSearch:
-    return WordBeamSearch(
-        alphabet,
-        lexicon,
-        beam_width=config.beam_width,
-        recombine=config.recombine,
-        num_threads=num_threads,
-    )
+    options = {"beam_width": config.beam_width, "recombine": config.recombine}
+    return WordBeamSearch(alphabet, lexicon, **options, num_threads=num_threads)
 
 
 WORD_BEAM = DecoderKind(_make, needs_lexicon=True, label="word beam", recombines=True)

@@ -38,7 +38,7 @@ def _matches(value: Any, annotation: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if annotation is None or annotation is type(None):
         return value is None
-    if annotation is Callable or origin is Callable or origin is typing.get_origin(Callable[[], 1]):
+    if Callable in (annotation, origin):
         return callable(value)
     if origin is tuple:
         if not isinstance(value, tuple | list):
@@ -65,24 +65,18 @@ def _check_types(self) -> None:
                 f"{wanted if wanted and '[' not in str(annotation) else annotation}. "
                 f"Received: {value!r}."
             )
-        # 8000 and 8000.0 must give the same JSON, of which hashes are taken.
+        # 8000 and 8000.0 must give the same JSON, because it is hashed.
         value = float(value) if annotation is float else _tuples(value)
         object.__setattr__(self, field.name, value)
-    check = getattr(self, "check", None)
-    if check is not None:
-        check()
+    getattr(self, "check", lambda: None)()
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def config_class(cls: _Class) -> _Class:
-    """Makes a class a frozen, keyword-only dataclass with checked types, known to gin by its name.
+    """Makes a class a frozen, keyword-only dataclass that gin knows by its name.
 
-    gin's bindings reach only the instances that `tfasr.kit.gin` makes; a call of the
-    class in Python is not influenced by them. A method ``check`` may raise ValueError for values
-    that make no sense.
-
-    Raises:
-        TypeError: when the class is called with a value that is not of its field's type.
+    gin's bindings reach the instances that `tfasr.kit.gin` makes, not those made in Python. Types
+    are checked (TypeError); a method ``check`` may raise ValueError for values that make no sense.
     """
     cls.__post_init__ = _check_types
     return gin.register(dataclasses.dataclass(frozen=True, kw_only=True)(cls))
@@ -111,29 +105,15 @@ def to_json(config: Any) -> dict[str, Any]:
     return plain(dataclasses.asdict(config))
 
 
-# The numeric precisions by name, and what each can be used for.
-
-
 @dataclass(frozen=True)
 class Precision:
-    """A numeric precision.
-
-    Attributes:
-        label: what tables and figures call it.
-        dtype: of its matrix products.
-        trains: whether it is a dtype policy of Keras that models are trained in.
-        litert: whether LiteRT runs it, for inference alone.
-    """
-
-    label: str
-    dtype: str
-    trains: bool = False
-    litert: bool = False
+    label: str  # what tables and figures call it
+    dtype: str  # of its matrix products
+    trains: bool = False  # whether it is a dtype policy of Keras for training
+    litert: bool = False  # whether LiteRT runs it, for inference only
 
 
 PRECISIONS: Registry[Precision] = Registry("precision")
-"""All precisions, by the names used in configs and flags. Those for training are Keras's."""
-
 PRECISIONS.register("float32", Precision("float32", "float32", trains=True))
 PRECISIONS.register("mixed_bfloat16", Precision("bfloat16", "bfloat16", trains=True))
 PRECISIONS.register("mixed_float16", Precision("float16", "float16", trains=True))
@@ -143,23 +123,22 @@ PRECISIONS.register("int8", Precision("LiteRT int8", "int8", litert=True))
 
 
 def trained() -> tuple[str, ...]:
-    """Returns the names of the precisions in which models can be trained."""
+    """Returns the precisions in which models can be trained."""
     return tuple(name for name, precision in PRECISIONS.items() if precision.trains)
 
 
 def multiplied() -> tuple[str, ...]:
-    """Returns the names of the precisions in which matrix products are timed."""
+    """Returns the precisions in which matrix products are timed."""
     return tuple(name for name, precision in PRECISIONS.items() if not precision.litert)
 
 
 def swept() -> tuple[str, ...]:
-    """Returns the names of the precisions in which a model can run, by Keras or by LiteRT."""
-    of = PRECISIONS.items()
-    return tuple(name for name, precision in of if precision.trains or precision.litert)
+    """Returns the precisions in which a model can run, by Keras or by LiteRT."""
+    return tuple(name for name, known in PRECISIONS.items() if known.trains or known.litert)
 
 
 def require_precision(config: Any, field: str, names: Iterable[str]) -> None:
-    """Raises ValueError unless a config's field holds one or more of such names."""
+    """Raises ValueError unless a config's field is one of the names, or a tuple of them."""
     known, value = tuple(names), getattr(config, field)
-    given = (value,) if isinstance(value, str) else value
-    require(all(name in known for name in given), config, field, f"of {', '.join(known)}")
+    chosen = (value,) if isinstance(value, str) else value
+    require(all(name in known for name in chosen), config, field, f"of {', '.join(known)}")

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, also after a power loss, and locks that a crash releases.
 
-A file is written beside its place, synced, renamed over it, and the folder that holds the new name
-is synced: at every moment the name leads to the old content or to the new one.
+A file is written next to its final place, synced and renamed, and its folder is synced: its name
+always leads to the complete old content or the complete new content.
 
 Source: Pillai et al., "All file systems are not created equal", OSDI 2014, section 2 (what a
 rename promises without these syncs).
@@ -16,6 +16,7 @@ import inspect
 import json
 import logging
 import numbers
+import operator
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,38 +24,20 @@ from typing import IO, Any
 
 from tfasr.errors import UsageError
 
-# Reads files that may be damaged or forged: every error is one line that names the file.
-
 
 def read_text(path: str | Path, remedy: str) -> str:
-    """Returns a UTF-8 file's text.
-
-    Args:
-        remedy: a sentence that says what to do if it cannot be read.
-
-    Raises:
-        UsageError: if it is missing, unreadable or no UTF-8; it names the file.
-    """
+    """Returns a UTF-8 file's text, or raises UsageError with the path and the ``remedy``."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        cause = f"which is no UTF-8 text ({error.reason} at byte {error.start})"
+        cause = f"which is not UTF-8 text ({error.reason} at byte {error.start})"
     except OSError as error:
         cause = f"which cannot be read ({error.strerror or error})"
     raise UsageError(f"A readable text file is needed. Received: {path}, {cause}. {remedy}")
 
 
 def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns a JSON file's object.
-
-    Args:
-        remedy: a sentence that says what to do if it is damaged.
-        required: names that the object must have.
-
-    Raises:
-        UsageError: if it is missing, unreadable, cut, no object, or lacks a name; it names the
-            file.
-    """
+    """Returns a JSON file's object, which must have the ``required`` names, else UsageError."""
     text = read_text(path, remedy)
     try:
         content = json.loads(text)
@@ -73,7 +56,7 @@ def read_object(path: str | Path, remedy: str, required: tuple[str, ...] = ()) -
 
 
 def object_or_empty(path: str | Path) -> dict[str, Any]:
-    """Returns a JSON file's object; {} if the file is missing, damaged or no object."""
+    """Returns a JSON file's object; {} if the file is missing, damaged or not an object."""
     try:
         return read_object(path, "")
     except UsageError:
@@ -88,14 +71,7 @@ _HELD = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
 def write_whole(path: str | Path, content: str | bytes, partial: str | Path | None = None) -> None:
-    """Replaces a file's content, text as UTF-8.
-
-    What has no place in UTF-8, such as the bytes of a file's name that is none, is written as
-    Python's escape.
-
-    Raises:
-        OSError: if it cannot be written; the file is then as it was before.
-    """
+    """Replaces a file's content; text is written as UTF-8, other bytes in it backslash-escaped."""
     with whole_file(path, partial) as file:
         if isinstance(content, str):
             content = content.encode(errors="backslashreplace")
@@ -104,15 +80,7 @@ def write_whole(path: str | Path, content: str | bytes, partial: str | Path | No
 
 @contextlib.contextmanager
 def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[IO[bytes]]:
-    """Opens a file to be written; it takes its place when the block ends without an exception.
-
-    Args:
-        partial: what it is called until then, beside its place; by default its name with
-            `PARTIAL_SUFFIX`. Two who may write one file at once must give two names.
-
-    Raises:
-        OSError: as `write_whole`.
-    """
+    """Opens a file as ``partial``, different for concurrent writers, and moves it to its place."""
     path = Path(path)
     partial = path.with_name(path.name + PARTIAL_SUFFIX) if partial is None else Path(partial)
     try:
@@ -130,7 +98,7 @@ def whole_file(path: str | Path, partial: str | Path | None = None) -> Iterator[
 
 @contextlib.contextmanager
 def named_in_errors(path: Path) -> Iterator[None]:
-    """Gives an OSError of a write or sync, which knows no name, the file's name."""
+    """Adds the file's name to an OSError of a write or sync, where it is missing."""
     try:
         yield
     except OSError as error:
@@ -139,7 +107,6 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 
 def name_in_error(error: OSError, path: Path) -> None:
-    """Gives an error of a write or sync the file's name, where it has none."""
     if error.filename is None and error.errno is not None:
         error.filename = str(path)
 
@@ -162,11 +129,7 @@ def sync(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until a folder's names are on the disk, where the file system can be asked to.
-
-    Raises:
-        OSError: if the disk fails; some file systems refuse to sync a folder, which is no failure.
-    """
+    """Waits until a folder's names are on the disk; some file systems can't, which is no error."""
     try:
         sync(folder)
     except OSError as error:
@@ -175,7 +138,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes a folder and those above it that are missing, so that their names are on the disk."""
+    """Makes a folder and its missing parents, and syncs their names."""
     above = [folder, *folder.parents]
     missing = [path for path in above if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -185,11 +148,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, held: str) -> Iterator[None]:
-    """Holds a lock while the block runs; the kernel releases it when the process ends, however.
-
-    Raises:
-        UsageError: if another process holds the lock.
-    """
+    """Holds a lock, which a crash releases, or raises UsageError with the message ``held``."""
     descriptor = _acquire(path, held)
     try:
         yield
@@ -207,7 +166,7 @@ def _acquire(path: Path, held: str) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        # The one who held it before may have removed the file between our opening and locking it.
+        # The previous holder may have removed the file between our opening and locking it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
@@ -215,11 +174,7 @@ def _acquire(path: Path, held: str) -> int:
 
 
 def take_lock(descriptor: int, path: Path, held: str) -> None:
-    """Locks an open file until it is closed.
-
-    Raises:
-        UsageError: if another process holds the lock; ``held`` is its message.
-    """
+    """Locks an open file until it is closed, or raises UsageError with the message ``held``."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -232,73 +187,41 @@ def take_lock(descriptor: int, path: Path, held: str) -> None:
         )
 
 
-# What lies in a run's folder: the name of every file, written once.
-
-EVENTS_FILE = "events.jsonl"
-"""The ledger: every event, append-only; see `tfasr.ledger.events`."""
-WORKER_EVENTS = "events-worker-*.jsonl"
-"""What each worker of a cluster notes of its steps; see `worker_events_file`."""
-HEARTBEAT_FILE = "heartbeat"
-"""Touched while the run lives; tells how long a killed session lasted."""
-LOCK_FILE = "lock"
-"""Held by the process that writes the run, and gone afterwards."""
-EXPERIMENT_FILE = "experiment.json"
-"""The configs of the experiment, see `tfasr.training.experiment.Experiment`."""
-RECORDER_FILE = "recorder.json"
-"""The settings of a run that `tfasr.Recorder` wrote."""
-ALPHABET_FILE = "alphabet.json"
-"""The model's classes, see `tfasr.alphabet.Alphabet`."""
-RUN_FILE = "run.json"
-"""Facts about the data, the software and the machine."""
-PLUGINS_FILE = "plugins.json"
-"""The modules outside tfasr that the run was trained with, see `tfasr.kit.registry`."""
-LEXICON_FILE = "lexicon.txt"
-"""The training transcripts' words, one a line."""
-GIN_GIVEN_FILE = "config.gin"
-"""The configuration as given, includes in place."""
-GIN_OPERATIVE_FILE = "operative_config.gin"
-"""Every value in use."""
-CHECKPOINTS_FOLDER = "checkpoints"
-"""Holds ``step-NNNNNNNN.npz`` and `BEST_CHECKPOINT`."""
-BEST_CHECKPOINT = "best.npz"
-"""The weights with the lowest CER on the validation split."""
-HYPOTHESES_FOLDER = "hypotheses"
-"""Holds what each evaluation's decoder wrote, as JSON lines."""
-CPU_FILE = "cpu.csv"
-"""How busy the processor was, over time."""
-GPU_FILE = "gpu.csv"
-"""How busy the GPUs were, over time."""
-ENERGY_FILE = "energy.csv"
-"""What energy counters showed, over time."""
-PROGRESS_FILE = "progress.json"
-"""Where the run stands now, for whoever watches it."""
+# The files of a run's folder.
+EVENTS_FILE = "events.jsonl"  # the ledger: every event, append-only; see `tfasr.ledger.events`
+WORKER_EVENTS = "events-worker-*.jsonl"  # each cluster worker's steps; see `worker_events_file`
+HEARTBEAT_FILE = "heartbeat"  # touched while the run lives; shows how long a killed session lasted
+LOCK_FILE = "lock"  # held by the process that writes the run, and removed afterwards
+EXPERIMENT_FILE = "experiment.json"  # see `tfasr.training.experiment.Experiment`
+RECORDER_FILE = "recorder.json"  # the settings of a run that `tfasr.Recorder` wrote
+ALPHABET_FILE = "alphabet.json"  # the model's classes, see `tfasr.alphabet.Alphabet`
+RUN_FILE = "run.json"  # facts about the data, the software and the machine
+PLUGINS_FILE = "plugins.json"  # the plug-ins of the training, see `tfasr.kit.registry`
+LEXICON_FILE = "lexicon.txt"  # the training transcripts' words, one a line
+GIN_GIVEN_FILE = "config.gin"  # the configuration as given, includes expanded
+GIN_OPERATIVE_FILE = "operative_config.gin"  # every value in use
+CHECKPOINTS_FOLDER = "checkpoints"  # ``step-NNNNNNNN.npz`` and `BEST_CHECKPOINT`
+BEST_CHECKPOINT = "best.npz"  # the weights with the lowest CER on the validation split
+HYPOTHESES_FOLDER = "hypotheses"  # the decoder's hypotheses of each evaluation, as JSON lines
+CPU_FILE = "cpu.csv"  # how busy the processor was, over time
+GPU_FILE = "gpu.csv"  # how busy the GPUs were, over time
+ENERGY_FILE = "energy.csv"  # readings of the energy counters, over time
+PROGRESS_FILE = "progress.json"  # where the run stands now
 
 
 def worker_events_file(rank: int) -> str:
-    """Returns the name of the file in which a worker of a cluster notes its steps."""
     return WORKER_EVENTS.replace("*", str(rank))
 
 
 def hypotheses_file(run_dir: Path, epoch: int) -> Path:
-    """Returns the file of the hypotheses of an epoch's evaluation."""
     return run_dir / HYPOTHESES_FOLDER / f"validation-epoch-{epoch:04d}.jsonl"
 
-
-# Values as JSON and back with their types: dataclasses, tuples, paths, functions by their name.
 
 _TYPE = "$type"
 
 
 def to_typed_json(value: Any) -> Any:
-    """Returns JSON values from which `from_typed_json` makes an equal value of the same types.
-
-    Args:
-        value: numbers (NumPy's become Python's), text, None, paths, dataclasses, classes and
-            functions that can be imported, and lists, tuples and dicts of such.
-
-    Raises:
-        TypeError: for anything else.
-    """
+    """Returns JSON that `from_typed_json` reads with the same types; TypeError if impossible."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, numbers.Integral):
@@ -348,17 +271,13 @@ def from_typed_json(content: Any) -> Any:
 
 
 def name_of(thing: Any) -> str:
-    """Returns the "module:name" by which `named` finds a class or function.
-
-    Raises:
-        TypeError: if it cannot be imported, such as a lambda or a script's own function.
-    """
+    """Returns the "module:name" that `named` imports, or raises TypeError, as for a lambda."""
     name = f"{getattr(thing, '__module__', None)}:{getattr(thing, '__qualname__', None)}"
     try:
-        found = named(name)
+        importable = named(name) is thing
     except (ImportError, AttributeError):
-        found = None
-    if found is not thing or name.startswith("__main__:"):
+        importable = False
+    if not importable or name.startswith("__main__:"):
         raise TypeError(
             "What another process is to use must be written at the top level of a module that can "
             f"be imported. Received: {thing!r}."
@@ -369,7 +288,4 @@ def name_of(thing: Any) -> str:
 def named(name: str) -> Any:
     """Imports and returns what "module:name" stands for."""
     module, _, path = name.partition(":")
-    found = importlib.import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    return found
+    return operator.attrgetter(path)(importlib.import_module(module))

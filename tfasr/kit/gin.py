@@ -5,7 +5,7 @@ import re
 import tokenize
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,33 +15,27 @@ from gin import config_parser
 from tfasr.errors import UsageError
 from tfasr.kit.registry import load_plugin
 
-# Gin files and presets, each parsed once, into statements that know where they stand.
+log = logging.getLogger("tfasr")
 
 COMMAND_LINE = "--gin_binding"
+UNBOUND = "nothing, bind it"
+_DROPPED = "# dropped, since what comes after it leaves it unused: "
+_Configs = TypeVar("_Configs")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 _PARAMETER_ALONE = re.compile(r"\w+\s*=")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of gin and where it stands.
-
-    Attributes:
-        path: its file, or `COMMAND_LINE`.
-        number: in the file, from 1; of the command line's bindings in the order given.
-        text: without the line's end.
-        source: grows with what overrides: a file comes after those that it includes, a file after
-            those named before it, the command line last.
-    """
-
-    path: Path | str
-    number: int
-    text: str
+    path: Path | str  # or COMMAND_LINE
+    number: int  # in the file, from 1; of the command line's bindings in their order
+    text: str  # without the line's end
+    # Grows with precedence: a file comes after its includes and after the files named before it,
+    # the command line last.
     source: tuple[int, int] = (0, 0)
 
     @property
     def place(self) -> str:
-        """The file and the line's number."""
         return f"{self.path}:{self.number}"
 
 
@@ -55,28 +49,14 @@ class Reference:
 
 @dataclass(frozen=True)
 class Statement:
-    """A binding, an import, an include or the head of a block.
-
-    Attributes:
-        kind: "binding", "import", "include" or "block".
-        lines: where it stands.
-        text: the statement alone, as gin reads it; of a binding in a block with the block's name.
-        selector: the module that is imported, the file that is included, or the class that is
-            bound, which may begin with its module.
-        scope: of a binding or block.
-        parameter: that is bound; "" for a macro, whose name is the selector.
-        value: of a binding; what it refers to stands in it as `Reference`.
-        in_block: whether it is a binding below the head of a block.
-    """
-
-    kind: str
+    kind: str  # "binding", "import", "include" or "block" (its head)
     lines: tuple[Line, ...]
-    text: str
-    selector: str
+    text: str  # as gin reads it; a binding in a block gets the block's name
+    selector: str  # the imported module, the included file or the bound class or macro
     scope: str = ""
-    parameter: str = ""
-    value: Any = None
-    in_block: bool = False
+    parameter: str = ""  # "" for a macro
+    value: Any = None  # what it refers to is a `Reference`
+    in_block: bool = False  # a binding below the head of a block
 
     @property
     def name(self) -> str:
@@ -85,25 +65,22 @@ class Statement:
 
     @property
     def place(self) -> str:
-        """The file and line where it begins."""
         return self.lines[0].place
 
     @property
     def source(self) -> tuple[int, int]:
-        """The source that it came from, see `Line`."""
         return self.lines[0].source
 
 
 @dataclass(frozen=True)
 class GinText:
-    """What gin files and the command line's bindings hold, includes in their places."""
+    """Gin files and the command line's bindings, with includes expanded in place."""
 
     lines: tuple[Line, ...]
     statements: tuple[Statement, ...]
 
     @property
     def bindings(self) -> list[Statement]:
-        """The statements that bind something."""
         return [statement for statement in self.statements if statement.kind == "binding"]
 
 
@@ -115,11 +92,7 @@ def presets_folder() -> Path:
 
 
 def find_preset(name: str) -> Path:
-    """Returns the absolute path of a gin file: a path of the user's, or a preset's name.
-
-    Raises:
-        UsageError: if there is neither; it lists the presets.
-    """
+    """Returns the absolute path of a gin file: a path of the user's, or a preset's name."""
     for candidate in (Path(name), presets_folder() / name, presets_folder() / f"{name}.gin"):
         if candidate.is_file():
             return candidate.resolve()
@@ -132,29 +105,22 @@ def find_preset(name: str) -> Path:
 def read_gin(files: Sequence[str], bindings: Sequence[str] = ()) -> GinText:
     """Reads gin files and the command line's bindings.
 
-    Includes are looked up beside the file, then among the presets. Included files are leaves:
+    Includes are looked up in the file's folder, then among the presets. Included files are leaves:
     they include nothing, and no two bind the same name, since gin would take the last silently.
-
-    Raises:
-        UsageError: if a file is missing, is no gin or is an include that is no leaf or repeats
-            another's binding. It names file and line.
     """
     texts = [_with_includes(find_preset(file), number) for number, file in enumerate(files)]
     last = (len(files) + 1, 0)
     flags = [Line(COMMAND_LINE, n, text, last) for n, text in enumerate(bindings, 1)]
     texts += [GinText((line,), tuple(parse([line]))) for line in flags]
-    return _joined(texts)
+    lines = chain.from_iterable(text.lines for text in texts)
+    statements = chain.from_iterable(text.statements for text in texts)
+    return GinText(tuple(lines), tuple(statements))
 
 
 def parse(lines: Sequence[Line]) -> list[Statement]:
-    """Returns the statements of one text in their order.
-
-    Raises:
-        UsageError: for what is no gin; it names file and line.
-    """
+    """Returns the statements of one text in order; a UsageError names file and line."""
     texts = [text for line in lines for text in line.text.split("\n")]
-    # A binding of the command line may hold several lines.
-    at = [line for line in lines for _ in line.text.split("\n")]
+    at = [line for line in lines for _ in line.text.split("\n")]  # a flag may hold several lines
     parsed, next_line = [], 1
     try:
         parser = config_parser.ConfigParser("\n".join(texts) + "\n", _References())
@@ -175,34 +141,21 @@ def parse(lines: Sequence[Line]) -> list[Statement]:
 
 
 def _with_includes(path: Path, number: int) -> GinText:
-    lines = _lines(path, (number + 1, 0))
-    statements = parse(lines)
+    lines, statements = _lines(path, (number + 1, 0)), []
     leaves: dict[str, GinText] = {}
     bound: dict[str, Line] = {}
-    parts, after = [], 0
-    for include in statements:
-        if include.kind != "include":
+    included: dict[Line, GinText] = {}
+    for statement in parse(lines):
+        if statement.kind != "include":
+            statements.append(statement)
             continue
-        if include.selector not in leaves:
-            leaves[include.selector] = _leaf(include, (number, len(leaves) + 1))
-        leaf, before = leaves[include.selector], after
+        if statement.selector not in leaves:
+            leaves[statement.selector] = _leaf(statement, (number, len(leaves) + 1))
+        leaf = included[statement.lines[0]] = leaves[statement.selector]
         _refuse_bound_twice(leaf, bound)
-        after = include.lines[0].number
-        parts += [_part(lines, statements, before, after - 1), leaf]
-    return _joined([*parts, _part(lines, statements, after, len(lines))])
-
-
-def _part(lines: list[Line], statements: list[Statement], begin: int, end: int) -> GinText:
-    within = [s for s in statements if begin < s.lines[0].number <= end]
-    return GinText(tuple(lines[begin:end]), tuple(within))
-
-
-def _joined(texts: Iterable[GinText]) -> GinText:
-    texts = list(texts)
-    return GinText(
-        tuple(line for text in texts for line in text.lines),
-        tuple(statement for text in texts for statement in text.statements),
-    )
+        statements += leaf.statements
+    texts = [included[line].lines if line in included else (line,) for line in lines]
+    return GinText(tuple(chain.from_iterable(texts)), tuple(statements))
 
 
 def _leaf(include: Statement, source: tuple[int, int]) -> GinText:
@@ -251,14 +204,14 @@ def _lines(path: Path, source: tuple[int, int]) -> list[Line]:
             f"0x{content[error.start]:02x}. Save the file as UTF-8, or name another one."
         ) from error
     texts = text.replace("\r\n", "\n").removesuffix("\n").split("\n")
-    for number, line in enumerate(texts, start=1):
-        strange = _CONTROL.search(line)
-        if strange:
+    lines = [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
+    for line in lines:
+        if strange := _CONTROL.search(line.text):
             raise UsageError(
-                f"{path}:{number}: a gin file must be text. Received: the control character "
+                f"{line.place}: a gin file must be text. Received: the control character "
                 f"{strange[0]!r}. Is this a gin file?"
             )
-    return [Line(path, number, line, source) for number, line in enumerate(texts, start=1)]
+    return lines
 
 
 class _References(config_parser.ParserDelegate):
@@ -287,14 +240,8 @@ def _statement(statement, texts: list[str], lines: list[Line]) -> Statement:
     in_block = bool(parameter and _PARAMETER_ALONE.match(text))
     if in_block:  # its head names the class
         text = f"{head.name}.{text}"
-    return replace(
-        head,
-        kind="binding",
-        text=text,
-        parameter=parameter,
-        value=statement.value,
-        in_block=in_block,
-    )
+    changed = {"text": text, "parameter": parameter, "in_block": in_block}
+    return replace(head, kind="binding", value=statement.value, **changed)
 
 
 def _what(error: Exception) -> str:
@@ -317,26 +264,11 @@ def _place(error: Exception, texts: list[str], at: list[Line], next_line: int) -
     return at[min(max(number, 1), len(at)) - 1].place
 
 
-_Configs = TypeVar("_Configs")
-UNBOUND = "nothing, bind it"
-_DROPPED = "# dropped, since what comes after it leaves it unused: "
-
-log = logging.getLogger("tfasr")
-
-
 @dataclass(frozen=True)
 class Filled(Generic[_Configs]):
-    """Configs with the bindings of gin files.
-
-    Attributes:
-        configs: what was built.
-        given: the lines as they were read, those without effect as comments.
-        operative: every value in use, as gin.
-    """
-
     configs: _Configs
-    given: str
-    operative: str
+    given: str  # the lines as they were read, those without effect as comments
+    operative: str  # every value in use, as gin
 
 
 def fill(
@@ -344,17 +276,10 @@ def fill(
 ) -> Filled[_Configs]:
     """Builds configs under the bindings of gin files, and leaves no trace in gin.
 
-    A binding that nothing uses is refused, as it is hardly what was meant. One case is no
-    mistake: a preset's binding that is used until a later file or the command line binds something
-    else, such as the learning rate of another optimizer. It is dropped, and the log says so.
-
-    Args:
-        build: makes the configs, by `make`, of the text in force, which may lack later files.
-        imports: whether a file may import modules, and so run their code.
-
-    Raises:
-        UsageError: for an unknown name, a wrong value, a module that cannot be imported or a
-            binding without use. It names file and line.
+    An unused binding is a UsageError that names file and line, with one exception: a preset's
+    binding that was in use until a later file or the command line bound something else, such as
+    another optimizer. It is dropped, and logged. Without ``imports``, a file that imports a module
+    is rejected. ``build`` makes the configs by `make`; its text may lack later files.
     """
     _import(text, imports)
     configs, unused, operative = _build(text, build)
@@ -366,11 +291,7 @@ def fill(
 
 
 def peek(cls: type, text: GinText) -> Any:
-    """Returns one config of gin files whose other names need not be known yet.
-
-    Raises:
-        UsageError: see `fill`.
-    """
+    """Returns one config of gin files whose other names need not be known yet."""
     _import(text, True)
     gin.clear_config()
     try:
@@ -387,17 +308,13 @@ def bound_names(text: GinText) -> set[str]:
 
 
 def bound_scopes(cls: type, text: GinText) -> list[str]:
-    """Returns the scopes in which a config class is bound, "" left out."""
+    """Returns the scopes in which a config class is bound, without ""."""
     scopes = [s.scope for s in text.bindings if s.scope and _class_of(s) == cls.__name__]
     return list(dict.fromkeys(scopes))
 
 
 def make(cls: type, text: GinText, *, scope: str = "") -> Any:
-    """Makes a config with the bindings in force, or says which line it dislikes.
-
-    Args:
-        scope: whose bindings go before those without a scope: "sys1" of ``sys1/Class.name = 1``.
-    """
+    """Makes a config with the bindings in force, those of ``scope`` first; errors name the line."""
     try:
         with gin.config_scope(scope or None):
             return gin.get_configurable(cls)()
@@ -409,7 +326,7 @@ def make(cls: type, text: GinText, *, scope: str = "") -> Any:
 
 
 def binding_place(text: GinText, class_name: str, parameter: str, *, scope: str = "") -> str:
-    """Returns "file:line: " of a parameter's last binding, or nothing if there is none."""
+    """Returns "file:line: " of a parameter's last binding, or "" if it is not bound."""
     of_all = [s for s in text.bindings if s.parameter == parameter and _class_of(s) == class_name]
     of_scope = [s for s in of_all if scope and s.scope == scope]
     return "".join(f"{statement.place}: " for statement in (of_scope or of_all)[-1:])
@@ -517,7 +434,7 @@ def _given(text: GinText, dropped: Sequence[Statement]) -> str:
     for index, head in enumerate(text.statements):
         if head.kind == "block":
             block = takewhile(lambda statement: statement.in_block, text.statements[index + 1 :])
-            if all(statement in dropped for statement in block):  # an empty block is no gin
+            if all(statement in dropped for statement in block):  # an empty block is not valid gin
                 without |= set(head.lines)
     texts = (
         _DROPPED + line.text.replace("\n", f"\n{_DROPPED}") if line in without else line.text

@@ -1,7 +1,7 @@
-"""Calls a function in a new process, which has memory and a Keras backend of its own.
+"""Calls a function in a new process, which has separate memory and Keras backend.
 
-``call(measure, request, backend="jax")`` is ``measure(request)`` computed elsewhere: arguments and
-results are typed values, see `tfasr.kit.files`, and errors for the user come through.
+``call(measure, request, backend="jax")`` is ``measure(request)`` computed there: arguments and
+results are typed JSON, see `tfasr.kit.files`, and UsageError and RunError come through.
 """
 
 import contextlib
@@ -25,24 +25,22 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import from_typed_json, name_of, named, to_typed_json
 from tfasr.kit.registry import load_plugin, loaded_plugins
 
-# Imports TensorFlow without the messages that it prints.
-
 
 @contextlib.contextmanager
 def quiet_stderr() -> Iterator[None]:
     """Discards what C++ code prints to standard error; Python's exceptions are not affected."""
-    kept = os.dup(2)
+    before = os.dup(2)
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a descriptor, no path
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow without its twenty lines on devices, which would hide tfasr's messages."""
+    """Imports TensorFlow without its twenty lines about devices."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with quiet_stderr():
         import tensorflow as tf
@@ -51,13 +49,9 @@ def load_tensorflow() -> None:
 
 
 _Result = TypeVar("_Result")
-_PACKAGE = Path(__file__).parents[1]
-_STDOUT, _STDERR = 1, 2
 _SHOWN_MESSAGE = 1000
-
-# Like `python -m MODULE`, but nothing is imported from the working directory, where a file named
-# like a module of the standard library may lie; Python 3.10 has no option for it. This package is
-# the parent's, wherever the parent found it.
+# Like `python -m MODULE`, but nothing is imported from the working directory, where a file may have
+# the name of a standard module; Python 3.10 has no option for it. tfasr is the parent's.
 _START = """\
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]
@@ -72,32 +66,20 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 class ChildError(RunError):
-    """A process that ended without an answer.
-
-    Attributes:
-        exit_code: negative for the number of the signal that ended it.
-        messages: the end of its standard error, if that was not shown.
-    """
+    """A process that ended without an answer; the exit code is negative for a signal."""
 
     def __init__(self, task: str, exit_code: int, messages: str):
         cause = f"signal {-exit_code}" if exit_code < 0 else str(exit_code)
-        said = f" {messages}" if messages else " Its messages are above."
         super().__init__(
             f"{task} must end with exit code 0. Received: {cause} (signal 9 is what a full memory "
-            f"looks like).{said}"
+            f"looks like). {messages or 'Its messages are above.'}"
         )
         self.exit_code = exit_code
         self.messages = messages
 
 
 def call(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
-    """Calls a function in a new process and returns its result.
-
-    Raises:
-        UsageError: if the function raised one.
-        RunError: if it raised one.
-        ChildError: if the process ended otherwise.
-    """
+    """Calls a function in a new process and returns its result; see `stream`."""
     (result,) = stream(function, *arguments, **options)
     return result
 
@@ -113,27 +95,17 @@ def stream(
 ) -> Iterator[Any]:
     """Calls a function in a new process and yields what it yields, or its one result.
 
-    Args:
-        function: at the top level of a module; a generator's values come one by one, those before
-            its process died too.
-        arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
-        backend: Keras's in the new process; None for whatever this process would take.
-        plugins: what it loads first; by default what this process has loaded.
-        task: what it does, for messages: "Measuring 16 x 600".
-        show_messages: whether its messages go to this process's standard error; otherwise their
-            end is part of the error if it fails.
-
-    Raises:
-        UsageError: if the function raised one.
-        RunError: if it raised one.
-        ChildError: if the process ended otherwise.
+    Its UsageError or RunError comes through; a process that ends otherwise raises ChildError.
+    ``plugins`` (by default those of this process) are loaded first, ``backend`` is Keras's there,
+    ``task`` names the work in messages, and without ``show_messages`` the ChildError ends with
+    them.
     """
     request = _request(function, arguments, backend, plugins)
     with contextlib.ExitStack() as resources:
         messages = None if show_messages else resources.enter_context(tempfile.TemporaryFile())
         process = _start(backend, environment, messages)
         resources.enter_context(process)
-        resources.callback(_end, process)
+        resources.callback(process.kill)
         with contextlib.suppress(BrokenPipeError), process.stdin:
             process.stdin.write(request)
         answered = False
@@ -148,15 +120,7 @@ def stream(
 
 
 class Correspondence:
-    """A function in a new process that goes on answering what it is sent.
-
-    It is a generator that reads `received` and yields its answers. Its messages are kept, and
-    their end is part of the error if it fails. It ends with this process at the latest.
-
-    Args:
-        function: at the top level of a module.
-        arguments: what it is given, see `tfasr.kit.files.to_typed_json`.
-    """
+    """A generator function in a new process that reads `received` and yields its answers."""
 
     def __init__(
         self,
@@ -175,25 +139,14 @@ class Correspondence:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
         return self._process.pid
 
     def send(self, value: Any) -> None:
-        """Sends a typed value; to a process that has ended already, nothing."""
+        """Sends a typed value; to a process that has ended, nothing."""
         self._write(json.dumps(to_typed_json(value)).encode() + b"\n")
 
     def next_answer(self, timeout_s: float | None = None) -> Any:
-        """Returns the next answer.
-
-        Args:
-            timeout_s: how long to wait for it; 0 for what is there, None for ever.
-
-        Raises:
-            TimeoutError: if there is none by then.
-            UsageError: if the function raised one.
-            RunError: if it raised one.
-            ChildError: if the process has ended.
-        """
+        """Returns the next answer or raises TimeoutError; a ``timeout_s`` of None waits forever."""
         try:
             line = self._lines.get(block=timeout_s != 0, timeout=timeout_s or None)
         except queue.Empty:
@@ -204,7 +157,7 @@ class Correspondence:
         return _result(json.loads(line))
 
     def close(self) -> None:
-        _end(self._process)
+        self._process.kill()
         self._process.wait()
         self._reader.join()
         with contextlib.suppress(OSError):
@@ -213,7 +166,7 @@ class Correspondence:
         self._messages.close()
 
     def _write(self, line: bytes) -> None:
-        with contextlib.suppress(OSError):  # reading tells how it ended
+        with contextlib.suppress(OSError):  # reading shows how it ended
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
@@ -224,22 +177,19 @@ class Correspondence:
 
 
 def received() -> Iterator[Any]:
-    """Yields, in the process of a `Correspondence`, what it is sent; ends when the sender does."""
+    """Yields, in the process of a `Correspondence`, what was sent; ends when the sender does."""
     for line in sys.stdin:
         yield from_typed_json(json.loads(line))
 
 
 def _request(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    backend: str | None,
-    plugins: Sequence[str] | None,
+    function: Callable, arguments: Sequence, backend: str | None, plugins: Sequence[str] | None
 ) -> bytes:
     name = name_of(function)
     request = {
         "function": name,
         "arguments": to_typed_json(list(arguments)),
-        "folders": _folders(name.partition(":")[0]),
+        "folders": _folders(name),
         "plugins": loaded_plugins() if plugins is None else list(plugins),
         "load_tensorflow": backend == "tensorflow",
     }
@@ -260,40 +210,36 @@ def _start(
 
 
 def start_module(
-    module: str,
-    *arguments: str | Path,
-    environment: Mapping[str, str] | None = None,
-    **options: Any,
+    module: str, *arguments: str | Path, environment: Mapping[str, str] | None = None, **options
 ) -> subprocess.Popen:
-    """Starts a process of `module_command`."""
     command = module_command(module, *arguments)
     return subprocess.Popen(command, env=child_environment(environment), **options)
 
 
 def run_module(module: str, *arguments: str | Path, **options: Any) -> subprocess.CompletedProcess:
-    """Runs a process of `module_command` to its end; options are those of `subprocess.run`."""
+    """Runs a `module_command` to its end; options are those of `subprocess.run`."""
     command = module_command(module, *arguments)
     return subprocess.run(command, check=False, env=child_environment(), **options)
 
 
 def module_command(module: str, *arguments: str | Path) -> list[str]:
     """Returns a command like ``python -m MODULE`` that leaves the working directory out."""
-    package = str(_PACKAGE / "__init__.py")
+    package = str(Path(__file__).parents[1] / "__init__.py")
     return [sys.executable, "-c", _START, package, module, *map(str, arguments)]
 
 
 def child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Returns this process's environment for `module_command`, with further variables."""
     variables = {**os.environ, "PYTHONSAFEPATH": "1", **(more or {})}
-    # An empty entry, as of "$PYTHONPATH:/more", would be the working directory.
-    entries = variables.pop("PYTHONPATH", "").split(os.pathsep)
-    if any(entries):
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, entries))
+    # An empty entry, as in ":/more", would be the working directory.
+    entries = filter(None, variables.pop("PYTHONPATH", "").split(os.pathsep))
+    if path := os.pathsep.join(entries):
+        variables["PYTHONPATH"] = path
     return variables
 
 
-def _folders(module: str) -> list[str]:
-    package = sys.modules[module.partition(".")[0]]
+def _folders(name: str) -> list[str]:
+    package = sys.modules[name.partition(":")[0].partition(".")[0]]
     if package.__name__ == "tfasr":
         return []
     places = getattr(package, "__path__", [getattr(package, "__file__", None)])
@@ -308,11 +254,6 @@ def _result(answer: dict[str, Any]) -> Any:
     return from_typed_json(answer["result"])
 
 
-def _end(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        process.kill()
-
-
 def _end_of(messages: IO[bytes] | None) -> str:
     if messages is None:
         return ""
@@ -322,8 +263,8 @@ def _end_of(messages: IO[bytes] | None) -> str:
 
 def _serve() -> None:
     # What libraries print to standard output must not mix with the answers.
-    answers = os.fdopen(os.dup(_STDOUT), "w", encoding="utf-8")
-    os.dup2(_STDERR, _STDOUT)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
     request = json.loads(sys.stdin.readline())
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
     logging.getLogger("jax").setLevel(logging.WARNING)
@@ -344,7 +285,7 @@ def _serve() -> None:
 
 
 def _values(request: dict[str, Any]) -> Iterator[Any]:
-    # Last: whatever lies beside the function must not stand before an installed module.
+    # Last: files next to the function must not hide an installed module.
     sys.path += [folder for folder in request["folders"] if folder not in sys.path]
     if request["load_tensorflow"]:
         load_tensorflow()
@@ -358,32 +299,25 @@ def _values(request: dict[str, Any]) -> Iterator[Any]:
         yield function(*arguments)
 
 
-# How many cores there are for this process.
-
-
 def usable_cores() -> int:
-    """Returns the cores that this process may use: those it may run on, within its quota."""
+    """Returns how many cores this process may use: its affinity, within its quota."""
+    return max(1, int(min(available_cores(), quota())))
+
+
+def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):  # Linux
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return max(1, int(min(cores, quota())))
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @functools.cache
 def quota(root: Path = Path("/")) -> float:
-    """Returns how many cores' time Linux's control groups grant to this process; infinite for all.
-
-    Containers are limited so: they see every core of the machine and get a part of their time.
-
-    Args:
-        root: folder of ``sys/fs/cgroup`` and ``proc/self/cgroup``.
-    """
+    """Returns how many cores' time Linux's control groups grant a container; inf for all."""
     return min(map(_granted, control_groups("cpu", root)))
 
 
 def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
-    """Returns folders of a process's groups and of all around them: each limits what is in it."""
+    """Returns the folders of this process's groups and their parents: each sets limits."""
     top = root / "sys/fs/cgroup"
     # Inside a container the group's own path may lie outside of what is mounted.
     folders = [top, top / controller]
@@ -391,12 +325,12 @@ def control_groups(controller: str, root: Path = Path("/")) -> list[Path]:
         groups = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:  # not Linux
         groups = []
-    for group in groups:
-        _, controllers, path = group.split(":", 2)
+    for line in groups:
+        _, controllers, path = line.split(":", 2)
         if not controllers or controller in controllers.split(","):
             for mount in (top / controllers, top / (controller if controllers else "")):
-                own = mount / path.strip("/")
-                folders += [own, *(p for p in own.parents if p == mount or mount in p.parents)]
+                group = mount / path.strip("/")
+                folders += [group, *(p for p in group.parents if p == mount or mount in p.parents)]
     return folders
 
 

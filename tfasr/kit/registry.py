@@ -22,32 +22,27 @@ from tfasr.kit.files import PLUGINS_FILE, read_object, write_whole
 
 _Thing = TypeVar("_Thing")
 _PACKAGE = str(Path(__file__).parents[1])
+# The module that a plug-in's file becomes; the file's name follows.
+FILE_MODULE = "tfasr_plugin_"
+
 _registries: "list[weakref.ref[Registry]]" = []
+_loaded: dict[str, ModuleType] = {}
+# Runs and their plug-ins that were logged as not needed, to log each once.
+_mentioned: set[tuple[str | Path, str]] = set()
+
+log = logging.getLogger("tfasr")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One name of a registry and where it was registered.
-
-    Attributes:
-        name: by which it is looked up.
-        module: the module that registers the name when imported; for a built-in thing, the module
-            that defines it.
-        file: where `Registry.register` was called, or the built-in name is listed.
-        line: of that file.
-        attribute: the built-in thing's name in its module, which is imported when it is first
-            looked up; None for what was registered.
-    """
-
     name: str
-    module: str
-    file: str
+    module: str  # registers the name when imported; for a built-in thing, defines it
+    file: str  # where it was registered, or the built-in name is listed
     line: int
-    attribute: str | None = None
+    attribute: str | None = None  # of a built-in thing in its module
 
     @property
     def place(self) -> str:
-        """Returns "file:line"."""
         return f"{self.file}:{self.line}"
 
 
@@ -61,11 +56,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
 
     Args:
         kind: what is registered, a noun for messages such as "model".
-        built_in: names to "module:attribute", imported when first looked up, so that listing the
-            names costs no import.
-        check: called with each thing when it is registered or first imported; raises TypeError or
-            ValueError for what cannot be used.
-        then: called with name and thing after a thing has been registered.
+        built_in: names to "module:attribute", imported when first looked up.
+        check: raises TypeError or ValueError for a thing that can't be used.
+        then: called with name and thing after a registration.
         plural: of ``kind``, if it is not ``kind`` with an "s".
     """
 
@@ -99,13 +92,9 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def register(self, name, thing=None):
         """Registers a thing: ``register(name, thing)``, or ``@register(name)`` above it.
 
-        Returns:
-            The thing, or without one a decorator that registers what it decorates.
-
         Raises:
-            UsageError: if the name is taken (it names both files and lines) or is not one word, or
-                if the thing lacks what its kind must have. In an interactive session a name may
-                be registered again.
+            UsageError: if the name is taken (it names both places) or is not one word, or the thing
+                fails its check. In an interactive session a name may be registered again.
         """
         file, line, module = _caller()
 
@@ -122,11 +111,7 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return add if thing is None else add(thing)
 
     def entry(self, name: str) -> Entry:
-        """Returns where a name was registered, without importing a built-in thing.
-
-        Raises:
-            UsageError: if there is no such name; it lists those that there are.
-        """
+        """Returns where a name was registered, without importing it, or raises UsageError."""
         if name not in self._entries:
             raise UsageError(
                 f"There is no {self.kind} {name!r}. Known {self.plural}: {self.listed()}. To use "
@@ -147,24 +132,17 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
         return None
 
     def listed(self) -> str:
-        """Returns the names for a message: "a, b, c"."""
         return ", ".join(self._entries)
 
     def __getitem__(self, name: str) -> _Thing:
-        """Returns the thing of a name.
-
-        Raises:
-            UsageError: if there is no such name; it lists those that there are.
-        """
         entry = self.entry(name)
         if name not in self._things:
-            thing = getattr(self._imported(entry), entry.attribute)
+            thing = self._imported(entry)
             self._checked(entry, thing)
             self._things[name] = thing
         return self._things[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Returns the thing of a name, or the default if there is no such name."""
         if name not in self:
             return default
         return self[name]
@@ -181,14 +159,14 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}: {self.listed()})"
 
-    def _imported(self, entry: Entry) -> ModuleType:
+    def _imported(self, entry: Entry) -> _Thing:
         try:
-            return importlib.import_module(entry.module)
+            return getattr(importlib.import_module(entry.module), entry.attribute)
         except ModuleNotFoundError as error:
-            said = lacking(error, f"The {self.kind} {entry.name!r}")
-            if said is None:
+            message = lacking(error, f"The {self.kind} {entry.name!r}")
+            if message is None:
                 raise
-            raise ModuleNotFoundError(said, name=error.name) from error
+            raise ModuleNotFoundError(message, name=error.name) from error
 
     def _add(self, entry: Entry) -> None:
         if not entry.name or entry.name.split() != [entry.name]:
@@ -219,16 +197,6 @@ class Registry(Mapping[str, _Thing], Generic[_Thing]):
             ) from error
 
 
-def entries_of_plugins() -> list[tuple[str, Entry]]:
-    """Returns what modules outside tfasr have registered: the kind and the entry of each name."""
-    return [
-        (registry.kind, entry)
-        for registry in filter(None, (reference() for reference in _registries))
-        for entry in registry._entries.values()
-        if not Path(entry.file).is_relative_to(_PACKAGE)
-    ]
-
-
 def _caller() -> tuple[str, int, str]:
     frame = inspect.currentframe()
     while frame.f_code.co_filename == __file__:
@@ -236,36 +204,16 @@ def _caller() -> tuple[str, int, str]:
     return frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", "")
 
 
-# Plug-ins: modules of the user's own that register a model, a corpus, a figure and so on.
-
-# Begins the name of the module that a plug-in's file becomes; the file's own name follows.
-FILE_MODULE = "tfasr_plugin_"
-
-_loaded: dict[str, ModuleType] = {}
-# Runs and their plug-ins that were said not to be needed, so that it is said once.
-_mentioned: set[tuple[str | Path, str]] = set()
-
-log = logging.getLogger("tfasr")
-
-
 @dataclass(frozen=True)
 class Plugin:
-    """A module outside tfasr that this process has loaded, or that a run was trained with.
+    """A module outside tfasr that this process has loaded, or that a run was trained with."""
 
-    Attributes:
-        name: the value of ``--import`` that loads it: a module, or the path of a file.
-        file: the path of its code.
-        sha256: of that file, to see whether the plug-in has changed since.
-        registers: the names it registers, by kind, such as {"model": ["my_model"]}.
-    """
-
-    name: str
+    name: str  # the value of ``--import``: a module, or the path of a file
     file: str
-    sha256: str
-    registers: dict[str, list[str]]
+    sha256: str  # of the file
+    registers: dict[str, list[str]]  # names by kind, such as {"model": ["my_model"]}
 
     def described(self) -> str:
-        """Returns the plug-in's name and what it registers, for a message."""
         parts = [f"{kind} {', '.join(names)}" for kind, names in self.registers.items()]
         return f"{self.name} (it registers {'; '.join(parts)})" if parts else self.name
 
@@ -274,7 +222,7 @@ def load_plugin(name: str, *, asked_at: str = "--import") -> ModuleType:
     """Imports a plug-in, once.
 
     Args:
-        name: a module, looked for in the working directory too, or the path of a ``.py`` file.
+        name: a module, which may be in the working directory, or the path of a ``.py`` file.
         asked_at: the flag, or file and line, that names the plug-in, for messages.
 
     Raises:
@@ -290,11 +238,19 @@ def plugins() -> list[Plugin]:
     """Returns this process's plug-ins: modules loaded as such, and others that registered names."""
     names = {str(module.__file__): name for name, module in _loaded.items()}
     registers: dict[str, dict[str, list[str]]] = {file: {} for file in names}
-    for kind, entry in entries_of_plugins():
-        names.setdefault(entry.file, entry.module)
-        registers.setdefault(entry.file, {}).setdefault(kind, []).append(entry.name)
+    for registry in filter(None, (reference() for reference in _registries)):
+        for entry in registry._entries.values():
+            if not Path(entry.file).is_relative_to(_PACKAGE):
+                names.setdefault(entry.file, entry.module)
+                kinds = registers.setdefault(entry.file, {})
+                kinds.setdefault(registry.kind, []).append(entry.name)
     return [
-        Plugin(_portable(name), file, _digest(file), registers[file])
+        Plugin(
+            str(Path(name).resolve()) if name.endswith(".py") else name,
+            file,
+            hashlib.sha256(Path(file).read_bytes()).hexdigest(),
+            registers[file],
+        )
         for file, name in names.items()
         # A script that calls tfasr, or a notebook, cannot be imported by another process.
         if name != "__main__" and Path(file).is_file()
@@ -302,7 +258,7 @@ def plugins() -> list[Plugin]:
 
 
 def loaded_plugins() -> list[str]:
-    """Returns the names by which a child process can load the same plug-ins with `load_plugin`."""
+    """Returns the names by which a child process can load the same plug-ins."""
     return [plugin.name for plugin in plugins()]
 
 
@@ -314,14 +270,10 @@ def record_plugins(run_dir: Path) -> None:
 
 
 def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -> None:
-    """Checks that a run's plug-ins are loaded. It loads none: a run folder must run no code.
+    """Raises UsageError if one of a run's plug-ins of these kinds (None: all) is not loaded.
 
-    Args:
-        kinds: which kinds of plug-ins must be loaded, such as "model"; None for all. A missing
-            one of another kind is only logged.
-
-    Raises:
-        UsageError: if one is missing; it says how to import it.
+    It loads none, because a run folder must run no code. Missing plug-ins of other kinds are
+    logged.
     """
     path = Path(run_dir) / PLUGINS_FILE
     if not path.exists():
@@ -329,7 +281,7 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
     content = read_object(path, "It only lists what to --import; remove it to go on without.")
     loaded = plugins()
     for plugin in _recorded(content.get("plugins")):
-        same = [own for own in loaded if plugin.name == own.name or plugin.sha256 == own.sha256]
+        same = [p for p in loaded if plugin.name == p.name or plugin.sha256 == p.sha256]
         if not same:
             if kinds is None or not plugin.registers.keys().isdisjoint(kinds):
                 raise UsageError(
@@ -338,12 +290,9 @@ def require_plugins(run_dir: str | Path, kinds: Collection[str] | None = None) -
                 )
             if (run_dir, plugin.name) not in _mentioned:
                 _mentioned.add((run_dir, plugin.name))
-                log.info(
-                    "%s was trained with the plug-in %s; it is not needed here.",
-                    run_dir,
-                    plugin.name,
-                )
-        elif plugin.sha256 not in [own.sha256 for own in same]:
+                message = "%s was trained with the plug-in %s; it is not needed here."
+                log.info(message, run_dir, plugin.name)
+        elif plugin.sha256 not in [p.sha256 for p in same]:
             log.warning("The plug-in %s has changed since %s was trained.", plugin.name, run_dir)
 
 
@@ -352,14 +301,6 @@ def _recorded(content: Any) -> list[Plugin]:
         return [Plugin(**values) for values in content]
     except TypeError:
         return []
-
-
-def _portable(name: str) -> str:
-    return str(Path(name).resolve()) if name.endswith(".py") else name
-
-
-def _digest(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _module(name: str, asked_at: str) -> ModuleType:
@@ -390,8 +331,7 @@ def _file(path: Path, asked_at: str) -> ModuleType:
     for module in [*sys.modules.values()]:
         if getattr(module, "__file__", None) == str(path) and module.__name__ != "__main__":
             return module  # already imported under another name
-    # A name that no other module has. It must be the same in every process and for every place of
-    # the file, because experiment.json holds it.
+    # The same in every process and wherever the file is, because experiment.json holds it.
     name = f"{FILE_MODULE}{path.stem}"
     if name in sys.modules:
         raise UsageError(
@@ -417,18 +357,15 @@ def _unusable(name: str, asked_at: str, error: BaseException) -> UsageError:
         place, message = f"{error.filename}:{error.lineno}", error.msg
     else:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if _of_user(frame.filename)]
-        place = f"{(own or frames)[-1].filename}:{(own or frames)[-1].lineno}"
-    said = f"{type(error).__name__}: {message}".rstrip(": .")
+        frame = [*frames, *(frame for frame in frames if _of_user(frame.filename))][-1]
+        place = f"{frame.filename}:{frame.lineno}"
+    cause = f"{type(error).__name__}: {message}".rstrip(": .")
     return UsageError(
-        f"{place}: a plug-in must be importable. Received: {said}. {asked_at} asks for {name!r}; "
+        f"{place}: a plug-in must be importable. Received: {cause}. {asked_at} asks for {name!r}; "
         "correct it or leave it out."
     )
 
 
 def _of_user(file: str) -> bool:
-    others = [
-        *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-        str(Path(__file__).parent),
-    ]
+    others = [*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), Path(__file__).parent]
     return not file.startswith("<") and not any(map(Path(file).is_relative_to, others))
