@@ -30,7 +30,7 @@ _PADDED_FRAMES = (47, 21, 32)  # output frames of a batch of noise
 
 @dataclass(frozen=True)
 class Heard:
-    """What a model made of a split, greedily decoded."""
+    """A model's greedy transcripts of a split."""
 
     scored: list[Scored]
     log_probs: list[np.ndarray]  # of each utterance (frames, classes)
@@ -41,14 +41,14 @@ class Heard:
 
     @property
     def audio_s_per_s(self) -> float:
-        """Seconds of audio that the model alone hears in a second of the processor."""
+        """Seconds of audio that the model alone transcribes per second of processor time."""
         return self.audio_s / max(self.thread_s, 1e-9)
 
 
 def hear(
     source: BatchSource, acoustics: Acoustics, alphabet: Alphabet, output_lengths: Callable
 ) -> Heard:
-    """Transcribes a split; ``output_lengths`` leads from feature frames to output frames."""
+    """Transcribes a split; `output_lengths` maps numbers of feature frames to output frames."""
     decoder = GreedyDecoder(alphabet)
     outputs: dict[int, tuple[str, np.ndarray]] = {}
     thread_s = 0.0
@@ -71,7 +71,7 @@ def hear(
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
-    """Returns how far apart two models' log-probabilities are at most, where they matter."""
+    """The largest difference of two models' log-probabilities above e^-20."""
     return max(
         float(np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0))
         for a, b in zip(first, second, strict=True)
@@ -79,7 +79,6 @@ def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> flo
 
 
 def differing_texts(first: Heard, second: Heard) -> int:
-    """Returns how many utterances' texts differ."""
     return sum(
         a.transcript.hypothesis != b.transcript.hypothesis
         for a, b in zip(first.scored, second.scored, strict=True)
@@ -114,7 +113,7 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
 
 
 def session(graph: bytes) -> Any:
-    """Returns what runs a graph, on one thread."""
+    """An ONNX Runtime session with one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -133,7 +132,7 @@ WORD_LIMITS = (
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a card tells that is not read from the run."""
+    """Facts of a model card that the run doesn't record."""
 
     split: str  # the utterances that the rates are of
     rates: RateSummary  # of the exported graph, greedily decoded
@@ -143,7 +142,7 @@ class CardFacts:
 
 @dataclass(frozen=True)
 class CardForm:
-    """What a card tells of the files that a recogniser was exported to, in Markdown."""
+    """A model card's text, in Markdown, about the files of one kind of export."""
 
     files: str  # what holds the model
     commands: tuple[str, ...]  # that use it, a line each
@@ -153,7 +152,7 @@ class CardForm:
 
 
 def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts, form: CardForm) -> str:
-    """Returns the card as Markdown; what the run does not tell is said not to be known."""
+    """The card as Markdown; what the run doesn't record is shown as "not recorded"."""
     run = _run(run_dir)
     lines = [
         "# A speech recogniser",

@@ -61,7 +61,7 @@ WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote, and how it compares with the run's own model."""
+    """What an export wrote, and how it compares with the run's model."""
 
     folder: Path
     bytes: int  # of the model
@@ -79,8 +79,6 @@ class Exported:
 
 @dataclass(frozen=True)
 class _Run:
-    """What is exported."""
-
     trained: TrainedRun
     spec: RecogniserSpec
     acoustics: KerasAcoustics
@@ -92,7 +90,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """A model's file, compared with the run's own model on a split."""
+    """A model's file, compared with the run's model on a split."""
 
     float32: Path
     written: Path  # what the export holds: the same, or int8
@@ -113,22 +111,13 @@ def export(
     shard_dir: str | Path | None = None,
     data_licence: str | None = None,
 ) -> Exported:
-    """Writes a run's recogniser into a new folder, once it has been checked.
+    """Writes a run's recogniser into a new folder, after checking it against the run's model.
 
-    Args:
-        to: "onnx", "sherpa", "litert", "keras" or "saved_model".
-        run_dir: a folder that `tfasr train` wrote.
-        out: a new or empty folder; it stays as it is if anything fails.
-        int8: whether the weights of the large matrices become eight bits wide.
-        checkpoint: "best" (by validation CER), "last", or a file.
-        split: a prepared split, on whose speech the export is compared with the run's model.
-        shard_dir: where it is; the run's own by default.
-        data_licence: of the training data, for the model card.
-
-    Raises:
-        UsageError: if the run, its checkpoint or the split does not fit, the model cannot be
-            carried, or a package is missing.
-        RunError: if the model cannot be converted, or does not write what the run's model writes.
+    Arguments are the flags of ``tfasr export``: ``out`` is a new or empty folder, unchanged if
+    anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file; ``split``
+    provides the speech for the comparison, in the run's ``shard_dir`` by default. Raises UsageError
+    if run, checkpoint or split don't fit, the target can't hold the model or a package is missing;
+    RunError if the model can't be converted or its outputs differ.
     """
     out = Path(out)
     kind, run = _opened(to, Path(run_dir), out, int8=int8, checkpoint=checkpoint)
@@ -166,10 +155,7 @@ def export(
 def write_unchecked(
     run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
 ) -> None:
-    """Writes an export to be measured, not compared with the run's model, without a model card.
-
-    Arguments and errors are those of `export`.
-    """
+    """Writes an export to be measured: neither compared with the run's model nor with a card."""
     kind, run = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
         model = _written(kind, run, Path(temporary), int8=int8)[-1]
@@ -212,7 +198,7 @@ def _check_installed(*packages: str) -> None:
 
 
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
-    """Writes a model in float32, and in int8 if that is wanted; returns the paths."""
+    """Writes the float32 model and, if asked, the int8 one; returns their paths."""
     paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
@@ -253,7 +239,7 @@ def _published(folder: Path, out: Path) -> None:
 
 
 def _whole_utterances(run: _Run) -> tuple[Any, Callable]:
-    """Returns a model of operations that exporters know, and the function that they export."""
+    """A portable copy of the model, and the function of whole utterances to export."""
     config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
     model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
     model.set_weights(run.acoustics.recogniser.get_weights())
@@ -266,7 +252,7 @@ def _whole_utterances(run: _Run) -> tuple[Any, Callable]:
 
 
 class Kind:
-    """What recognisers are exported to; each method has its default here."""
+    """A target of exports, with defaults for its methods."""
 
     runtime: str  # what runs the model, of `MODEL_FILES`
     has_int8 = False
@@ -274,33 +260,31 @@ class Kind:
     extra = ""  # of pip, that running it needs
 
     def check(self, spec: RecogniserSpec) -> None:
-        """Raises UsageError for a recogniser that it cannot carry."""
+        """Raises UsageError if the target can't hold this recogniser."""
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
-        """Returns whether a recogniser that can stream still can."""
+        """Whether a recogniser that can stream still can after the export."""
         return True
 
     def write(self, run: _Run, path: Path) -> None:
-        """Writes a model."""
         raise NotImplementedError
 
     def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        """Writes a model, which is at `float32` already, with int8 weights."""
+        """Writes with int8 weights the model that is already at `float32`."""
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
-        """Writes the folder's files but for card and hashes; returns the bytes of the model."""
+        """Writes all files but the card and the hashes; returns the model's size in bytes."""
         num_bytes = model_bytes(checked.written)
         checked.written.rename(folder / checked.written.name)
         _describe(folder, run, self.runtime)
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
-        """Returns what the card says of the model's inputs and outputs."""
+        """The card's description of the model's inputs and outputs."""
         raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> CardForm:
-        """Returns what the card says of the files."""
         package = f"'tfasr[{self.extra}]'" if self.extra else "tfasr"
         return CardForm(
             files=f"`{MODEL_FILES[self.runtime]}`",

@@ -1,6 +1,6 @@
-"""The features as a graph: from samples to what the recogniser's graph takes, for any runtime.
+"""The features as an ONNX graph: from samples to the inputs of the recogniser's graph.
 
-The Fourier transform is a convolution with cosines and sines, so that no runtime needs one.
+The Fourier transform is a convolution with cosines and sines, which any runtime has.
 """
 
 import numpy as np
@@ -25,11 +25,7 @@ MOST_DIFFERENCE = 0.01
 
 
 def checked_feature_graph(spec: RecogniserSpec) -> bytes:
-    """Returns the graph of a recogniser's features, compared with `RecogniserSpec.heard`.
-
-    Raises:
-        RunError: if the graph computes anything else.
-    """
+    """The graph of a recogniser's features; RunError if it differs from `RecogniserSpec.heard`."""
     graph = feature_graph(spec.features, spec.statistics, metadata(spec))
     samples = _sounds(spec.features)
     (features,) = session(graph).run([FEATURES], {SAMPLES: samples[None]})[0]
@@ -46,7 +42,7 @@ def checked_feature_graph(spec: RecogniserSpec) -> bytes:
 
 
 def _sounds(config: FeatureConfig) -> np.ndarray:
-    """Returns two seconds of noise and tones, between near silence and half of full scale."""
+    """Two seconds of noise and tones, from near silence to half of full scale."""
     count = max(2 * config.sample_rate_hz, 4 * config.window_samples)
     times = np.arange(count) / count
     rng = np.random.default_rng(1)
@@ -60,15 +56,10 @@ def feature_graph(
     statistics: tuple[np.ndarray, np.ndarray] | None,
     carried: dict[str, str],
 ) -> bytes:
-    """Returns the graph of `numpy_features` and `normalise_frames`, as a file's content.
+    """The graph of `numpy_features` and `normalise_frames`, as a file's content.
 
-    It takes ``samples`` (batch, samples), float32 in -1..1, at least a window of them and without
-    padding, and returns ``features`` (batch, frames, num_features).
-
-    Args:
-        config: what to compute.
-        statistics: mean and deviation of each feature, for normalisation "corpus".
-        carried: pairs that the file carries.
+    From ``samples`` (batch, samples), float32 in -1..1, at least one window and no padding, to
+    ``features`` (batch, frames, num_features). The file stores the texts in ``carried``.
     """
     writer = GraphWriter()
     features = _normalised(writer, _features(writer, config), config, statistics)
@@ -105,7 +96,7 @@ def _features(writer: GraphWriter, config: FeatureConfig) -> str:
 
 
 def _windowed_waves(config: FeatureConfig, bins: np.ndarray) -> np.ndarray:
-    """Returns cosines and sines under the window ``(2 * bins, 1, window_samples)``."""
+    """Cosines and sines under the window ``(2 * bins, 1, window_samples)``."""
     window = np.arange(config.window_samples)
     # The whole turns are taken away in integers, before their rounding becomes the sine's.
     angles = 2 * np.pi * (np.outer(bins, window) % config.window_samples) / config.window_samples

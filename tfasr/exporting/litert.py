@@ -1,13 +1,11 @@
-"""A recogniser for LiteRT (once TensorFlow Lite), in one of two shapes.
+"""A recogniser for LiteRT (formerly TensorFlow Lite), in one of two shapes.
 
-A recurrence in one direction is written step by step. LiteRT wants sizes that never change, and its
-LSTM keeps its state to itself. So the graph computes `STEP_FRAMES` output frames, the steps of the
-recurrence one behind the other, from states that it is given, and returns the states behind each of
-them. A recording of any length is computed by calling it again; where fewer frames are left, the
-states behind the last of these are taken.
+A recurrence in one direction is written step by step, because LiteRT wants fixed sizes and its own
+LSTM hides its state. The graph computes `STEP_FRAMES` output frames from given states, and returns
+the states after each frame. Longer recordings take several calls; if fewer frames are left, the
+caller uses the states after the last one.
 
-Every other model is converted: one utterance of any length in a call, with the operations that
-every LiteRT has.
+Every other model is converted: one utterance of any length per call, with LiteRT's own operations.
 """
 
 import contextlib
@@ -41,37 +39,21 @@ QUANTISED = ("int8",)
 
 
 def is_stepped(config: Any) -> bool:
-    """Returns whether a model of a config is computed step by step, so that it can stream."""
+    """Whether the model is exported step by step, so that it can stream."""
     return model_name(config) in STACKS and can_stream(config)
 
 
 def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
-    """Returns the graph of a model's steps, as a file's content.
-
-    Args:
-        model: a built `tfasr.models.recurrent.RecurrentStack` that runs in one direction.
-        num_features: features per frame.
-        int8: whether large matrices become int8, activations being quantised as they come (dynamic
-            range).
-
-    Raises:
-        RunError: if LiteRT's converter refuses it.
-    """
+    """The file of a one-way `RecurrentStack`'s steps; int8 quantises activations dynamically."""
     step, given = _step(FoldedStack.of(model), num_features)
     return _signed(tf.function(step).get_concrete_function(**given), STEP, int8)
 
 
 def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) -> bytes:
-    """Returns the graph of any model, one utterance of any length in a call, as a file's content.
+    """The file of any model, for one utterance of any length per call.
 
-    Args:
-        whole: a function of ``features`` and ``lengths`` that returns a dictionary of `LOG_PROBS`
-            and `OUTPUT_LENGTHS`.
-        num_features: features per frame.
-        int8: as of `litert_graph`.
-
-    Raises:
-        RunError: if LiteRT cannot express the model with its own operations.
+    ``whole`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`. Raises
+    RunError if LiteRT's own operations can't express it.
     """
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     given = {
@@ -95,18 +77,7 @@ def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) ->
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
-    """Returns the graph of a model's logits for batches of one size, as a file's content.
-
-    Args:
-        model: built in float32, of a config that `tfasr.models.model.portable` returned.
-        batch: utterances.
-        frames: padded feature frames.
-        num_features: features per frame.
-        quantised: as ``int8`` of `litert_graph`.
-
-    Raises:
-        RunError: if LiteRT cannot express the model with its own operations.
-    """
+    """The file of a `portable` model's logits for batches of one size; RunError if it can't be."""
     signature = [
         tf.TensorSpec((batch, frames, num_features), tf.float32),
         tf.TensorSpec((batch,), tf.int32),
@@ -119,12 +90,12 @@ def convert(
 
 
 def _frozen(concrete: Any) -> Any:
-    """Returns a function with its variables as constants; LiteRT may lose variables in loops."""
+    """A function with its variables as constants; LiteRT may lose variables in loops."""
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
 
 def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
-    """Returns the content of a file with one function, whose inputs and outputs have names."""
+    """The content of a file with one signature."""
     module = tf.Module()
     module.function = concrete
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -153,7 +124,7 @@ def _explained(remedy: str) -> Iterator[None]:
 
 
 def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function from features and lengths to logits, of what `convert` returned."""
+    """A function from features and lengths to logits, from what `convert` returned."""
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
     features, lengths = sorted(
@@ -171,7 +142,7 @@ def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray
 
 
 def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf.TensorSpec]]:
-    """Returns the function of one call, and what it takes by name."""
+    """The function of one call, and the shapes of its arguments by name."""
     frames = len(stack.kernel) + (STEP_FRAMES - 1) * stack.stride
     layers = [_Layer(weights) for weights in stack.recurrent]
     kernel, bias = _constant(stack.kernel), _constant(stack.bias)
@@ -201,7 +172,7 @@ def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf
 
 
 class _Layer:
-    """The steps of a recurrent layer in one direction, one behind the other."""
+    """The unrolled steps of a recurrent layer in one direction."""
 
     def __init__(self, weights: RecurrentWeights):
         self.weights = weights
@@ -215,10 +186,7 @@ class _Layer:
         self._after = _lstm_step if lstm else _gru_step
 
     def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns each state behind each step ``(steps, units)``, the output first.
-
-        They start from ``hidden`` (steps, inputs) and the states before, ``(1, units)`` each.
-        """
+        """The states ``(steps, units)`` after each step, the output first."""
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]
         for inputs in tf.split(projected, STEP_FRAMES):

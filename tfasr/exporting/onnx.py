@@ -1,4 +1,4 @@
-"""ONNX graphs: nodes that are collected one by one, any Keras model converted, int8 weights."""
+"""ONNX graphs: a writer for nodes, conversion of any Keras model, int8 weights."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """Returns what a graph itself carries, for programs that see nothing else."""
+    """What the graph stores about itself, for programs that read no other file."""
     return {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
@@ -48,10 +48,10 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 
 
 class GraphWriter:
-    """Collects nodes and weights; each method returns the name of what its node computes.
+    """Collects nodes and weights; each method returns the name of its node's output.
 
-    Values of layers are ``(batch, channels, frames)``, as ONNX convolves them, unless a method
-    says otherwise.
+    Values are ``(batch, channels, frames)``, as ONNX convolves them, unless a method says
+    otherwise.
     """
 
     def __init__(self) -> None:
@@ -62,14 +62,13 @@ class GraphWriter:
         self._numbers: dict[str, int] = {}
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        """Adds a constant; floats in float32."""
+        """Adds a constant; floats become float32."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
         self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Adds a node with one output."""
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
@@ -79,18 +78,15 @@ class GraphWriter:
         return f"{kind.lower()}_{number}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Adds a node whose only output is named by a number."""
+        """Adds a node with a numbered name."""
         return self.node(kind, list(inputs), self._named(kind), **attributes)
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
-        """Adds a constant that is named by a number."""
+        """Adds a constant with a numbered name."""
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def strided_lengths(self, strides: list[int]) -> list[str]:
-        """Adds the frames after each of some padded convolutions, rounded up.
-
-        Returns the names of the frames before each of them, and behind the last.
-        """
+        """Adds the frames before each of some padded convolutions and after the last."""
         before = [LENGTHS]
         for number, stride in enumerate(strides, start=1):
             more = self.add("Add", before[-1], self.constant([stride - 1], np.int32))
@@ -101,7 +97,7 @@ class GraphWriter:
         return before
 
     def valid(self, hidden: str, lengths: str) -> str:
-        """Adds booleans ``(batch, frames)``: whether a frame of `hidden` is its utterance's."""
+        """Adds booleans ``(batch, frames)``: whether a frame belongs to its utterance."""
         frames = self.add("Squeeze", self.add("Shape", hidden, start=2, end=3))
         zero, one = (self.constant(number, np.int64) for number in (0, 1))
         number = self.add("Range", zero, frames, one)
@@ -109,7 +105,7 @@ class GraphWriter:
         return self.add("Less", number, self.add("Cast", ends, to=TensorProto.INT64))
 
     def mask(self, valid: str, axes: list[int]) -> str:
-        """Adds 1 and 0 for booleans ``(batch, frames)``, with more axes of one element."""
+        """Adds 1 and 0 for booleans ``(batch, frames)``, with axes of size 1 inserted."""
         numbers = self.add("Cast", valid, to=TensorProto.FLOAT)
         return self.add("Unsqueeze", numbers, self.constant(axes, np.int64))
 
@@ -121,10 +117,7 @@ class GraphWriter:
         pads: Sequence[int],
         **attributes: Any,
     ) -> str:
-        """Adds a convolution of a kernel ``(outputs, inputs of a group, frames)``.
-
-        ``pads`` counts zeros before the first and behind the last frame; attributes are ONNX's.
-        """
+        """Adds a convolution of a kernel ``(outputs, inputs per group, frames)``."""
         weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
         return self.add("Conv", hidden, *weights, pads=list(pads), **attributes)
 
@@ -138,15 +131,14 @@ class GraphWriter:
         return self.dense(hidden, *(np.asarray(v.numpy()) for v in layer.weights))
 
     def clipped(self, hidden: str, most: float) -> str:
-        """Adds a rectifier that lets nothing above ``most`` through."""
         return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
 
     def class_log_probs(self, hidden: str, classifier: Any) -> str:
-        """Adds the last layer's log-probabilities, of ``(batch, frames, channels)``."""
+        """Adds the last layer's log-probabilities, from ``(batch, frames, channels)``."""
         return self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
 
     def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
-        """Returns the graph of a whole recogniser, checked, as a file's content."""
+        """The checked graph of a whole recogniser, as a file's content."""
         real, integer = TensorProto.FLOAT, TensorProto.INT32
         inputs = [
             (FEATURES, real, ["batch", "frames", num_features]),
@@ -163,10 +155,7 @@ class GraphWriter:
     def file(
         self, name: str, inputs: Sequence[tuple], outputs: Sequence[tuple], carried: dict[str, str]
     ) -> bytes:
-        """Returns the whole graph, checked, as a file's content.
-
-        Inputs and outputs are names, types and shapes; ``carried`` are pairs that the file carries.
-        """
+        """The checked graph as a file's content; inputs and outputs are (name, type, shape)."""
         values = [
             [helper.make_tensor_value_info(*value) for value in side] for side in (inputs, outputs)
         ]
@@ -176,7 +165,7 @@ class GraphWriter:
 
 
 def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
-    """Returns a checked graph that carries pairs of texts, as a file's content."""
+    """The file of a checked graph that stores the texts in `carried`."""
     model.ir_version = IR_VERSION
     helper.set_model_props(model, carried)
     onnx.checker.check_model(model, full_check=True)
@@ -184,17 +173,10 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
 
 
 def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str, str]) -> bytes:
-    """Returns the graph of any model, of batches of whole utterances, by tf2onnx.
+    """The file of any model by tf2onnx, for batches of whole utterances.
 
-    Args:
-        whole: a function of ``features`` and ``lengths`` that returns a dictionary of `LOG_PROBS`
-            and `OUTPUT_LENGTHS`.
-        num_features: features per frame.
-        name: of the model, for messages.
-        carried: pairs that the file carries.
-
-    Raises:
-        RunError: if tf2onnx cannot express the model.
+    ``whole`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`;
+    ``name`` is for messages. Raises RunError if tf2onnx can't express the model.
     """
     import tensorflow as tf
     from tf2onnx import convert
@@ -248,10 +230,10 @@ def _is_known(node: onnx.NodeProto) -> bool:
 
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Lends handlers of what tf2onnx 1.17 gets wrong or lacks, and keeps it quiet.
+    """Yields handlers for what tf2onnx 1.17 gets wrong or lacks, and keeps it quiet.
 
-    Its own FloorDiv and FloorMod of negative integers truncate. Its rewriters of bidirectional
-    recurrences take two that are reversed within their lengths for one that ignores lengths.
+    Its FloorDiv and FloorMod truncate for negative integers. Its rewriters of bidirectional
+    recurrences mistake two that are reversed within their lengths for one that ignores lengths.
     """
     from tf2onnx import tfonnx
 
@@ -304,13 +286,7 @@ def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
 
 
 def quantised(graph: bytes) -> bytes:
-    """Returns a graph whose large matrices are int8, activations being scaled as they come.
-
-    A GRU's stay as they are: ONNX Runtime has no such GRU.
-
-    Args:
-        graph: a file's content.
-    """
+    """The graph with int8 weights, activations scaled dynamically; ONNX Runtime has no int8 GRU."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _without_advice():
@@ -328,7 +304,7 @@ def quantised(graph: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Keeps ONNX Runtime from logging what it does, and how to optimise the graph before."""
+    """Silences ONNX Runtime's log messages about how to optimise the graph first."""
 
     def refused(_: logging.LogRecord) -> bool:
         return False  # what it tells its own root logger concerns nobody who exports

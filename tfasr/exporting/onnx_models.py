@@ -1,7 +1,6 @@
 """The graphs of the five families in ONNX, node by node, without a loop.
 
-They are two to six times as fast as converted ones, and the only ones that take a recurrence's
-states.
+They run two to six times as fast as converted ones, and only they accept a recurrence's states.
 """
 
 from collections.abc import Callable
@@ -20,13 +19,7 @@ _BY_TIME = [2, 0, 3, 1]  # from (batch, channels, frames, bins)
 
 
 def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a convolution, recurrent layers and a dense layer.
-
-    Args:
-        model: a built `AcousticModel` or `GruModel`.
-        num_features: features per frame.
-        metadata: pairs that the file carries.
-    """
+    """The file of an `AcousticModel` or `GruModel`."""
     stack = FoldedStack.of(model)
     writer = GraphWriter()
     _stack_lengths(writer, len(stack.kernel), stack.stride)
@@ -62,7 +55,7 @@ def _stack_lengths(writer: GraphWriter, kernel: int, stride: int) -> None:
 def _recurrent_layer(
     writer: GraphWriter, number: int, hidden: str, weights: RecurrentWeights
 ) -> str:
-    """Adds a recurrent layer, with states in and out where it runs forwards alone."""
+    """Adds a recurrent layer; one that runs forwards only has states as inputs and outputs."""
     name = f"recurrent_{number}"
     inputs = [
         hidden,
@@ -96,7 +89,7 @@ def _recurrent_layer(
 
 
 def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a `tfasr.models.separable_conv.SeparableConvModel`, built."""
+    """The file of a `tfasr.models.separable_conv.SeparableConvModel`."""
     writer = GraphWriter()
     before, _ = writer.strided_lengths([model.config.stride])
     hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
@@ -137,7 +130,7 @@ def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) ->
 
 
 def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a `tfasr.models.deep_speech_2.DeepSpeech2`, built."""
+    """The file of a `tfasr.models.deep_speech_2.DeepSpeech2`."""
     writer = GraphWriter()
     strides = [layer.strides[0] for layer in model.convolutions]
     lengths = writer.strided_lengths(strides)
@@ -193,7 +186,7 @@ def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
 
 
 def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a `tfasr.models.conformer.ConformerModel`, built."""
+    """The file of a `tfasr.models.conformer.ConformerModel`."""
     writer = GraphWriter()
     lengths = writer.strided_lengths([2] * len(model.subsampling))
     hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
@@ -224,13 +217,7 @@ def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
 
 
 class _Block:
-    """Adds a `tfasr.models.conformer.ConformerBlock`; values are by frame.
-
-    Args:
-        writer: collects the nodes.
-        block: the layer.
-        valid: booleans ``(batch, frames)``.
-    """
+    """Adds a `tfasr.models.conformer.ConformerBlock`; ``valid`` is ``(batch, frames)``."""
 
     def __init__(self, writer: GraphWriter, block: Any, valid: str):
         self._writer = writer
@@ -238,7 +225,6 @@ class _Block:
         self._valid = valid
 
     def outputs(self, hidden: str) -> str:
-        """Adds all of it."""
         add, block = self._writer.add, self._block
         first, attention, convolution, second, last = block.norms
         half = self._writer.constant(0.5)

@@ -1,9 +1,9 @@
 """A recogniser in the three graphs that sherpa-onnx runs as a Moonshine model.
 
-Of all its models that take samples at 16 kHz, Moonshine alone gets them as they are: sherpa-onnx
-calls a preprocessor (samples to features), an encoder, and a decoder for one token after another
-until it says that the text is over. Here the encoder writes the whole text, greedily, and the
-decoder reads it out: both are without weights beyond the recogniser's own.
+Among sherpa-onnx's models for samples at 16 kHz, only Moonshine receives raw samples: sherpa-onnx
+calls a preprocessor (samples to features), an encoder, and a decoder once per token until the text
+ends. Here the encoder writes the whole text, greedily, and the decoder reads it out: neither needs
+more weights than the recogniser has.
 
 Source: sherpa-onnx 2.0.1, csrc/offline-moonshine-model.cc and
 offline-moonshine-greedy-search-decoder.cc.
@@ -44,11 +44,7 @@ _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 def write_sherpa(
     folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, heard: Heard
 ) -> int:
-    """Writes what sherpa-onnx reads, of a model's ONNX file; returns the bytes of its graphs.
-
-    Raises:
-        RunError: if they make anything else of a split than the file did.
-    """
+    """Writes sherpa-onnx's files and returns their graphs' bytes; RunError if a text differs."""
     files = sherpa_files(spec, model.read_bytes())
     _check_texts(source, heard, files[ENCODER_FILE], spec.alphabet)
     for name, content in files.items():
@@ -57,11 +53,7 @@ def write_sherpa(
 
 
 def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
-    """Returns what sherpa-onnx reads of a recogniser's graph: contents by the files' names.
-
-    Raises:
-        RunError: if the graph of its features computes anything else.
-    """
+    """The contents of sherpa-onnx's files by name; RunError if the features' graph is wrong."""
     carried = metadata(spec)
     return {
         PREPROCESSOR_FILE: checked_feature_graph(spec),
@@ -72,7 +64,7 @@ def sherpa_files(spec: RecogniserSpec, graph: bytes) -> dict[str, bytes]:
 
 
 def check_rate(spec: RecogniserSpec) -> None:
-    """Raises UsageError for a recogniser that hears another rate than sherpa-onnx gives."""
+    """Raises UsageError for a recogniser at another sample rate than sherpa-onnx's."""
     if spec.features.sample_rate_hz != SAMPLE_RATE_HZ:
         raise UsageError(
             f"A model for sherpa-onnx must hear {SAMPLE_RATE_HZ} Hz, the rate that it is given. "
@@ -82,7 +74,7 @@ def check_rate(spec: RecogniserSpec) -> None:
 
 
 def _check_texts(source: BatchSource, heard: Heard, encoder: bytes, alphabet: Alphabet) -> None:
-    """Raises RunError unless the encoder writes what its log-probabilities say."""
+    """Raises RunError unless the encoder's texts are those of its log-probabilities."""
     running = session(encoder)
     expected = {
         utterance.position: scored.transcript.hypothesis
@@ -107,7 +99,6 @@ def _check_texts(source: BatchSource, heard: Heard, encoder: bytes, alphabet: Al
 
 
 def card_form() -> CardForm:
-    """Returns what the card says of the files."""
     flags = {
         "moonshine-preprocessor": PREPROCESSOR_FILE,
         "moonshine-encoder": ENCODER_FILE,
@@ -132,10 +123,10 @@ def card_form() -> CardForm:
 
 
 def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> bytes:
-    """Returns the graph from features to tokens, as a file's content.
+    """The file of the graph from features to tokens.
 
-    It takes ``features`` (1, frames, num_features) and ``lengths`` (1,), and returns ``tokens``
-    (1, numbers): those of the text, and behind them more ends than sherpa-onnx asks for.
+    From ``features`` (1, frames, num_features) and ``lengths`` (1,) to ``tokens`` (1, numbers): the
+    text's tokens, followed by more end tokens than sherpa-onnx reads.
     """
     model = onnx.load_from_string(graph)
     inputs = {one.name: one for one in model.graph.input}
@@ -158,10 +149,10 @@ def encoder_graph(graph: bytes, alphabet: Alphabet, carried: dict[str, str]) -> 
 
 
 def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
-    """Returns the graph that reads out the encoder's tokens, as a file's content.
+    """The file of the graph that reads out the encoder's tokens.
 
-    It takes the token before ``(1, 1)``, which it does not need, the encoder's tokens and how many
-    have been read and one ``(1,)``, and returns ``logits`` (1, 1, tokens): 1 for the next.
+    From the previous token ``(1, 1)``, which it ignores, the encoder's tokens and the number of
+    tokens read plus one ``(1,)``, to ``logits`` (1, 1, tokens): 1 for the next token.
     """
     writer = GraphWriter()
     count = len(_NOT_CHARACTERS) + len(alphabet.characters)
@@ -184,14 +175,14 @@ def decoder_graph(alphabet: Alphabet, carried: dict[str, str]) -> bytes:
 
 
 def token_lines(alphabet: Alphabet) -> str:
-    """Returns the file that names the tokens: a symbol and its number a line."""
+    """The file of tokens: a symbol and its number per line."""
     characters = [_SPACE_TOKEN if one == _SPACE else one for one in alphabet.characters]
     symbols = [*_NOT_CHARACTERS, *characters]
     return "".join(f"{symbol} {number}\n" for number, symbol in enumerate(symbols))
 
 
 def text_of_tokens(tokens: np.ndarray, alphabet: Alphabet) -> str:
-    """Returns the text that sherpa-onnx makes of the encoder's ``tokens``."""
+    """The text that sherpa-onnx makes of the encoder's tokens."""
     ids = tokens.reshape(-1).tolist()
     first = len(_NOT_CHARACTERS)
     return "".join(alphabet.characters[one - first] for one in ids[: ids.index(_END)])
@@ -216,7 +207,7 @@ def _collapsed(writer: GraphWriter, alphabet: Alphabet) -> str:
 
 
 def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
-    """Adds labels without spaces behind a space, at the beginning and at the end."""
+    """Adds labels with single spaces only, and none at the beginning and end."""
     if _SPACE not in alphabet.characters:
         return labels
     number = alphabet.characters.index(_SPACE)
@@ -231,7 +222,7 @@ def _spaced_once(writer: GraphWriter, labels: str, alphabet: Alphabet) -> str:
 
 
 def _shifted(writer: GraphWriter, row: str, edge: str, step: int) -> str:
-    """Adds what stands before (1) or behind (-1) each number of a row, ``edge`` at its ends."""
+    """Adds each number's neighbour before (1) or after (-1) it in a row, `edge` at the end."""
     ends = (0, -1) if step == 1 else (1, np.iinfo(np.int64).max)
     limits = [
         writer.weight(f"{row}_{name}", np.array([end], np.int64))
@@ -248,7 +239,7 @@ def _without(writer: GraphWriter, row: str, dropped: str, name: str) -> str:
 
 
 def _tokens(writer: GraphWriter, labels: str) -> None:
-    """Adds the labels' tokens, and the ends behind them ``(1, numbers)``."""
+    """Adds the labels' tokens followed by end tokens ``(1, numbers)``."""
     offset = writer.weight("characters_from", np.array([len(_NOT_CHARACTERS)], np.int64))
     characters = writer.node("Add", [labels, offset], "characters")
     factor = writer.weight("more", np.array([_NUMBERS_PER_TOKEN - 1], np.int64))

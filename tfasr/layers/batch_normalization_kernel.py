@@ -25,9 +25,9 @@ _COUNTED: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def counted(share: tf.Tensor) -> Iterator[None]:
-    """Says, while a model is called, whether its utterances count for synchronised statistics.
+    """Sets whether a model's utterances count for synchronised statistics while it is called.
 
-    A replica that has no utterance of a batch takes a step on another's, for nothing.
+    A replica without utterances of a batch takes a step on another's, whose result is not used.
     """
     token = _COUNTED.set(share)
     try:
@@ -37,7 +37,7 @@ def counted(share: tf.Tensor) -> Iterator[None]:
 
 
 def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of all replicas' values, outside of a replica the values."""
+    """The sum of all replicas' values; the values themselves outside of a replica."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return values
@@ -52,13 +52,10 @@ def normalise_synchronised(
     epsilon: float,
     summed: Callable[[tf.Tensor], tf.Tensor] = summed_over_replicas,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises like `normalise_masked`, with mean and variance over all replicas' frames.
+    """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
     The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
-    them up.
-
-    Arguments and results are those of `normalise_masked`; ``summed`` adds a tensor up over all
-    replicas.
+    them up. ``summed`` adds a tensor up over all replicas.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
     """
@@ -91,17 +88,10 @@ def normalise_synchronised(
 def normalise_masked(
     inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mask: tf.Tensor, epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises all frames with the mean and variance of those that count.
+    """Normalises all frames ``(batch, time, channels)`` with mean and variance of unmasked ones.
 
-    Args:
-        inputs: ``(batch, time, channels)``; computed with in float32.
-        gamma: ``(channels,)`` scales.
-        beta: ``(channels,)`` offsets.
-        mask: ``(batch, time)``: True for the frames that count.
-
-    Returns:
-        The outputs like ``inputs``, in float32; the mean and the variance ``(channels,)``, through
-        which no gradient flows.
+    Returns float32 outputs, and the mean and variance ``(channels,)``, through which no gradient
+    flows. ``mask`` ``(batch, time)`` is True for the frames that count.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1.
     """
@@ -138,15 +128,11 @@ def _gradient(
     weights: tf.Tensor,
     both: Callable[..., Sequence[tf.Tensor]] = lambda *own: own,
 ) -> Callable[..., tuple[tf.Tensor, ...]]:
-    """Returns a normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
+    """A normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
 
-    Args:
-        gamma: ``(channels,)`` scales.
-        centred: ``(frames, channels)`` deviations from the mean.
-        inverse: ``(channels,)`` reciprocals of the standard deviation.
-        weights: ``(1, frames)`` shares of the frames in mean and variance.
-        both: adds the gradients of ``beta`` and ``gamma`` up over those whose frames share the
-            statistics.
+    ``centred`` are deviations from the mean, ``inverse`` reciprocal standard deviations,
+    ``weights`` ``(1, frames)`` the frames' shares in the mean; ``both`` adds the gradients of
+    ``beta`` and ``gamma`` up over those who share the statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -172,19 +158,14 @@ _REFUSE = second_derivatives_refused(
 
 
 class Drawn(NamedTuple):
-    """What is dropped, and drawn as `tfasr.layers.fused_call` draws it.
+    """What is dropped, and drawn as `tfasr.layers.fused_call` draws it."""
 
-    Attributes:
-        levels: of 65536, which are dropped; 0 for no dropout.
-        seed: int32 ``(2,)`` of the draw; None for no dropout.
-    """
-
-    levels: int = 0
-    seed: tf.Tensor | None = None
+    levels: int = 0  # dropped of 65536; 0 for no dropout
+    seed: tf.Tensor | None = None  # int32 (2,)
 
 
 def normalises_here(dtype: str) -> bool:
-    """Returns whether `normalise_and_drop` can compute in a dtype in the graph being made."""
+    """Whether `normalise_and_drop` can compute in a dtype in the graph being made."""
     return runs_here(dtype, NORMALISED)
 
 
@@ -196,18 +177,12 @@ def normalise_and_drop(
     epsilon: float,
     drawn: Drawn,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises all frames with the mean and variance of those that count, and drops some values.
+    """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
 
-    Arguments are those of `tfasr.layers.batch_normalization_kernel.normalise_masked`, with inputs
-    in float32 or bfloat16, and what is dropped.
-
-    Returns:
-        The outputs, of the shape and dtype of the inputs; the mean and the variance
-        ``(channels,)``, through which no gradient flows. The gradient has no gradient: asking for
-        it raises NotImplementedError.
+    Outputs have the inputs' dtype. A second derivative raises NotImplementedError.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1;
-        Srivastava et al. 2014, dropout.
+    Srivastava et al. 2014, dropout.
     """
     seed = tf.zeros((2,), tf.int32) if drawn.seed is None else drawn.seed
     mask = tf.cast(mask, tf.bool)

@@ -16,11 +16,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Returns whether a compiled function can compute in a dtype in the graph being made.
-
-    Args:
-        function: that is needed; a core built from an older source has fewer.
-    """
+    """Whether a compiled function, which older cores may lack, can run in the graph being made."""
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
     # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
@@ -28,7 +24,6 @@ def runs_here(dtype: str, function: str = "forward_float32") -> bool:
 
 
 def function(name: str):
-    """Returns a function of the compiled core, where `runs_here` says that there is one."""
     return getattr(core, name)
 
 
@@ -38,11 +33,10 @@ def call(
     arguments: Sequence[tf.Tensor],
     shapes: Sequence[tuple[int | None, ...]],
 ) -> list[tf.Tensor]:
-    """Returns what a compiled function makes of tensors: at once, or in the graph being made.
+    """The results of a compiled function: at once, or as an operation in the graph being made.
 
-    In a graph it is an operation of TensorFlow's; where that cannot be (`operations.registered`),
-    the graph calls back into Python, which takes longer, most of all while Python is busy, and
-    cannot be exported.
+    Without `operations.registered` the graph calls back into Python, which takes longer, most of
+    all while Python is busy, and can't be exported.
     """
     if tf.executing_eagerly():
         # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
@@ -55,7 +49,7 @@ def call(
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
-    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError."""
+    """A second derivative that raises NotImplementedError."""
 
     def refuse(*_):
         raise NotImplementedError(
@@ -67,23 +61,23 @@ def second_derivatives_refused(what: str, instead: str) -> Callable:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """Returns an array as the core takes it: numpy has no bfloat16 of its own."""
+    """An array as the core takes it: numpy has no bfloat16 of its own."""
     return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def replicas_here() -> int:
-    """Returns how many replicas of the model being traced share this process's cores."""
+    """How many replicas of the model being traced share this process's cores."""
     if not tf.distribute.has_strategy():
         return 1
     return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
 
 
 def team_size() -> Callable[[], int]:
-    """Returns a function that says how many threads a call may use, whenever it is made.
+    """A function that returns how many threads a call may use, whenever it is made.
 
-    No more than the process's cores, see `usable_cores`, nor than TensorFlow was told to use inside
-    of an operation; replicas in one process divide them. What TensorFlow was told is read when a
-    graph is made: it can no longer change, and to ask takes as long as a small call.
+    At most the process's cores, see `usable_cores`, and TensorFlow's threads within an operation;
+    replicas in one process share them. TensorFlow's setting is read when a graph is made: it can't
+    change any more, and reading it takes as long as a small call.
     """
     told = _told_threads()
     replicas = replicas_here()

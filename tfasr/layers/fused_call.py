@@ -4,26 +4,18 @@ import keras
 
 
 def has_gpu() -> bool:
-    """Returns whether TensorFlow sees a GPU."""
+    """Whether TensorFlow sees a GPU."""
     import tensorflow as tf  # only in functions: on other backends it need not exist
 
     return bool(tf.config.list_logical_devices("GPU"))
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
-    """Calls ``run`` as Keras would call its own loop, and returns what Keras expects of that.
+    """Calls ``run`` as Keras would call its own loop, and returns what Keras expects.
 
-    Args:
-        run: takes ``inputs, kernel, recurrent_kernel, bias``, the list of states in float32 (or
-            float64) and the mask; returns outputs and last states.
-        layer: the recurrent layer, whose cell has the weights and dropout.
-        gates: how many times as wide as the units the weights are.
-        sequences: ``(batch, time, features)``.
-        initial_state: tensors ``(batch, units)``.
-        mask: booleans ``(batch, time)``, None, or a structure with either in the first place.
-
-    Returns:
-        The last output, all outputs, and the last states.
+    ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
+    outputs and last states; ``gates`` is the weights' width in units. Returns the last output, all
+    outputs and the last states.
     """
     import tensorflow as tf
 
@@ -50,7 +42,7 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
 
 
 def value_of(variable):
-    """Returns a weight in the compute dtype as a plain tensor, not as a variable."""
+    """A weight in the compute dtype as a plain tensor, not as a variable."""
     import tensorflow as tf
 
     return tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
@@ -63,7 +55,7 @@ def _state_dtype(dtype):
 
 
 def _seen(mask):
-    """Returns whether a step or one before it is valid; mask is ``(batch, time)``."""
+    """Whether a step or one before it is valid; mask is ``(batch, time)``."""
     import tensorflow as tf
 
     return tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
@@ -79,18 +71,19 @@ LEVELS = 1 << 16
 class Dropout(keras.layers.Dropout):
     """A `keras.layers.Dropout` that decides by 16 random bits an activation instead of 32.
 
-    The rate is rounded to the next of 65536 levels, and what is kept is scaled by that one, so that
-    expectations are exact. With the same seed other activations are dropped than by Keras's layer.
-    With ``noise_shape``, on GPUs and on Keras's JAX and PyTorch backends it is Keras's layer.
+    The rate is rounded to the next of 65536 levels, and the remaining activations are scaled by
+    that one, so that expectations are exact. With the same seed it drops other activations than
+    Keras's layer. With ``noise_shape``, on GPUs and on Keras's JAX and PyTorch backends it is
+    Keras's layer.
     """
 
     @property
     def dropped_levels(self) -> int:
-        """Which of the 65536 levels are dropped: those below this one."""
+        """The number of dropped levels, the lowest of 65536."""
         return round(self.rate * LEVELS)
 
     def draws(self, training: bool) -> bool:
-        """Returns whether a call drops by the layer's own 16 bits, not by Keras's, and any."""
+        """Whether a call drops anything, by the layer's own 16 bits."""
         return (
             bool(training)
             and keras.backend.backend() == "tensorflow"
@@ -100,7 +93,7 @@ class Dropout(keras.layers.Dropout):
         )
 
     def next_seed(self):
-        """Returns the seed of the next draw, int32 ``(2,)``; each differs from the last."""
+        """The seed of the next draw, int32 ``(2,)``; each differs from the last."""
         import tensorflow as tf  # on other backends it need not exist
 
         return tf.cast(self.seed_generator.next(), tf.int32)
@@ -112,7 +105,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def kept_scale(dropped_levels: int, dtype) -> float:
-    """Returns what restores the expectation where something is kept, rounded to a dtype."""
+    """The factor that restores the expectation, rounded to a dtype."""
     return float(dtype(LEVELS / (LEVELS - dropped_levels)))
 
 
@@ -134,37 +127,19 @@ def _scales(inputs, dropped_levels: int, seed):
 
 
 def valid_frames(hidden, lengths):
-    """Returns booleans ``(batch, time)``: whether a frame belongs to its utterance.
-
-    Args:
-        hidden: ``(batch, time, ...)``.
-        lengths: int32 ``(batch,)``: how many do.
-    """
+    """Booleans ``(batch, time)``: whether a frame of ``(batch, time, ...)`` is no padding."""
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
     return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
 
 
 def without_padding(hidden, valid):
-    """Returns values with zeros where a frame belongs to no utterance.
-
-    A convolution that looks beyond an utterance's end sees there what a batch of one would show it.
-
-    Args:
-        hidden: ``(batch, time, ...)``.
-        valid: booleans ``(batch, time)``.
-    """
+    """Values ``(batch, time, ...)`` with zeros in padded frames, as in a batch of one."""
     of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
     return keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
 
 
 def widened(hidden, valid, before: int, after: int):
-    """Returns values without padding and with frames of zeros around them, for a convolution.
-
-    Args:
-        hidden: ``(batch, time, ...)``.
-        valid: booleans ``(batch, time)``; None if all frames belong to their utterances.
-        before: frames of zeros before the first.
-    """
+    """Values without padding and with frames of zeros around them, for a convolution."""
     hidden = hidden if valid is None else without_padding(hidden, valid)
     if not before and not after:
         return hidden

@@ -1,9 +1,9 @@
 """The compiled core's functions (``_recurrent/``) as operations of TensorFlow's graphs.
 
 Importing this module adds them to TensorFlow, where the core is built. A model that Keras's
-``model.export`` wrote holds them, and loads in any process that has imported it; elsewhere
-TensorFlow says "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export`` need
-nothing of tfasr.
+``model.export`` wrote contains them, and loads in any process that has imported this module;
+elsewhere TensorFlow says "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export``
+don't need tfasr.
 """
 
 import functools
@@ -32,25 +32,19 @@ log = logging.getLogger("tfasr")
 
 
 class Operation(NamedTuple):
-    """What kind of operation is to be added to a graph.
-
-    Attributes:
-        name: by which TensorFlow knows the kind.
-        dtypes: of its outputs.
-        attributes: constants of the operation, without "replicas".
-    """
+    """A kind of operation to add to a graph."""
 
     name: str
-    dtypes: list[tf.DType]
-    attributes: dict[str, Attribute]
+    dtypes: list[tf.DType]  # of its outputs
+    attributes: dict[str, Attribute]  # constants, without "replicas"
 
 
 @functools.cache
 def registered() -> bool:
     """Adds the operations to TensorFlow, and returns whether it has them.
 
-    The core asks TensorFlow's loaded library for the functions of its C interface; where it finds
-    one missing, or is of an older source that does not ask, there are no operations.
+    There are none if TensorFlow's library lacks a function of its C interface, or the core is too
+    old.
     """
     if not hasattr(core, "register_operations"):
         return False
@@ -85,22 +79,13 @@ def _reason_against() -> str | None:
 
 
 def limit_threads(told: int) -> None:
-    """Says how many threads a call of an operation takes at most in this process.
-
-    Args:
-        told: how many TensorFlow may use inside of an operation; 0 for any number. The cores that a
-            call may run on and this process's quota bound it, too.
-    """
+    """Limits the threads of an operation to TensorFlow's setting (0: any), cores and quota."""
     granted = max(int(min(quota(), _ANY_THREADS)), 1)
     core.limit_threads(min(told or _ANY_THREADS, granted))
 
 
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
-    """Adds an operation to the graph being made, where `registered`.
-
-    Returns:
-        The outputs.
-    """
+    """Adds an operation to the graph being made and returns its outputs, if `registered`."""
     attributes = {**operation.attributes, "replicas": replicas}
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()

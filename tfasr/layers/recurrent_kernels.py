@@ -26,19 +26,11 @@ def forward_steps(
     c: tf.Tensor,
     mask: tf.Tensor | None = None,
 ) -> Tensors:
-    """Runs the recurrence over all steps.
+    """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
 
-    Args:
-        projected: ``(time, batch, 4 * units)``: inputs times kernel; gates in Keras's order.
-        bias: ``(4 * units,)``.
-        recurrent_kernel: ``(units, 4 * units)``; the matmul runs in its dtype.
-        h: ``(batch, units)``: the output before the first step, in the states' dtype.
-        c: ``(batch, units)``: the cell state before the first step.
-        mask: booleans ``(time, batch)``: False leaves both states as they are; or None.
-
-    Returns:
-        What `backward_steps` needs ``(time, batch, 6 * units)``: the four gates, c before and
-        tanh(c) after each step; h of each step ``(time, batch, units)``; the last h and c.
+    Gates are in Keras's order; where ``mask`` ``(time, batch)`` is False the states stay as they
+    are. Returns what `backward_steps` needs ``(time, batch, 6 * units)``: the four gates, c before
+    and tanh(c) after each step; h of each step ``(time, batch, units)``; the last h and c.
     """
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
@@ -75,14 +67,8 @@ def backward_steps(
 ) -> Tensors:
     """Runs the gradient of `forward_steps` from its last step to its first.
 
-    Args:
-        d_outputs: ``(time, batch, units)``: the gradient of each step's h.
-        transposed_kernel: ``(4 * units, units)``: a transposed copy of the recurrent kernel.
-        d_h: ``(batch, units)``: the gradient of the last h.
-        d_c: ``(batch, units)``: the gradient of the last c.
-
-    Returns:
-        The gradients of ``projected``, ``h`` and ``c``; those of the weights follow from the first.
+    From the gradients of each step's h and of the last h and c to those of ``projected``, ``h`` and
+    ``c``; those of the weights follow from the first.
     """
     saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
@@ -137,17 +123,7 @@ REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
 def recurrent_sequence(
     inputs: tf.Tensor, kernel: tf.Tensor, *recurrence, **options
 ) -> tuple[tf.Tensor, ...]:
-    """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
-
-    Args:
-        inputs: ``(batch, time, features)`` in the dtype of the matmuls: float32
-            or bfloat16.
-        kernel: ``(features, gates * units)``, in the same dtype.
-        *recurrence: what `recurrent_steps` takes after the projected inputs.
-
-    Returns:
-        What `recurrent_steps` returns.
-    """
+    """Like `recurrent_steps`, from inputs ``(batch, time, features)`` and their kernel."""
     return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
 
 
@@ -162,21 +138,12 @@ def recurrent_steps(
 ) -> tuple[tf.Tensor, ...]:
     """Runs the steps of a recurrent layer whose inputs are projected already.
 
-    Args:
-        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, float32 or
-            bfloat16. Four gates make an LSTM, in Keras's order (input, forget, candidate, output);
-            one makes a vanilla layer.
-        recurrent_kernel: ``(units, gates * units)``, in the same dtype.
-        bias: ``(gates * units,)``.
-        initial_h: float32 ``(batch, units)``: the output before the first step.
-        initial_c: float32 ``(batch, units)``: the cell state before it; None for a vanilla layer.
-        mask: booleans ``(batch, time)``: False leaves the states as they are; None for no mask.
-        ceiling: what the vanilla layer's ReLU is clipped at.
-
-    Returns:
-        float32: the outputs h of all steps ``(batch, time, units)``, the last h and, of an LSTM,
-        the last c ``(batch, units)``. The gradient has no gradient: asking for it raises
-        NotImplementedError.
+    ``projected`` is ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of the
+    matmuls. Four gates make an LSTM, in Keras's order (input, forget, candidate, output); one makes
+    a vanilla layer, with no ``initial_c`` and with its ReLU clipped at ``ceiling``. Where ``mask``
+    ``(batch, time)`` is False the states stay as they are. Returns, in float32, all outputs h
+    ``(batch, time, units)``, the last h and, of an LSTM, the last c. A second derivative raises
+    NotImplementedError.
 
     Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
@@ -275,11 +242,9 @@ def lstm_sequence(
     initial_c: tf.Tensor,
     mask: tf.Tensor | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Runs an LSTM with tanh and sigmoid over sequences.
+    """Runs an LSTM over inputs ``(batch, time, features)``, states and gates of any float dtype.
 
-    Arguments, results and source are those of `recurrent_steps`, but for ``inputs`` ``(batch, time,
-    features)`` and ``kernel`` ``(features, 4 * units)`` in place of the projected ones, and that
-    states and gates may be of any float dtype, that of the initial states.
+    Other arguments, results and source are those of `recurrent_steps`.
     """
     forward, backward = _functions(*kernel.shape)
 
@@ -302,7 +267,7 @@ def lstm_sequence(
 
 @functools.cache
 def _functions(features: int, gates: int):
-    """Returns the forward and backward functions of all layers with these sizes.
+    """The forward and backward functions of all layers with these sizes.
 
     Each has its own, so that only batch and time become unknown when their shapes change.
     """

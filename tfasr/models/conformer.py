@@ -1,4 +1,4 @@
-"""A Conformer encoder with a CTC head, against Keras 3 alone."""
+"""A Conformer encoder with a CTC head, in Keras 3 alone."""
 
 import dataclasses
 import math
@@ -21,10 +21,7 @@ _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
 def sinusoids(hidden):
-    """Returns the positions of frames ``(1, time, width)``, to be added to ``hidden``.
-
-    Args:
-        hidden: ``(batch, time, width)``, of even width.
+    """The positions ``(1, time, width)`` to add to ``(batch, time, width)``, of even width.
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
@@ -36,7 +33,7 @@ def sinusoids(hidden):
 
 
 def wave_rates(width: int) -> np.ndarray:
-    """Returns how fast the angles of `sinusoids` grow by frame, float32 ``(width / 2,)``."""
+    """How fast the angles of `sinusoids` grow per frame, float32 ``(width / 2,)``."""
     half = width // 2
     falls = np.float32(-math.log(_LONGEST_WAVE) / max(half - 1, 1))
     return np.exp(np.arange(half, dtype=np.float32) * falls)
@@ -44,13 +41,7 @@ def wave_rates(width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ConformerBlock(keras.layers.Layer):
-    """One block over ``(batch, time, width)``.
-
-    Args:
-        expansion: of the feed-forward modules, times the width.
-        kernel: frames that the depthwise convolution sees.
-        dropout: share of activations dropped in training at the end of each module.
-        seed: of the weights and of dropout; the block uses 20 numbers from it on.
+    """One block over ``(batch, time, width)``; it uses 20 seeds, from ``seed`` on.
 
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
@@ -110,7 +101,6 @@ class ConformerBlock(keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        """Makes the weights for inputs of the shape ``(batch, time, width)``."""
         width = self.sizes["width"]
         shape = (None, None, width)
         for layer in (*self.norms, self.gated, self.depthwise, self.normalisation, self.pointwise):
@@ -178,27 +168,18 @@ class ConformerBlock(keras.layers.Layer):
 class ConformerConfig:
     """Sizes of the model; the defaults are Conformer (S)'s.
 
-    Attributes:
-        width: of the encoder.
-        num_blocks: how many.
-        num_heads: of the attention; they share the width.
-        expansion: of the feed-forward modules, times the width.
-        conv_kernel: frames that the depthwise convolution of a block sees.
-        subsampling: convolutions of stride 2 and kernel 3 before the blocks.
-        dropout: share of activations dropped in training at the end of each module.
-
     Source: Gulati et al. 2020, "Conformer: convolution-augmented transformer for speech
-    recognition", sections 2 and 3.2. Apart from it, positions are added as sinusoids before the
+    recognition", sections 2 and 3.2. Unlike there, positions are added as sinusoids before the
     blocks instead of entering the attention relatively, and the subsampling convolves over time.
     """
 
     width: int = 144
     num_blocks: int = 16
-    num_heads: int = 4
-    expansion: int = 4
-    conv_kernel: int = 32
-    subsampling: int = 2
-    dropout: float = 0.1
+    num_heads: int = 4  # of the attention; they share the width
+    expansion: int = 4  # of the feed-forward modules, times the width
+    conv_kernel: int = 32  # frames of a block's depthwise convolution
+    subsampling: int = 2  # convolutions of stride 2 and kernel 3 before the blocks
+    dropout: float = 0.1  # share of activations dropped in training at the end of each module
 
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
@@ -289,7 +270,6 @@ class ConformerModel(Network):
         self.classifier = class_scores(num_classes, 1000 * seed + 91)
 
     def build(self, input_shape=None):
-        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
         shape = input_shape
         for layer in self.subsampling:
             layer.build(shape)

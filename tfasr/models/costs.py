@@ -24,12 +24,8 @@ other matmuls, "elementwise" the rest."""
 class ModuleCost:
     """What a module must compute and move in one training step, forward and backward.
 
-    Attributes:
-        name: of the module.
-        flops: floating-point operations by kind, see `KINDS`.
-        moved: bytes by kind, if every tensor is read and written once wherever it is used, and
-            nothing stays in a cache from one use to the next but recurrent weights, see
-            `model_costs`.
+    FLOPs and bytes are by kind, of `KINDS`. Every tensor is read and written once wherever it is
+    used; only recurrent weights may stay in a cache from one use to the next, see `model_costs`.
     """
 
     name: str
@@ -38,17 +34,15 @@ class ModuleCost:
 
     @property
     def total_flops(self) -> float:
-        """Floating-point operations of all kinds."""
         return float(sum(self.flops.values()))
 
     @property
     def total_bytes(self) -> float:
-        """Bytes moved by all kinds."""
         return float(sum(self.moved.values()))
 
     @property
     def intensity(self) -> float:
-        """Floating-point operations for each byte moved."""
+        """Floating-point operations per byte moved."""
         return self.total_flops / self.total_bytes
 
 
@@ -63,16 +57,12 @@ def model_costs(
     bytes_per_number: int = 4,
     cache_bytes: int = 0,
 ) -> list[ModuleCost]:
-    """Returns the cost of every module of the acoustic model: its stages, loss and update.
+    """The cost of every module of the acoustic model: its stages, loss and update.
 
     Multiplications and additions of convolutions and matmuls are exact; the element-wise rest is
-    counted by round numbers of operations per element.
-
-    Args:
-        bytes_per_number: of activations and of weights as computed with; 4, or 2 in 16 bits. The
-            loss and the update always count 4.
-        cache_bytes: recurrent weights of no more than this stay in a cache while their layer runs
-            through time and are read once a pass; larger ones are read at every output frame.
+    counted by round numbers of operations per element. ``bytes_per_number`` is of activations and
+    weights, 4 or 2; loss and update always count 4. Recurrent weights of at most ``cache_bytes``
+    are read once per pass; larger ones at every output frame.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
@@ -92,7 +82,7 @@ def model_costs(
 
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
-    """Returns the trainable weights of the model."""
+    """The trainable weights of the acoustic model."""
     directions = 2 if config.bidirectional else 1
     width, units = config.conv_filters, config.lstm_units
     total = config.conv_kernel * num_features * width + width
@@ -106,13 +96,13 @@ def num_weights(config: Any, num_features: int, num_classes: int) -> int:
 
 
 def unknown_costs(names: Iterable[str]) -> list[ModuleCost]:
-    """Returns modules of which nothing is known: operations and bytes are no numbers."""
+    """Modules with NaN for operations and bytes."""
     nan = float("nan")
     return [ModuleCost(name, {"matmul": nan}, {"matmul": nan}) for name in names]
 
 
 def total_cost(name: str, costs: list[ModuleCost]) -> ModuleCost:
-    """Returns the sum of several modules."""
+    """The sum of several modules."""
     flops = {kind: sum(cost.flops.get(kind, 0.0) for cost in costs) for kind in KINDS}
     moved = {kind: sum(cost.moved.get(kind, 0.0) for cost in costs) for kind in KINDS}
     return ModuleCost(name, flops, moved)
@@ -162,14 +152,11 @@ def _recurrent(
 
 
 def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, frames: int) -> int:
-    """Counts a forward pass: 2 for each product and sum of a matrix multiplication.
+    """Operations of a forward pass: 2 for each product and sum of a matrix multiplication.
 
     Counted are the convolution, the input and recurrent products of every layer and the classifier,
-    over all padded frames. What is left out - gates, batch normalisation, dropout, softmax, CTC -
-    is below 1 % at the paper's sizes.
-
-    Raises:
-        ValueError: if the convolution leaves no frame.
+    over all padded frames. Gates, batch normalisation, dropout, softmax and CTC, left out, are
+    below 1 % at the paper's sizes. Raises ValueError if the convolution leaves no frame.
     """
     outputs = _output_frames(config, frames)
     convolution = _convolution_flops(config, num_features, outputs)
@@ -185,10 +172,10 @@ def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, 
 def training_flops(
     config: Any, num_features: int, num_classes: int, batch: int, frames: int
 ) -> int:
-    """Counts a training step: forward, and backward twice as much.
+    """Operations of a training step without the optimizer: forward, and backward twice as much.
 
     Backward multiplies once for the gradient of each product's inputs and once for its weights';
-    only the convolution's inputs, the features, need none. The optimizer is not counted.
+    only the convolution's inputs, the features, need none.
     """
     forward = forward_flops(config, num_features, num_classes, batch, frames)
     outputs = _output_frames(config, frames)
@@ -237,16 +224,12 @@ def estimated_step_bytes(
 
 
 def step_bytes(parameters: int, values: int) -> int:
-    """Estimates the peak memory of a process that trains.
-
-    Args:
-        values: numbers that a step keeps for its gradients and needs at its widest.
-    """
+    """Estimates the peak memory of training that keeps so many values for its gradients."""
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)
 
 
 def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
-    """Returns about how many weights a model has, never more: biases and scales are left out."""
+    """A lower bound of the number of weights, without biases and scales."""
     total = config.conv_kernel * num_features * config.conv_filters
     width = config.conv_filters
     for _ in range(config.num_layers):

@@ -1,7 +1,7 @@
-"""What a model must offer to be trained, timed, decoded and exported, and the models by name.
+"""The protocol of a model to be trained, timed, decoded and exported, and the models by name.
 
-Code outside `tfasr.models` uses a model through its registered config alone, see
-`RecogniserConfig`. What a config leaves out has a measured or cautious default in this module.
+Code outside `tfasr.models` uses a model only through its registered config, see `RecogniserConfig`.
+What a config leaves out has a measured or cautious default in this module.
 """
 
 import hashlib
@@ -121,21 +121,13 @@ MODELS: Registry[type] = Registry(
 
 @config_class
 class ModelConfig:
-    """Which model is trained; its sizes are bound on its own config class.
-
-    Attributes:
-        name: of `MODELS`.
-    """
+    """Which model of `MODELS` is trained; its sizes are bound on its own config class."""
 
     name: str = DEFAULT_MODEL
 
 
 def model_name(config: RecogniserConfig) -> str:
-    """Returns the name of a config's class in `MODELS`.
-
-    Raises:
-        UsageError: if it has none.
-    """
+    """The name of a config's class in `MODELS`; UsageError if it is not registered."""
     name = MODELS.name_of(type(config))
     if name is None:
         raise UsageError(
@@ -147,19 +139,15 @@ def model_name(config: RecogniserConfig) -> str:
 
 
 def model_source(config: RecogniserConfig) -> dict[str, str]:
-    """Returns the model's ``name`` and the ``module`` that registers it, as JSON."""
+    """The model's ``name`` and the ``module`` that registers it, as JSON."""
     name = model_name(config)
     return {"name": name, "module": MODELS.entry(name).module}
 
 
 def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
-    """Returns a config from JSON.
+    """A config from `model_source` (None for tfasr 0.1.0's only model) and its fields.
 
-    Args:
-        source: what `model_source` returned; None for the only model of tfasr 0.1.0.
-
-    Raises:
-        UsageError: if no such model is registered, or it has other fields now.
+    Raises UsageError if no such model is registered, or its fields have changed.
     """
     name = (source or {}).get("name", DEFAULT_MODEL)
     if name not in MODELS:
@@ -186,15 +174,15 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
 
 
 def output_frames(config: RecogniserConfig, frames: int) -> int:
-    """Returns the output frames of one utterance; below 1 where it has none."""
+    """The output frames of one utterance; may be below 1."""
     return int(config.output_lengths(frames))
 
 
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
-    """Returns a value that is equal for two models if `output_lengths` is the same for both.
+    """A value that is equal for two models if their `output_lengths` are the same.
 
-    A stack of convolutions and poolings has as many output frames as one unpadded convolution:
-    its kernel and stride are returned. For other models: a hash of the output lengths.
+    A stack of convolutions and poolings has as many output frames as one unpadded convolution: the
+    value is its kernel and stride. For other models it is a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -216,12 +204,7 @@ def model_flops(
     *,
     training: bool,
 ) -> int | None:
-    """Returns the floating-point operations of a batch; None where the config does not tell.
-
-    Args:
-        frames: feature frames to which they are padded.
-        training: whether to count the backward pass too; the optimizer is never counted.
-    """
+    """Floating-point operations of a padded batch without the optimizer; None if unknown."""
     if not hasattr(config, "flops"):
         return None
     per_utterance = config.flops(num_features, num_classes, frames, training=training)
@@ -231,26 +214,26 @@ def model_flops(
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    """Returns an estimate of a training process's memory; None if only a trial can tell."""
+    """An estimate of a training process's memory; None if only a trial can tell."""
     if not hasattr(config, "step_bytes"):
         return None
     return config.step_bytes(num_features, parameters, batch, frames)
 
 
 def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
-    """Returns a close lower bound of a model's weights; None where the config does not tell."""
+    """A close lower bound of a model's weights; None if unknown."""
     if not hasattr(config, "least_parameters"):
         return None
     return config.least_parameters(num_features, num_classes)
 
 
 def can_stream(config: RecogniserConfig) -> bool:
-    """Returns whether logits never depend on later frames; False where the config does not tell."""
+    """Whether logits never depend on later frames; False if unknown."""
     return bool(getattr(config, "can_stream", False))
 
 
 def keeps_momentum(config: RecogniserConfig) -> bool | None:
-    """Returns whether batch normalisation keeps its own momentum; None if it does not tell.
+    """Whether batch normalisation keeps its own momentum; None if unknown.
 
     Then those layers follow the training's window whose momentum is their class's default.
     """
@@ -258,13 +241,10 @@ def keeps_momentum(config: RecogniserConfig) -> bool | None:
 
 
 def portable(config: RecogniserConfig) -> RecogniserConfig:
-    """Returns the same model for exporters; the config itself where it does not tell."""
+    """The same model for exporters; the config itself by default."""
     return config.portable() if hasattr(config, "portable") else config
 
 
 def kernels(model: Any) -> set[str]:
-    """Returns which implementations computed a model's recurrence.
-
-    Empty before the model's first call, or where it does not tell.
-    """
+    """The implementations that computed a model's recurrence, if it has been called."""
     return set(getattr(model, "kernels", ()))

@@ -1,4 +1,4 @@
-"""A convolution and a stack of recurrent layers: all that LSTMs' and GRUs' models share."""
+"""A convolution and a stack of recurrent layers: the code that LSTM and GRU models share."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -29,16 +29,9 @@ from tfasr.models.costs import (
 class Network(keras.Model):
     """Hidden values of each output frame, by `encode`, and their class scores.
 
-    A subclass makes its layers, `class_scores` as ``classifier`` behind all others, and defines
-    ``build`` and `encode` or `encodings`. Layers count as they are assigned: a checkpoint holds
-    their variables in that order.
-
-    A model is made of its config, the number of classes (the CTC blank is the last), the seed of
-    its initial weights and of dropout, and Keras's dtype policy of all layers but the last, which
-    stays in float32.
-
-    Args:
-        config: sizes; it tells the output lengths, see `tfasr.models.model.RecogniserConfig`.
+    A subclass makes its layers, with `class_scores` as ``classifier`` after all others, and defines
+    ``build`` and `encode` or `encodings`. A checkpoint holds the layers' variables in the order of
+    assignment. The dtype policy applies to all layers but the last, which stays in float32.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
@@ -49,29 +42,18 @@ class Network(keras.Model):
         return self.config.output_lengths(feature_lengths)
 
     def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
-        """Computes class scores.
+        """Maps features ``(batch, frames, num_features)`` and int32 lengths to float32 logits.
 
-        Args:
-            features: float ``(batch, frames, num_features)``, right-padded.
-            feature_lengths: int32 ``(batch,)``: valid frames.
-            training: whether dropout and batch statistics are on.
-
-        Returns:
-            float32 logits ``(batch, output frames, classes)``; see `output_lengths`.
+        Features are right-padded; logits are ``(batch, output frames, classes)``.
         """
         return self.classifier(self.encode(features, feature_lengths, training))
 
     def call_with_intermediate(
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
-        """Computes class scores, and those that the last layer gives a middle layer's outputs.
+        """Logits, and those that the last layer gives for the middle one of `encodings`.
 
-        Returns:
-            logits as `call` returns them, and those of the middle one of the layers that
-            `encodings` holds, the earlier of two.
-
-        Raises:
-            UsageError: if there is no layer of the last one's width before it.
+        Raises UsageError if no earlier layer has the last one's width.
 
         Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
         Recognition, ICASSP 2021, section 3.
@@ -88,21 +70,18 @@ class Network(keras.Model):
         return self.classifier(encodings[-1]), self.classifier(middle)
 
     def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
-        """Returns what the classifier scores: ``(batch, output frames, width)``."""
+        """The classifier's inputs ``(batch, output frames, width)``."""
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns what each layer of the last one's width returns, in order.
-
-        Each is ``(batch, output frames, width)``, the last one what `encode` returns.
-        """
+        """The outputs ``(batch, output frames, width)`` of each layer of the last one's width."""
         if type(self).encode is Network.encode:
             raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
         return [self.encode(features, feature_lengths, training)]
 
 
 def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
-    """Returns the last layer, ``classifier``: logits of the classes, the CTC blank last.
+    """The last layer, ``classifier``: logits of the classes, the CTC blank last.
 
     It computes in float32 even under mixed precision, because the loss is computed from them.
     """
@@ -115,15 +94,9 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
-    """Adds to the bias of the CTC blank in a model's last layer, on which every frame's odds hang.
+    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has none.
 
-    Args:
-        model: built; its last layer is `class_scores` or another dense layer with a bias, assigned
-            as ``classifier``.
-        amount: above 0 for a network that begins with more blanks than by chance.
-
-    Raises:
-        UsageError: if the model has no such layer.
+    Above 0, the network begins with more blanks than by chance.
     """
     bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
@@ -131,13 +104,9 @@ def add_to_blank_bias(model: Any, amount: float) -> None:
 
 
 def zero_classifier(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0: every frame then has the same class scores.
+    """Sets the kernel of a model's last layer to 0, so that all frames have equal scores.
 
-    Args:
-        model: as for `add_to_blank_bias`; its last layer has a kernel.
-
-    Raises:
-        UsageError: if the model has no such layer.
+    Raises UsageError if the model has no such layer.
     """
     kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
     kernel.assign(keras.ops.zeros_like(kernel))
@@ -162,32 +131,22 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a model, in training.
+    """A part of a model, in training."""
 
-    Attributes:
-        name: such as "front end", "recurrent 1" or "head".
-        forward: from what the stage before returned, the features for the first, and the valid
-            feature frames ``(batch,)`` to what this one returns: ``(batch, output frames, width)``.
-        layers: whose trainable variables it uses.
-        input_width: last dimension of what it takes; unused for the first.
-    """
-
-    name: str
+    name: str  # such as "front end", "recurrent 1" or "head"
+    # From the previous stage's outputs, or the features, and the valid feature frames (batch,) to
+    # (batch, output frames, width).
     forward: Callable[[Any, Any], Any]
-    layers: list
-    input_width: int = 0
+    layers: list  # whose trainable variables it uses
+    input_width: int = 0  # unused for the first stage
 
     @property
     def variables(self) -> list:
-        """Its trainable variables."""
         return [variable for layer in self.layers for variable in layer.trainable_variables]
 
 
 def stages_of(model: Any) -> list[Stage]:
-    """Returns what a model's method ``stages`` returns; one stage of all where it has none.
-
-    The stages, one after the other, compute what ``model(features, lengths, training=True)`` does.
-    """
+    """A model's stages, which together compute a training call; one stage by default."""
     if hasattr(model, "stages"):
         return model.stages()
 
@@ -198,30 +157,23 @@ def stages_of(model: Any) -> list[Stage]:
 
 
 class RecurrentStackConfig:
-    """What follows from the sizes of such a model; a config class has the fields of its own.
+    """Methods of a recurrent model's config; a subclass adds the fields.
 
     Its fields are conv_filters, conv_kernel, conv_stride, num_KIND_layers, KIND_units,
     bidirectional, dropout and, optionally, batch_normalisation.
-
-    Attributes:
-        kind: of the recurrent layers, a part of their fields' names.
-        gates: matrices that a recurrent layer has for its inputs, and as many for its states.
-        model: the class of the model.
     """
 
     batch_normalisation: bool = True
-    kind: str
-    gates: int
+    kind: str  # a part of the fields' names
+    gates: int  # of a recurrent layer
     model: type["RecurrentStack"]
 
     @property
     def num_layers(self) -> int:
-        """How many recurrent layers follow the convolution."""
         return getattr(self, f"num_{self.kind}_layers")
 
     @property
     def units(self) -> int:
-        """Width of each recurrent layer, in each direction."""
         return getattr(self, f"{self.kind}_units")
 
     def check(self) -> None:
@@ -241,7 +193,6 @@ class RecurrentStackConfig:
 
     @property
     def directions(self) -> int:
-        """Of the recurrence, 1 or 2."""
         return 2 if self.bidirectional else 1
 
     @property
@@ -262,8 +213,8 @@ class RecurrentStackConfig:
 class RecurrentStack(Network):
     """Conv1D, then recurrent layers, then a dense layer to classes.
 
-    Padding must stand on the right. The convolution is valid, and forwards the recurrence comes to
-    the padding last, so that it changes no valid output frame; backwards it is masked. Batch
+    Padding must be on the right. The convolution is valid, and a forward recurrence reaches the
+    padding last, so that it changes no valid output frame; a backward one is masked. Batch
     statistics leave it out.
     """
 
@@ -327,7 +278,6 @@ class RecurrentStack(Network):
         )
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
         self.convolution.build(input_shape)
         shape = (None, None, self.config.conv_filters)
         for block in range(len(self.dropouts)):
@@ -348,12 +298,11 @@ class RecurrentStack(Network):
         return outputs[1:] or outputs
 
     def initial_state(self, batch: int) -> list:
-        """Returns what the recurrence knows before any frame, see `tfasr.models.model`."""
         sizes = [size for layer in self.recurrent for size in _state_sizes(layer)]
         return [keras.ops.zeros((batch, size)) for size in sizes]
 
     def continued(self, features: Any, state: list) -> tuple[Any, list]:
-        """Computes the class scores of frames that follow others, see `tfasr.models.model`."""
+        """Class scores of the next frames of a stream, see `tfasr.models.model`."""
         hidden = self._finished(0, self.convolution(features), None, training=False)
         waiting, reached = list(state), []
         for number, layer in enumerate(self.recurrent):
@@ -365,7 +314,6 @@ class RecurrentStack(Network):
         return self.classifier(hidden), reached
 
     def _valid(self, hidden, feature_lengths):
-        """Returns booleans ``(batch, output frames)``: whether a frame belongs to its utterance."""
         return valid_frames(hidden, self.output_lengths(feature_lengths))
 
     def _recurred(self, number, hidden, valid, training):
@@ -488,16 +436,7 @@ class AcousticModel(RecurrentStack):
 
 @config_class
 class GruModelConfig(RecurrentStackConfig):
-    """Sizes of the model.
-
-    Attributes:
-        conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames that one output frame sees.
-        conv_stride: feature frames from one output frame to the next.
-        num_gru_layers: how many recurrent layers follow.
-        gru_units: width of each, in each direction.
-        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: share of activations dropped between layers in training.
+    """Sizes of the model: as `AcousticModelConfig`, with GRUs.
 
     Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; around the
     recurrence it is the paper's model, section 4.4.3.

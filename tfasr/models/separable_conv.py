@@ -1,4 +1,4 @@
-"""Blocks of separable convolutions over time, QuartzNet's shape, against Keras 3 alone."""
+"""Blocks of separable convolutions over time, QuartzNet's shape, in Keras 3 alone."""
 
 import dataclasses
 
@@ -16,30 +16,25 @@ from tfasr.models.recurrent import Network, class_scores
 class SeparableConvConfig:
     """Sizes of the model; the defaults are QuartzNet-5x5's.
 
-    Attributes:
-        filters: channels of the blocks, one number each; the first layer has the first block's.
-        kernels: frames that each block's convolutions see, as many numbers.
-        repeats: separable convolutions of a block.
-        stride: feature frames from one output frame to the next, of the first layer.
-        first_kernel: feature frames that the first layer sees.
-        last_filters: channels of the two layers behind the blocks, the second of kernel 1.
-        last_kernel: frames that the first of these sees.
-        last_dilation: frames from one that it sees to the next.
-        dropout: share of activations dropped behind each layer in training.
-
     Source: Kriman et al. 2020, "QuartzNet: deep automatic speech recognition with 1D time-channel
     separable convolutions", Table 1.
     """
 
-    filters: tuple[int, ...] = (256, 256, 512, 512, 512)
-    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)
-    repeats: int = 5
-    stride: int = 2
+    filters: tuple[int, ...] = (
+        256,
+        256,
+        512,
+        512,
+        512,
+    )  # per block; the first also the first layer
+    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, a number per block
+    repeats: int = 5  # separable convolutions of a block
+    stride: int = 2  # of the first layer, in feature frames
     first_kernel: int = 33
-    last_filters: tuple[int, int] = (512, 1024)
-    last_kernel: int = 87
+    last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
+    last_kernel: int = 87  # of the first of these; the second's is 1
     last_dilation: int = 2
-    dropout: float = 0.0
+    dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
         for field in ("repeats", "stride", "first_kernel", "last_kernel", "last_dilation"):
@@ -149,7 +144,6 @@ class SeparableConvModel(Network):
         return NormalisedConv(layer, reach, rate, seed, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape=None):
-        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
         shape = self.first.built_for(input_shape)
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             shortcut.built_for(shape)
@@ -179,9 +173,8 @@ class SeparableConvModel(Network):
 class NormalisedConv(keras.layers.Layer):
     """A convolution over time, batch-normalised, rectified, dropped out.
 
-    Args:
-        convolution: valid, over ``(batch, time, channels)``.
-        reach: frames that it sees beside one.
+    ``convolution`` is valid, over ``(batch, time, channels)``; ``reach`` frames around one are
+    seen.
     """
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
@@ -192,7 +185,7 @@ class NormalisedConv(keras.layers.Layer):
         self.around = (reach // 2, reach - reach // 2)
 
     def built_for(self, shape) -> tuple:
-        """Makes the weights for inputs of a shape, and returns that of the outputs."""
+        """Makes the weights for inputs of a shape, and returns the outputs' shape."""
         self.convolution.build(shape)
         filters = getattr(self.convolution, "filters", None) or self.convolution.units
         self.normalisation.build((None, None, filters))
@@ -200,15 +193,7 @@ class NormalisedConv(keras.layers.Layer):
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
-        """Convolves.
-
-        Args:
-            inputs: ``(batch, time, channels)``.
-            before: booleans ``(batch, time)``: which of them count.
-            added: what is added before the rectifier; None for nothing.
-            rectified: whether negative values become 0.
-            training: whether dropout and batch statistics are on.
-        """
+        """Convolves; ``before`` marks input frames ``(batch, time)`` that are not padding."""
         inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
         hidden = hidden if added is None else hidden + added

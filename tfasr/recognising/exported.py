@@ -1,4 +1,4 @@
-"""A folder that a recogniser was exported to: what lies in it, and whether it is as it was."""
+"""The folder of an exported recogniser: its files, and whether they are unchanged."""
 
 import dataclasses
 import hashlib
@@ -37,15 +37,11 @@ _AGAIN = "Export the run again."
 
 
 def is_exported(folder: Path) -> bool:
-    """Returns whether a folder is an exported one, whole or not."""
     return (folder / SPEC_FILE).is_file()
 
 
 def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX) -> None:
-    """Writes what a recogniser is, next to its model.
-
-    The lexicon holds the words of the training transcripts, or nothing.
-    """
+    """Writes a recogniser's description next to its model; the lexicon may be empty."""
     statistics = spec.statistics and {
         name: array.tolist()
         for name, array in zip(("mean", "deviation"), spec.statistics, strict=True)
@@ -68,11 +64,7 @@ def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: 
 
 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
-    """Reads what `write_spec` wrote, with some of the decoder's fields replaced.
-
-    Raises:
-        UsageError: if it was written by a later tfasr, or something in it is missing.
-    """
+    """Reads what `write_spec` wrote, with some decoder fields replaced; UsageError if it can't."""
     path = folder / SPEC_FILE
     names = ("format", "model", "features", "statistics", "decoder", "geometry", "streams")
     content = read_object(path, _AGAIN, names)
@@ -100,7 +92,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
 
 
 def exported_runtime(folder: Path) -> str:
-    """Returns what runs an export's model; raises UsageError if it is not of `MODEL_FILES`."""
+    """The runtime of an export's model; UsageError if it is not in `MODEL_FILES`."""
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime", ONNX)  # exports without it are ONNX's
@@ -113,14 +105,14 @@ def exported_runtime(folder: Path) -> str:
 
 
 def model_bytes(path: Path) -> int:
-    """Returns the size of what holds a model: a file, or all files of a folder."""
+    """The size of a model's file, or of all files of its folder."""
     if path.is_dir():
         return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
     return path.stat().st_size
 
 
 def file_hash(path: Path) -> str:
-    """Returns a file's SHA-256 in hexadecimal."""
+    """A file's SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -129,7 +121,7 @@ def file_hash(path: Path) -> str:
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the hashes of all files of an export, which makes it complete."""
+    """Writes the hashes of all files, which completes an export."""
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     names = sorted(name for name in files if name != SUMS_FILE)
     lines = [f"{file_hash(folder / name)}  {name}\n" for name in names]
@@ -137,7 +129,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path) -> None:
-    """Raises UsageError unless all files of an export are as they were written."""
+    """Raises UsageError unless all files of an export are unchanged."""
     text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
     listed = [line.split("  ", 1) for line in text.splitlines()]
     if not listed or any(len(line) != 2 for line in listed):

@@ -1,4 +1,4 @@
-"""Many recordings to transcripts: found, named, resumed, and bad ones left out."""
+"""Transcribes many recordings to files: finds them, resumes, and leaves out those it can't read."""
 
 import json
 from collections import Counter
@@ -27,8 +27,6 @@ _PAUSE_S = 0.8
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write transcripts."""
-
     write: Callable[[str, Transcript], str]  # from a recording's name and transcript to text
     suffix: str  # of a file that holds one
     header: str = ""  # what comes once before any transcripts
@@ -36,12 +34,11 @@ class Format:
 
 
 def to_text(_: str, transcript: Transcript) -> str:
-    """Returns a line of text."""
     return transcript.text + "\n"
 
 
 def to_json(name: str, transcript: Transcript) -> str:
-    """Returns a line of JSON; words in Vosk's shape."""
+    """A line of JSON; words in Vosk's shape."""
     content = {
         "file": name,
         "duration_s": round(transcript.duration_s, 3),
@@ -52,7 +49,7 @@ def to_json(name: str, transcript: Transcript) -> str:
 
 
 def words_json(words: list[Word]) -> list[dict[str, Any]]:
-    """Returns words as Vosk shapes them: ``conf``, ``start``, ``end`` and ``word``."""
+    """Words in Vosk's shape: ``conf``, ``start``, ``end`` and ``word``."""
     return [
         {
             "conf": round(word.confidence, 4),
@@ -65,7 +62,7 @@ def words_json(words: list[Word]) -> list[dict[str, Any]]:
 
 
 def stream_json(result: StreamResult) -> str:
-    """Returns a line of JSON in Vosk's shape: ``partial``, or ``text`` and ``result``."""
+    """A line of JSON in Vosk's shape: ``partial``, or ``text`` and ``result``."""
     if not result.final:
         content: dict[str, Any] = {"partial": result.text}
     elif result.words:
@@ -76,7 +73,7 @@ def stream_json(result: StreamResult) -> str:
 
 
 def to_srt(_: str, transcript: Transcript) -> str:
-    """Returns SubRip subtitles."""
+    """SubRip subtitles."""
     blocks = [
         f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n"
         for number, (start, end, text) in enumerate(_subtitles(transcript.words), start=1)
@@ -85,7 +82,7 @@ def to_srt(_: str, transcript: Transcript) -> str:
 
 
 def to_vtt(_: str, transcript: Transcript) -> str:
-    """Returns WebVTT subtitles."""
+    """WebVTT subtitles."""
     blocks = [
         f"{_clock(start, '.')} --> {_clock(end, '.')}\n{text}\n"
         for start, end, text in _subtitles(transcript.words)
@@ -94,7 +91,7 @@ def to_vtt(_: str, transcript: Transcript) -> str:
 
 
 def to_ctm(name: str, transcript: Transcript) -> str:
-    """Returns NIST's time-marked words: recording, channel, start, duration, word, confidence."""
+    """NIST's time-marked words: recording, channel, start, duration, word, confidence."""
     recording = "_".join(name.split()) or "-"  # the format has no way to write a space
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
@@ -104,7 +101,7 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
-    """Returns a line a word: file, start and end in seconds, confidence, word."""
+    """A line per word: file, start and end in seconds, confidence, word."""
     file = name.replace("\t", " ").replace("\n", " ")
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
@@ -124,7 +121,7 @@ FORMATS = {
 
 
 def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
-    """Returns start, end and text of subtitles."""
+    """Start, end and text of each subtitle."""
     groups: list[list[Word]] = []
     for word in words:
         group = groups[-1] if groups else []
@@ -146,7 +143,7 @@ def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
 
 
 def _clock(seconds: float, point: str) -> str:
-    """Returns hours:minutes:seconds with milliseconds behind the given decimal point."""
+    """hours:minutes:seconds, a decimal point or comma, and milliseconds."""
     milliseconds = round(1000 * seconds)
     minutes, milliseconds = divmod(milliseconds, 60_000)
     hours, minutes = divmod(minutes, 60)
@@ -166,21 +163,13 @@ class Source:
 
 @dataclass
 class Outcome:
-    """What became of recordings."""
-
     done: int = 0  # how many were transcribed
     audio_s: float = 0.0  # in these
     failed: dict[str, str] = field(default_factory=dict)  # names and reasons
 
 
 def find_sources(given: list[str]) -> list[Source]:
-    """Returns the recordings that are named, and those in the folders that are.
-
-    A file that is named is always taken; of a folder those files whose name ends like audio.
-
-    Raises:
-        UsageError: if a folder holds no audio, or cannot be read.
-    """
+    """The named recordings and the audio files of named folders; UsageError if one has none."""
     sources = []
     for name in given:
         path = Path(name)
@@ -209,10 +198,10 @@ def transcribe_sources(
     failed: Callable[[Source, str], None],
     batch_size: int = 16,
 ) -> Outcome:
-    """Transcribes recordings one after the other, many in one batch, in their order.
+    """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    ``finished`` is called with each transcript as soon as it is whole, ``failed`` with what could
-    not be read, and why; ``batch_size`` counts segments.
+    ``finished`` receives each transcript once it is complete, ``failed`` each file that can't be
+    read and the reason.
     """
     outcome = Outcome()
     durations: dict[int, float] = {}
@@ -254,10 +243,9 @@ def _segments(
 
 
 class ResultFolder:
-    """A folder with a result for each recording, in one of `FORMATS`, each whole or absent.
+    """A folder with a result for each recording in one of `FORMATS`, complete or absent.
 
-    Raises:
-        UsageError: if it holds results of other settings, or two recordings would have one name.
+    Raises UsageError if it has results of other settings, or two recordings would share a name.
     """
 
     def __init__(
@@ -270,7 +258,7 @@ class ResultFolder:
         self._claim(output_format, recogniser)
 
     def _named(self, sources: list[Source]) -> list[Path]:
-        """Returns a file for each; one that ends ``.wav.txt`` where two differ only in that."""
+        """A file for each recording; ``.wav.txt`` where two names differ only in the suffix."""
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
@@ -288,7 +276,7 @@ class ResultFolder:
         return paths
 
     def _claim(self, output_format: str, recogniser: Recogniser) -> None:
-        """Writes the settings of the results, or compares them with those that are there."""
+        """Writes the settings of the results, or compares them with those in the folder."""
         spec = recogniser.spec
         wanted = {
             "recogniser": spec.identity,
@@ -310,14 +298,14 @@ class ResultFolder:
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
 
     def has(self, source: Source) -> bool:
-        """Returns whether a recording's result is there and not older than the recording."""
+        """Whether a recording's result exists and is not older than the recording."""
         try:
             return self._paths[source].stat().st_mtime >= source.path.stat().st_mtime
         except OSError:
             return False
 
     def write(self, source: Source, transcript: Transcript) -> None:
-        """Writes a recording's result; raises OSError if it cannot."""
+        """Writes a recording's result; raises OSError if it can't."""
         path = self._paths[source]
         make_folder(path.parent)
         text = self._format.header + self._format.write(source.name, transcript)
@@ -325,6 +313,6 @@ class ResultFolder:
 
 
 def _inside(name: str) -> Path:
-    """Returns a name as a path within a folder: that of a file from elsewhere is its last part."""
+    """The name as a path within a folder: only the last part of a file from elsewhere."""
     path = Path(name)
     return Path(path.name) if path.is_absolute() or ".." in path.parts else path

@@ -80,7 +80,7 @@ class Recogniser:
 
     @property
     def sample_rate_hz(self) -> int:
-        """Of the samples that it takes."""
+        """Sample rate of the audio that it takes."""
         return self.spec.features.sample_rate_hz
 
     def transcribe(self, audio: "str | Path | np.ndarray") -> Transcript:
@@ -125,11 +125,7 @@ class Recogniser:
     def cut(
         self, audio: "str | Path | np.ndarray", durations: dict[int, float], number: int
     ) -> Iterator[Segment]:
-        """Yields a recording's segments, and counts its seconds at a number in a dictionary.
-
-        Raises:
-            ValueError: as `transcribe`.
-        """
+        """Yields a recording's segments, and adds its seconds to ``durations[number]``."""
 
         def count(seconds: float) -> None:
             durations[number] += seconds
@@ -139,11 +135,8 @@ class Recogniser:
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
         """Transcribes a recording that comes block by block, as from a pipe.
 
-        Args:
-            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
-
-        Raises:
-            ValueError: if samples are no finite numbers.
+        Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
+        ValueError if samples are not finite.
         """
         seconds = 0.0
 
@@ -157,14 +150,10 @@ class Recogniser:
         return Transcript(heard, seconds)
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
-        """Yields a recording's words part by part, each as soon as it is heard.
+        """Yields a recording's words part by part, each as soon as it is recognised.
 
-        Args:
-            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
-            batch_size: segments in one batch; a few such batches become known together.
-
-        Raises:
-            ValueError: if samples are no finite numbers.
+        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments, and a few
+        batches are recognised together.
         """
         segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
         keyed = ((None, segment) for segment in segments)
@@ -193,18 +182,11 @@ class Recogniser:
         yield from stream.finish()
 
     def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:
-        """Opens a stream that chunks are pushed into, for callers that must not wait in a loop.
-
-        Arguments and errors are those of `stream`.
-        """
+        """Opens a stream to push chunks into; arguments and errors are those of `stream`."""
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
-        """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`.
-
-        Raises:
-            ValueError: as `transcribe`.
-        """
+        """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`."""
         if isinstance(audio, str | Path):
             from tfasr.data.audio import audio_blocks
 

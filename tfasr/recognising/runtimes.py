@@ -1,4 +1,4 @@
-"""What runs the model of an exported folder; each runtime is imported when it is wanted."""
+"""Runs the model of an exported folder; each runtime is imported when it is needed."""
 
 import contextlib
 import queue
@@ -33,14 +33,9 @@ STATES = "states_"
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens what `tfasr export` wrote.
+    """Opens what `tfasr export` wrote, with some decoder fields replaced.
 
-    Args:
-        folder: of the export.
-        decoder_changes: fields of its decoder to replace.
-
-    Raises:
-        UsageError: if a file is missing or has changed, or what runs it is not installed.
+    Raises UsageError if a file is missing or has changed, or its runtime is not installed.
     """
     check_sums(folder)
     runtime = exported_runtime(folder)
@@ -49,11 +44,7 @@ def open_exported(
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
-    """Opens a file, or TensorFlow's folder, with a runtime of `MODEL_FILES`.
-
-    Raises:
-        UsageError: if the model cannot be loaded, or what runs it is not installed.
-    """
+    """Opens a model with a runtime of `MODEL_FILES`; UsageError if it can't."""
     if runtime == ONNX:
         return OnnxAcoustics(path)
     if runtime == LITERT:
@@ -71,12 +62,9 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
 
 
 class OnnxAcoustics:
-    """Computes log-probabilities with ONNX Runtime.
+    """Computes log-probabilities with ONNX Runtime, from a path or a file's content.
 
-    Args:
-        graph: the path of the file, or its content.
-        num_threads: that may be in it at the same time; None: one per core that this process may
-            use.
+    ``num_threads`` threads may use it at the same time, by default one per usable core.
     """
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
@@ -139,7 +127,7 @@ def _onnx_runtime() -> Any:
 def open_litert(
     graph: str | Path | bytes, stride: int, num_threads: int | None = None
 ) -> "LitertAcoustics | LitertUtterances":
-    """Opens a graph of either signature; see `LitertAcoustics` for the arguments."""
+    """Opens a graph of either signature."""
     interpreter = litert_interpreter(graph, 1)
     if STEP in interpreter.get_signature_list():
         return LitertAcoustics(graph, stride, num_threads)
@@ -157,7 +145,7 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Lends a function of the graph's inputs by name; makes one for whoever finds none."""
+        """Yields a function of the graph's inputs by name, of an idle interpreter or a new one."""
         try:
             runner = self._idle.get_nowait()
         except queue.Empty:
@@ -168,14 +156,7 @@ class _Litert:
 
 
 class LitertAcoustics(_Litert):
-    """Computes log-probabilities with LiteRT, a fixed number of output frames in a call.
-
-    Args:
-        graph: the path of the file, or its content.
-        stride: feature frames from one output frame to the next.
-        num_threads: that may be in it at the same time; None: one per core that this process may
-            use.
-    """
+    """Computes log-probabilities with LiteRT, a fixed number of output frames per call."""
 
     def __init__(self, graph: str | Path | bytes, stride: int, num_threads: int | None = None):
         super().__init__(graph, STEP, num_threads)
@@ -218,10 +199,7 @@ class LitertAcoustics(_Litert):
 
 
 class LitertUtterances(_Litert):
-    """Computes log-probabilities with LiteRT, one whole utterance in a call; it cannot stream.
-
-    Args: as of `LitertAcoustics`.
-    """
+    """Computes log-probabilities with LiteRT, one utterance per call; it can't stream."""
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         super().__init__(graph, WHOLE, num_threads)
@@ -245,11 +223,7 @@ class LitertUtterances(_Litert):
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
-    """Returns an interpreter of a graph, given as a path or as its content.
-
-    Raises:
-        UsageError: if LiteRT cannot load it, or is not installed.
-    """
+    """An interpreter of a graph, from a path or a file's content; UsageError if it can't load."""
     interpreter_class = _interpreter_class()
     source = {"model_content": graph} if isinstance(graph, bytes) else {"model_path": str(graph)}
     with warnings.catch_warnings():

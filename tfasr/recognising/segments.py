@@ -1,4 +1,4 @@
-"""Segments of many recordings through the model in batches of similar length."""
+"""Cuts recordings into segments and recognises them in batches of similar length."""
 
 import dataclasses
 import itertools
@@ -37,14 +37,11 @@ class Segment:
 
 
 class PauseCutter:
-    """Cuts a recording, given block by block, into segments that a model can hear at once.
+    """Cuts a recording, given block by block, into segments of at most `longest_s`.
 
-    One that is short enough stays whole. A longer one is cut in the middle of the quietest 0.3 s
-    of the second half of what fits. Each segment reaches half a second beyond its cuts, so that a
-    word at a cut is heard whole by both of its neighbours; whose it is, the middle of the word
-    decides.
-
-    `longest_s` is of a segment, what is around its cuts included.
+    A longer recording is cut in the middle of the quietest 0.3 s of the second half of what fits.
+    Each segment extends half a second beyond its cuts, so that both neighbours contain the whole of
+    a word at a cut; it belongs to the one that contains its middle.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -66,7 +63,7 @@ class PauseCutter:
         return segments
 
     def finish(self) -> list[Segment]:
-        """Returns the last segment; none of a recording without samples."""
+        """The last segment, or [] for a recording without samples."""
         held = self._all()
         if not len(held):
             return []
@@ -98,7 +95,7 @@ class PauseCutter:
 def cut_segments(
     blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
 ) -> Iterator[Segment]:
-    """Yields the segments of a recording of float32 blocks; ``count`` gets each block's seconds."""
+    """Yields the segments of float32 blocks; ``count`` receives each block's seconds."""
     cutter = PauseCutter(sample_rate_hz)
     for block in blocks:
         count(len(block) / sample_rate_hz)
@@ -107,7 +104,7 @@ def cut_segments(
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
-    """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
+    """The middle of the quietest stretch whose middle is not before ``earliest``."""
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
     power = np.square(samples[: count * block].reshape(count, block), dtype=np.float64).mean(axis=1)
@@ -126,8 +123,6 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
 
 @dataclass(frozen=True)
 class LabelSpan:
-    """A label and the frames that it is written in."""
-
     label: int  # a class, not the blank
     start: int  # its first frame
     end: int  # the frame behind its last
@@ -136,18 +131,12 @@ class LabelSpan:
 def aligned_words(
     text: str, log_probs: np.ndarray, alphabet: Alphabet, first_s: float, step_s: float
 ) -> list[Word]:
-    """Returns the words of a hypothesis with their times and confidences.
+    """The words of a hypothesis with times and confidences.
 
-    A word reaches from the first frame of its first character to the last of its last one. CTC
-    models write a character in a few frames anywhere in its sound, so that times are some frames
-    off, and the time between words belongs to none.
-
-    Args:
-        text: of the hypothesis, in plain spelling.
-        log_probs: float32 ``(frames, classes)``, natural logarithms, blank last.
-        alphabet: of the classes.
-        first_s: where the first frame's share of the time begins.
-        step_s: seconds from one frame to the next.
+    A word extends from the first frame of its first character to the last frame of its last one.
+    CTC models write a character in a few frames anywhere in its sound, so times are a few frames
+    off, and the time between words belongs to no word. ``log_probs`` are ``(frames, classes)``;
+    ``first_s`` is where the first frame's share of the time begins.
     """
     spans = _best_path(text, log_probs, alphabet)
     if spans is None:
@@ -164,7 +153,7 @@ def aligned_words(
 
 
 def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
-    """Returns the labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
+    """The labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
     if not len(path):
         return []
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
@@ -177,25 +166,17 @@ def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
 
 
 def _best_path(text: str, log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan] | None:
-    """Returns the most probable path of all where it spells the text: then none is better."""
+    """The most probable path if it spells the text: then no alignment is better."""
     spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
     spelled = alphabet.decode([span.label for span in spans])
     return spans if spelled.split() == text.split() else None
 
 
 def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan]:
-    """Returns the most probable way to write labels into frames, each label's frames.
+    """The most probable alignment of labels with frames ``(frames, classes)``.
 
-    A separator may be left out where a blank stands between its equal neighbours, as a decoder may
-    have done, too.
-
-    Args:
-        labels: classes, no blanks; a text as `Alphabet.encode` spells it.
-        log_probs: float32 ``(frames, classes)``.
-        alphabet: names the blank and the separator.
-
-    Raises:
-        ValueError: if there are too few frames for the labels.
+    A separator may be left out where a blank separates its equal neighbours, as decoders do. Raises
+    ValueError if there are too few frames.
     """
     if not labels:
         return []
@@ -212,9 +193,9 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """Returns the state of each frame on the best path ``(frames,)`` of scores (frames, states).
+    """The state of each frame on the best path through scores (frames, states).
 
-    ``two`` and ``three`` say which states can follow the one two or three before them.
+    ``two`` and ``three`` mark the states that can follow the one two or three before them.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
@@ -252,7 +233,7 @@ def _spans_of_states(path: np.ndarray, states: np.ndarray) -> list[LabelSpan]:
 
 
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields the spans of each word's characters, separators left out."""
+    """Yields the spans of each word's characters, without separators."""
     word: list[LabelSpan] = []
     for span in spans:
         character = alphabet.characters[span.label]
@@ -288,11 +269,10 @@ class SegmentModel:
 
     @property
     def batches_at_once(self) -> int:
-        """How many batches may go through the model at the same time."""
         return self._acoustics.batches_at_once
 
     def features(self, segment: Segment) -> np.ndarray:
-        """Returns a segment's normalised features, float32 ``(frames, num_features)``."""
+        """A segment's normalised features, float32 ``(frames, num_features)``."""
         features = self.spec.heard(segment.samples)
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
@@ -300,10 +280,7 @@ class SegmentModel:
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the log-probabilities of segments, and their valid output frames.
-
-        The features of each ``(frames, num_features)`` must be enough for an output frame.
-        """
+        """The log-probabilities of segments, and their valid output frames, at least one each."""
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
         return self._acoustics.log_probs(batch, lengths), frames
@@ -311,10 +288,7 @@ class SegmentModel:
     def words(
         self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
     ) -> list[list[Word]]:
-        """Returns, for each of a batch's segments, the words that are its own.
-
-        Log-probabilities are ``(batch, output frames, classes)``, lengths valid output frames.
-        """
+        """The words that belong to each segment of a batch."""
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
         for segment, hypothesis, scores, length in zip(
@@ -336,7 +310,7 @@ def _belongs(word: Word, segment: Segment) -> bool:
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
+    """Features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
     lengths = np.array([len(one) for one in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
     for row, one in zip(batch, features, strict=True):
@@ -357,18 +331,11 @@ _Place = tuple[Future, int] | None
 def recognised_in_batches(
     model: SegmentModel, segments: Iterable[tuple[Any, Segment]], batch_size: int
 ) -> Iterator[tuple[Any, list[Word]]]:
-    """Yields each segment's words, in the order of the segments.
+    """Yields each segment's key and words, in the order of the segments.
 
-    Reading and features run in a thread of their own, decoding in another, while batches go
-    through the model, as many at once as it can use; at most some hundred segments are in memory.
-
-    Args:
-        model: hears and decodes them.
-        segments: each with a key that comes back with its words.
-        batch_size: segments in one batch.
-
-    Raises:
-        Exception: whatever ``segments`` raises, once what came before it has been yielded.
+    Reading and features run in one thread, decoding in another, while batches go through the model,
+    as many at once as it can use; at most some hundred segments are in memory. An error of
+    ``segments`` is raised once everything before it has been yielded.
     """
     stages = _Stages(model, batch_size)
     try:
@@ -384,7 +351,7 @@ def recognised_in_batches(
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
-    """Yields key, segment and features; an error takes its turn behind what was read before it."""
+    """Yields key, segment and features; an error is raised after everything read before it."""
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
 
@@ -421,7 +388,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of a few batches; the last before an error is still yielded."""
+    """Yields lists of a few batches, also the last one before an error."""
     sizes = itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1]))
     size = batch_size * next(sizes)
     group: list[tuple] = []
@@ -444,7 +411,7 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
 
 
 class _Stages:
-    """The threads in which batches go through the model, and the one in which they are decoded."""
+    """The threads in which batches go through the model, and the one that decodes."""
 
     def __init__(self, model: SegmentModel, batch_size: int):
         self._model = model
@@ -474,7 +441,7 @@ class _Stages:
         return self._decoding.submit(self._model.words, segments, log_probs, frames)
 
     def close(self) -> None:
-        """Waits for what goes on; what has not begun is left out."""
+        """Waits for running work; drops what has not begun."""
         for executor in (self._hearing, self._decoding):
             executor.shutdown(cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""What a recogniser is beside its weights: features, alphabet, geometry, decoder."""
+"""What a recogniser is in addition to its weights: features, alphabet, geometry, decoder."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,32 +21,24 @@ LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
 
 
 class Acoustics(Protocol):
-    """From normalised features to log-probabilities of all classes.
+    """From normalised features to log-probabilities of all classes."""
 
-    Attributes:
-        batches_at_once: how many threads may usefully call `log_probs` at the same time.
-    """
-
-    batches_at_once: int
+    batches_at_once: int  # how many threads may usefully call `log_probs` at the same time
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Returns float32 ``(batch, output frames, classes)``, natural logarithms.
+        """Maps padded float32 ``(batch, frames, num_features)`` and int32 lengths ``(batch,)``.
 
-        Args:
-            features: float32 ``(batch, frames, num_features)``, right-padded.
-            lengths: int32 ``(batch,)``: valid feature frames, enough for an output frame.
+        Returns float32 ``(batch, output frames, classes)``, natural logarithms. Each length must be
+        enough for an output frame.
         """
 
     def initial_state(self) -> State:
-        """Returns the state of a recurrence that has heard nothing."""
+        """The state of a recurrence before any frame."""
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns the next log-probabilities of one stream ``(output frames, classes)``.
+        """The next log-probabilities of one stream ``(output frames, classes)``, and its state.
 
-        Args:
-            features: float32 ``(frames, num_features)``, from the first that the next output
-                frame sees; enough for one output frame.
-            state: what `initial_state` or the call before returned.
+        Features ``(frames, num_features)`` begin with the first that the next output frame sees.
         """
 
 
@@ -70,7 +62,6 @@ class Word:
     confidence: float
 
     def moved(self, by_s: float) -> "Word":
-        """Returns the same word so many seconds later."""
         return Word(self.text, self.start_s + by_s, self.end_s + by_s, self.confidence)
 
 
@@ -88,7 +79,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The words with single spaces between."""
+        """The words, separated by single spaces."""
         return " ".join(word.text for word in self.words)
 
 
@@ -108,7 +99,7 @@ class StreamResult:
 
     @cached_property
     def words(self) -> list[Word]:
-        """The words with times, counted from the beginning of the stream, and confidences."""
+        """The words with confidences and times from the beginning of the stream."""
         return self.align()
 
 
@@ -116,14 +107,7 @@ class StreamResult:
 
 
 def as_samples(samples: np.ndarray) -> np.ndarray:
-    """Returns samples as float32 in -1..1.
-
-    Args:
-        samples: floats in -1..1 or int16 ``(samples,)``.
-
-    Raises:
-        ValueError: for another type, or what is no finite number.
-    """
+    """Floats in -1..1 or int16 as float32 in -1..1; ValueError for other types and NaN."""
     if samples.dtype == np.int16:
         return samples.astype(np.float32) / 32768
     if samples.dtype.kind != "f":
@@ -136,13 +120,7 @@ def as_samples(samples: np.ndarray) -> np.ndarray:
 
 
 def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> Iterator[np.ndarray]:
-    """Yields samples as they come, int16 ``(samples,)``, until the stream ends.
-
-    Args:
-        stream: such as ``sys.stdin.buffer``: signed 16 bit, little endian, one channel.
-        sample_rate_hz: of the samples.
-        chunk_s: the most seconds in a chunk.
-    """
+    """Yields int16 samples ``(samples,)`` of signed 16-bit little-endian mono, as they come."""
     # What has come already is taken at once, instead of waiting until a chunk is full.
     read = getattr(stream, "read1", stream.read)
     most_bytes = 2 * max(int(chunk_s * sample_rate_hz), 1)
@@ -158,7 +136,7 @@ STREAMING_PRESET = "an4_streaming.gin"
 
 @dataclass(frozen=True)
 class RecogniserSpec:
-    """How samples become what a model takes, and what its output frames mean."""
+    """How samples become a model's inputs, and what its output frames mean."""
 
     model: str  # the name of its class in `tfasr.models.model.MODELS`
     features: FeatureConfig
@@ -177,34 +155,30 @@ class RecogniserSpec:
 
     @property
     def first_frame_s(self) -> float:
-        """Where the first output frame's share of the time begins.
-
-        The middle of a frame's share is the middle of the samples that it was computed from.
-        """
+        """Where the first output frame's share of the time begins, centred on its samples."""
         kernel, _ = self.geometry
         seen = (kernel - 1) * self.features.step_samples + self.features.window_samples
         return max(seen / self.features.sample_rate_hz / 2 - self.frame_step_s / 2, 0.0)
 
     def output_frames(self, feature_frames: int) -> int:
-        """Returns the output frames of so many feature frames, at least 0."""
+        """The output frames of a number of feature frames, at least 0."""
         kernel, stride = self.geometry
         return max((feature_frames - kernel) // stride + 1, 0)
 
     def heard(self, samples: np.ndarray) -> np.ndarray:
-        """Returns samples' normalised features, float32 ``(frames, num_features)``."""
+        """Samples' normalised features, float32 ``(frames, num_features)``."""
         return self.normalised(numpy_features(samples, self.features))
 
     def normalised(self, features: np.ndarray) -> np.ndarray:
-        """Returns features normalised as in training."""
         return normalise_frames(features, self.features, *(self.statistics or (None, None)))
 
     @property
     def can_stream(self) -> bool:
-        """Whether neither its layers nor its normalisation need an utterance's end."""
+        """Whether neither layers nor normalisation need the end of an utterance."""
         return self.streams and self.features.normalisation != "utterance"
 
     def check_streams(self) -> None:
-        """Raises UsageError for a model that needs to have heard an utterance to its end."""
+        """Raises UsageError for a model that can't stream."""
         reason = ""
         if self.features.normalisation == "utterance":
             reason = (

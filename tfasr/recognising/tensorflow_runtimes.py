@@ -1,4 +1,4 @@
-"""What computes with TensorFlow: a run's model, an exported Keras file, a SavedModel."""
+"""Models that run in TensorFlow: a run's model, an exported Keras file, a SavedModel."""
 
 import functools
 import hashlib
@@ -21,13 +21,7 @@ STATE, NEXT_STATE = "state_", "next_state_"
 
 
 class KerasAcoustics:
-    """Computes log-probabilities with a model in float32.
-
-    Args:
-        recogniser: a built Keras model.
-        config: its config, see `tfasr.models.model.RecogniserConfig`.
-        num_features: features per frame.
-    """
+    """Computes log-probabilities with a built Keras model in float32."""
 
     batches_at_once = 1  # TensorFlow divides one among the cores
 
@@ -72,15 +66,9 @@ class KerasAcoustics:
 def open_run(
     trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """Returns a run's recogniser in its parts.
+    """A run's recogniser from a checkpoint ("best" by validation CER, "last" or a file).
 
-    Args:
-        trained: the run.
-        checkpoint: "best" (by validation CER), "last", or a file.
-        decoder_changes: fields of the run's own decoder to replace.
-
-    Raises:
-        UsageError: if the run or its checkpoint is missing or does not fit.
+    Raises UsageError if the run or its checkpoint is missing or does not fit.
     """
     path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
     experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
@@ -107,21 +95,13 @@ def open_run(
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:
-    """Returns a model that `tfasr export --to keras` wrote.
-
-    Raises:
-        UsageError: if it is of a kind that has not been registered.
-    """
+    """A model that `tfasr export --to keras` wrote; UsageError if its kind is not registered."""
     model = keras.saving.load_model(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 
 
 class SavedModelAcoustics:
-    """Computes log-probabilities with what `tfasr export --to saved_model` wrote.
-
-    Args:
-        path: of the folder.
-    """
+    """Computes log-probabilities with the folder that `tfasr export --to saved_model` wrote."""
 
     batches_at_once = 1  # TensorFlow divides one among the cores
 

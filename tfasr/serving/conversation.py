@@ -1,4 +1,4 @@
-"""A client that speaks: its samples over a WebSocket, and what is heard of them back."""
+"""A client that speaks: its samples over a WebSocket, and the recognised text back."""
 
 import asyncio
 import json
@@ -20,10 +20,7 @@ LOWEST_HZ, HIGHEST_HZ = 8000, 192000
 
 
 class IncomingSpeech:
-    """Signed 16-bit samples, little endian, one channel, in pieces of any number of bytes.
-
-    Raises RefusedError for a rate that no microphone has.
-    """
+    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
 
     def __init__(self, rate_hz: object, model_rate_hz: int):
         if type(rate_hz) is float and rate_hz.is_integer():  # as some write 16000.0
@@ -46,11 +43,11 @@ class IncomingSpeech:
 
     @property
     def seconds(self) -> float:
-        """Of audio that came."""
+        """Seconds of audio received."""
         return self._count / self._rate_hz
 
     def samples(self, data: bytes) -> np.ndarray:
-        """Returns the samples of the next bytes, float32 ``(samples,)``; half a one waits."""
+        """The next bytes as samples, float32 ``(samples,)``; half a sample waits."""
         data = self._half + data
         whole = len(data) // 2 * 2
         self._half = data[whole:]
@@ -61,7 +58,7 @@ class IncomingSpeech:
         return self._resampler.resample_chunk(samples)
 
     def rest(self) -> np.ndarray:
-        """Returns what the filter still holds when all has come, float32 ``(samples,)``."""
+        """What the resampling filter still holds at the end, float32 ``(samples,)``."""
         nothing = np.zeros(0, np.float32)
         if self._resampler is None or not self._count:
             return nothing
@@ -111,9 +108,9 @@ async def _until_refused(conversation: "Conversation", service: Service) -> None
 class Conversation:
     """One stream, by Vosk's protocol.
 
-    Every message with samples is answered: by the utterances that ended in it, or else by what is
-    heard of the one that goes on. Before the next message is read, its answers are on their way and
-    no more than the system's buffer waits for the client: who does not read is not heard either.
+    Every message with samples is answered: with the utterances that ended in it, else with the text
+    of the one that goes on. The next message is read only after the answers have been sent, and
+    only the system's buffer holds unread ones: a client that doesn't read isn't heard either.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -126,12 +123,10 @@ class Conversation:
         self._opened = self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Hears the client to its end.
+        """Processes messages until the client ends the stream.
 
-        Raises:
-            RefusedError: what ends the stream before the client did.
-            ConnectionError: if the client is gone.
-            asyncio.TimeoutError: if it does not read its answers.
+        Raises RefusedError for what ends the stream earlier, ConnectionError if the client is gone,
+        and asyncio.TimeoutError if it doesn't read its answers.
         """
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
@@ -148,17 +143,16 @@ class Conversation:
             self._ending.cancel()
 
     def forget(self) -> None:
-        """Drops what was heard, of which nothing can be said any more."""
         self._stream = None
 
     async def end(self, refusal: RefusedError) -> None:
-        """Tells the client what was heard until now, and then why no more will be."""
+        """Sends the text recognised so far, then the reason why the stream ends."""
         await self._finish(only_words=True)
         await self._say(json.dumps({"error": str(refusal)}))
         await self._close(refusal.code)
 
     async def _next(self) -> WSMessage | None:
-        """Returns the next message with text or samples; None if the client has closed."""
+        """The next message with text or samples; None if the client has closed."""
         now = time.monotonic()
         left_s = min(
             self._heard + self._limits.idle_s - now,
@@ -195,7 +189,7 @@ class Conversation:
         )
 
     def _is_end(self, text: str) -> bool:
-        """Obeys a message of text; returns whether it ends the stream."""
+        """Obeys a text message; returns whether it ends the stream."""
         try:
             command = json.loads(text)
         except (ValueError, RecursionError):
@@ -228,7 +222,7 @@ class Conversation:
             raise self._too_long()
 
     def _push(self, data: bytes) -> list[str]:
-        """Returns the answers to a message's samples."""
+        """The answers to a message's samples."""
         if self._incoming is None:
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:
@@ -238,7 +232,7 @@ class Conversation:
         return ended or [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
 
     async def _finish(self, *, only_words: bool = False) -> None:
-        """Says what the utterance that went on ended as, even if nothing was heard in it."""
+        """Sends the final text of the utterance that went on, even if it is empty."""
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
         else:

@@ -35,16 +35,13 @@ SAFE_HEADERS = {
 
 
 def check_sender(host: str | None, origin: str | None, allowed: Collection[str]) -> str | None:
-    """Returns why a request is refused; None if it may pass.
+    """Why a request is refused; None if it may pass.
 
-    A page of another site can have a name that leads here (DNS rebinding), and then reads what it
-    likes as if it were ours. It cannot have an address for its name: so addresses pass, and names
-    only if they are known. A browser says in ``Origin`` whose page asks: that must be ours.
-
-    Args:
-        host: the request's header ``Host``.
-        origin: its header ``Origin``; None if it has none, as from programs.
-        allowed: names of the server in addition to localhost; with a port if a proxy has its own.
+    A page of another site can have a name that resolves to this server (DNS rebinding) and could
+    then read everything as if it were ours. It can't have an IP address for its name: so addresses
+    pass, and names only if they are known. A browser's ``Origin`` names the page that asks, which
+    must be ours; programs send none. ``allowed`` are names in addition to localhost, with a port if
+    a proxy has another.
     """
     name = _part(f"//{host}", "hostname") if host else None
     names = ("localhost", *(one.partition(":")[0] for one in allowed))
@@ -76,7 +73,7 @@ def _is_address(name: str) -> bool:
 
 
 def guard(allowed: Collection[str]) -> Callable:
-    """Returns aiohttp's middleware that lets only requests pass that `check_sender` allows."""
+    """Middleware of aiohttp that passes only requests that `check_sender` allows."""
     allowed = [name.lower() for name in allowed]
 
     @web.middleware
@@ -96,7 +93,7 @@ def guard(allowed: Collection[str]) -> Callable:
 
 
 def page(name: str, service: Service) -> web.Response:
-    """Returns the page, with the limits of a service that is called ``name``."""
+    """The page, with the limits of a service called ``name``."""
     limits = service.limits
     facts = {
         "name": name,
@@ -136,7 +133,7 @@ log = logging.getLogger("tfasr")
 def make_application(
     name: str, service: Service, allowed_hosts: Sequence[str] = ()
 ) -> web.Application:
-    """Returns what answers requests: the page, files, streams; see `serve` for the arguments."""
+    """Answers requests for the page, files and streams; see `serve` for the arguments."""
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)
@@ -166,19 +163,11 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     started: Callable[[str], None] = print,
 ) -> None:
-    """Serves a recogniser until SIGINT or SIGTERM: streams are then told what was heard.
+    """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
-    Args:
-        recogniser: does the work.
-        name: of it, for the page.
-        host: an address, or a name of one, to listen at.
-        port: to listen at; 0: any free one.
-        limits: of what clients may ask.
-        allowed_hosts: names by which the server is known beside localhost and its addresses.
-        started: is called with the page's address once it can be opened.
-
-    Raises:
-        UsageError: if it cannot listen there.
+    ``name`` is shown on the page; port 0 means any free one; ``allowed_hosts`` are names of the
+    server in addition to localhost and its addresses; ``started`` receives the page's address once
+    it can be opened. Raises UsageError if it can't listen there.
     """
     listening = _listen(host, port)
     with contextlib.closing(listening):
@@ -189,7 +178,7 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens, before the time is spent that a model takes to be ready."""
+    """A listening socket, opened before the time that loading a model takes."""
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
     try:

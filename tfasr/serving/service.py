@@ -1,4 +1,4 @@
-"""What all clients share: the recogniser, the threads that it runs in, and the limits."""
+"""What all clients share: the recogniser, its threads and the limits."""
 
 import asyncio
 import contextlib
@@ -39,14 +39,14 @@ class Limits:
 
     @property
     def max_upload_bytes(self) -> int:
-        """The most bytes of a file."""
         return int(self.max_upload_mb * 1e6)
 
 
 class RefusedError(Exception):
-    """What a client is told whose request or stream ends here; nobody else notices.
+    """Why a client's request or stream ends; no other client notices.
 
-    A WebSocket is closed with the code (RFC 6455, section 7.4.1), another request gets the status.
+    It closes a WebSocket with the code (RFC 6455, section 7.4.1) and answers a request with the
+    status.
     """
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
@@ -56,7 +56,7 @@ class RefusedError(Exception):
 
 
 class Places:
-    """So many streams or files may come in at once; the next are refused until one has gone."""
+    """Admits a number of streams or files at once; refuses more."""
 
     def __init__(self, count: int, what: str):
         self._count = count
@@ -65,7 +65,7 @@ class Places:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Keeps a place while the block runs; raises RefusedError if all are taken."""
+        """Takes a place while the block runs; raises RefusedError if all are taken."""
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
@@ -86,11 +86,11 @@ Result = TypeVar("Result")
 class Service:
     """A recogniser for many clients at once.
 
-    Its work is done in threads, so that the event loop goes on: what takes milliseconds in one
-    pool, parts of files in another, where long recordings take turns and delay no speaker for
-    longer than the processors are busy. Nothing is locked: ONNX Runtime, Keras's traced functions
-    and the decoders may be called from several threads, and what changes belongs to one `Stream`,
-    whose chunks follow each other.
+    Its work runs in threads so that the event loop goes on: what takes milliseconds in one pool,
+    parts of files in another, where long recordings take turns and delay no speaker for longer than
+    the processors are busy. Nothing is locked: ONNX Runtime, Keras's traced functions and the
+    decoders may be called from several threads, and what changes belongs to one `Stream`, whose
+    chunks follow each other.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -110,21 +110,21 @@ class Service:
             self.why_no_streams = None
 
     def warm_up(self) -> None:
-        """Runs the model once: the first chunk of the first client then waits for no tracing."""
+        """Runs the model once, so that the first client doesn't wait for tracing."""
         second = np.zeros(self.recogniser.sample_rate_hz, np.float32)
         self.recogniser.transcribe(second)
         if self.why_no_streams is None:
             self.recogniser.open_stream(EndpointRules()).push(second)
 
     async def soon(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Returns what a piece of work returns that takes milliseconds, such as a chunk."""
+        """The result of work that takes milliseconds, such as a chunk."""
         return await asyncio.get_running_loop().run_in_executor(self._short, work, *arguments)
 
     async def in_turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Returns what a piece of work returns that takes longer, such as minutes of audio."""
+        """The result of work that takes longer, such as minutes of audio."""
         return await asyncio.get_running_loop().run_in_executor(self._long, work, *arguments)
 
     def close(self) -> None:
-        """Waits until the threads have done what they do, and ends them."""
+        """Waits for running work, and ends the threads."""
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""A client's file: kept on the disk while it is heard, answered part by part."""
+"""A client's file: kept on disk while it is recognised, answered part by part."""
 
 import asyncio
 import contextlib
@@ -32,14 +32,11 @@ log = logging.getLogger("tfasr")
 
 
 async def transcribe(request: web.Request, service: Service) -> web.StreamResponse:
-    """Answers a request whose body is a file of audio, in lines of JSON.
+    """Answers a request whose body is an audio file, in lines of JSON.
 
-    The first has ``duration_s``; then follows what is heard, in Vosk's shape, as soon as it is; the
-    last one is what `tfasr transcribe --format json` writes of the file, or an ``error``.
-
-    Args:
-        request: its query may have a ``name``, by which answers call the file.
-        service: hears it.
+    The first has ``duration_s``; then come the words in Vosk's shape as soon as they are
+    recognised; the last is what `tfasr transcribe --format json` writes for the file, or an
+    ``error``. The query may have a ``name``, by which answers call the file.
     """
     name = Path(request.query.get("name", "")).name[:_LONGEST_NAME] or "recording"
     name = name.encode(errors="replace").decode()
@@ -83,7 +80,7 @@ async def _answer(
 
 @contextlib.asynccontextmanager
 async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
-    """Yields the body's file while the block runs."""
+    """Keeps the body in a file while the block runs."""
     suffix = Path(name).suffix.lower()
     with contextlib.ExitStack() as stack:
         with _disk_errors_explained():
@@ -160,7 +157,7 @@ async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
 
 
 class Heard:
-    """What is heard of a file, which its client knows by another name than its path."""
+    """What is recognised in a file, whose client knows it by another name than its path."""
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
@@ -171,11 +168,7 @@ class Heard:
         self._seconds = 0.0
 
     def check(self) -> float:
-        """Returns the seconds of audio that the header promises.
-
-        Raises:
-            RefusedError: if they are too many, or it is no audio.
-        """
+        """The seconds of audio in the header; RefusedError if too many, or it is no audio."""
         try:
             with opened_audio(self._path) as file:
                 seconds, channels = file.frames / file.samplerate, file.channels
@@ -191,11 +184,10 @@ class Heard:
         return seconds
 
     def parts(self) -> Iterator[list[Word]]:
-        """Yields the words of the next part, until all is heard.
+        """Yields the words of the next part.
 
-        Raises:
-            ValueError: if the file cannot be read to its end; it names path and cause.
-            RefusedError: if it is longer than its header said, and too long.
+        Raises ValueError, with path and cause, if the file can't be read to its end, and
+        RefusedError if it is too long, whatever its header says.
         """
         for words in self._recogniser.parts(self._blocks(), _BATCH_SIZE):
             self._words += words
@@ -218,10 +210,9 @@ class Heard:
             )
 
     def refused(self, error: ValueError) -> RefusedError:
-        """Returns what a client is told of a file that cannot be read, by its own name for it."""
+        """The error for a file that can't be read, with the client's name for it."""
         return RefusedError(str(error).replace(str(self._path), self._name), status=422)
 
     @property
     def transcript(self) -> Transcript:
-        """All that was heard."""
         return Transcript(self._words, self._seconds)
