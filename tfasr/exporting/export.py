@@ -15,7 +15,6 @@ from tfasr.decoding.choice import load_lexicon
 from tfasr.errors import UsageError
 from tfasr.exporting.check import (
     WORD_LIMITS,
-    CardFacts,
     CardForm,
     Heard,
     check_agrees,
@@ -55,8 +54,8 @@ from tfasr.training.trained import TrainedRun, open_trained
 
 FEATURES_FILE = "features.onnx"
 SHERPA = "sherpa"
+# The models whose ONNX graphs are written node by node; all others are converted.
 WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep_speech_2")
-"""The models whose ONNX graphs are written node by node; all others are converted."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +69,8 @@ class Exported:
     difference: float  # the largest of their log-probabilities
     differing_texts: int  # utterances that they write down differently, by greedy decoding
     wer: float  # of the exported model on these
-    int8: PairedComparison | None  # its WER against the float32 model's; None of a float32 export
-    # Seconds of audio that the model alone hears in a second of one core; measured once, whatever
-    # else the machine did.
-    audio_s_per_s: float
+    int8: PairedComparison | None  # its WER against the float32 model's; None for a float32 export
+    audio_s_per_s: float  # of the model alone on one core, measured once on a busy machine or not
     float32_audio_s_per_s: float
 
 
@@ -82,10 +79,6 @@ class _Run:
     trained: TrainedRun
     spec: RecogniserSpec
     acoustics: KerasAcoustics
-
-    @property
-    def folder(self) -> Path:
-        return self.trained.path
 
 
 @dataclass(frozen=True)
@@ -120,7 +113,7 @@ def export(
     RunError if the model can't be converted or its outputs differ.
     """
     out = Path(out)
-    kind, run = _opened(to, Path(run_dir), out, int8=int8, checkpoint=checkpoint)
+    kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
     with tempfile.TemporaryDirectory() as temporary:
         checked = _checked_model(kind, run, source, Path(temporary), int8=int8)
@@ -129,10 +122,16 @@ def export(
         folder.mkdir()
         written_bytes = kind.fill(folder, run, checked)
         rates = summarise_scored(checked.of_written.scored)
-        facts = CardFacts(split, rates, int8, data_licence)
-        write_whole(
-            folder / CARD_FILE, model_card(run.folder, run.spec, facts, kind.form(run.spec))
+        card = model_card(
+            run.trained.path,
+            run.spec,
+            kind.form(run.spec),
+            split=split,
+            rates=rates,
+            int8=int8,
+            data_licence=data_licence,
         )
+        write_whole(folder / CARD_FILE, card)
         write_sums(folder)
         if to != SHERPA:
             open_exported(folder, {})
@@ -152,11 +151,9 @@ def export(
     )
 
 
-def write_unchecked(
-    run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
-) -> None:
+def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str):
     """Writes an export to be measured: neither compared with the run's model nor with a card."""
-    kind, run = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
+    kind, run = _opened(to, run_dir, out, int8, checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
         model = _written(kind, run, Path(temporary), int8=int8)[-1]
         folder = Path(temporary, "export")
@@ -167,9 +164,7 @@ def write_unchecked(
         _published(folder, out)
 
 
-def _opened(
-    to: str, run_dir: Path, out: Path, *, int8: bool, checkpoint: str
-) -> "tuple[Kind, _Run]":
+def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "tuple[Kind, _Run]":
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
@@ -198,14 +193,13 @@ def _check_installed(*packages: str) -> None:
 
 
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
-    """Writes the float32 model and, if asked, the int8 one; returns their paths."""
     paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
     kind.write(run, paths[0])
     if not int8:
         return paths[:1]
-    kind.write_int8(run, *paths)
+    kind.write(run, paths[1], float32=paths[0])
     return paths
 
 
@@ -225,7 +219,8 @@ def _checked_model(
 
 
 def _describe(folder: Path, run: _Run, runtime: str) -> None:
-    lexicon = load_lexicon(run.folder) if (run.folder / LEXICON_FILE).exists() else []
+    run_dir = run.trained.path
+    lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
     write_spec(folder, run.spec, lexicon, runtime)
 
 
@@ -266,11 +261,8 @@ class Kind:
         """Whether a recogniser that can stream still can after the export."""
         return True
 
-    def write(self, run: _Run, path: Path) -> None:
-        raise NotImplementedError
-
-    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        """Writes with int8 weights the model that is already at `float32`."""
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
+        """Writes the model, with int8 weights if its file in float32 is given."""
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
@@ -307,22 +299,19 @@ class _Onnx(Kind):
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
 
-    def write(self, run: _Run, path: Path) -> None:
-        from tfasr.exporting.onnx import converted_graph, metadata
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
+        from tfasr.exporting.onnx import converted_graph, metadata, quantised
         from tfasr.exporting.onnx_models import WRITERS
 
         name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
-        if name in WRITTEN_BY_HAND:
+        if float32 is not None:
+            graph = quantised(float32.read_bytes())
+        elif name in WRITTEN_BY_HAND:
             graph = WRITERS[name](run.acoustics.recogniser, num_features, carried)
         else:
             _, whole = _whole_utterances(run)
             graph = converted_graph(whole, num_features, name, carried)
         path.write_bytes(graph)
-
-    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        from tfasr.exporting.onnx import quantised
-
-        path.write_bytes(quantised(float32.read_bytes()))
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
         from tfasr.exporting.features import checked_feature_graph
@@ -368,16 +357,10 @@ class _Litert(Kind):
 
         return is_stepped(acoustics.config)
 
-    def write(self, run: _Run, path: Path) -> None:
-        self._write(run, path, int8=False)
-
-    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        self._write(run, path, int8=True)
-
-    def _write(self, run: _Run, path: Path, *, int8: bool) -> None:
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         from tfasr.exporting.litert import converted_litert_graph, is_stepped, litert_graph
 
-        num_features = run.acoustics.num_features
+        num_features, int8 = run.acoustics.num_features, float32 is not None
         if is_stepped(run.acoustics.config):
             graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
@@ -405,7 +388,7 @@ class _Litert(Kind):
 class _Keras(Kind):
     runtime = KERAS
 
-    def write(self, run: _Run, path: Path) -> None:
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         config, num_features = run.acoustics.config, run.acoustics.num_features
         num_classes = run.spec.alphabet.num_classes
         saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
@@ -425,7 +408,7 @@ class _Keras(Kind):
 class _SavedModel(Kind):
     runtime = SAVED_MODEL
 
-    def write(self, run: _Run, path: Path) -> None:
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         model, whole = _whole_utterances(run)
         shape = [None, None, run.acoustics.num_features]
         inputs = {
@@ -442,11 +425,9 @@ class _SavedModel(Kind):
                 after = {f"{NEXT_STATE}{number}": state for number, state in enumerate(reached)}
                 return {LOG_PROBS: tf.nn.log_softmax(logits), **after}
 
-            inputs = {FEATURES: tf.TensorSpec([1, *shape[1:]], tf.float32)}
-            inputs |= {
-                name: tf.TensorSpec(state.shape, tf.float32)
-                for name, state in zip(names, states, strict=True)
-            }
+            shapes = {FEATURES: [1, *shape[1:]]}
+            shapes |= {name: state.shape for name, state in zip(names, states, strict=True)}
+            inputs = {name: tf.TensorSpec(shape, tf.float32) for name, shape in shapes.items()}
             signatures[CONTINUED_SIGNATURE] = tf.function(continued).get_concrete_function(**inputs)
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
@@ -463,6 +444,7 @@ class _SavedModel(Kind):
         )
 
 
+# By the name of ``--to``.
 KINDS: dict[str, type[Kind]] = {
     ONNX: _Onnx,
     SHERPA: _Sherpa,
@@ -470,4 +452,3 @@ KINDS: dict[str, type[Kind]] = {
     KERAS: _Keras,
     SAVED_MODEL: _SavedModel,
 }
-"""What recognisers are exported to, by the name of ``--to``."""

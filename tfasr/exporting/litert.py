@@ -26,16 +26,11 @@ from tfasr.models.model import can_stream, model_name
 from tfasr.recognising.runtimes import STATES, STEP, WHOLE, litert_interpreter
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
+# Output frames of a call. More share the products outside the recurrence; fewer wait less.
 STEP_FRAMES = 8
-"""Output frames of a call. More share the products that are no recurrence's; fewer wait less."""
-
-STACKS = ("acoustic_model", "gru")
-"""The models whose steps are written here."""
-
+STACKS = ("acoustic_model", "gru")  # the models whose steps are written here
 _EXPORT_OTHERWISE = "Export it --to onnx or --to saved_model."
-
-QUANTISED = ("int8",)
-"""Those of LiteRT's precisions whose weights become integers."""
+QUANTISED = ("int8",)  # LiteRT's precisions whose weights become integers
 
 
 def is_stepped(config: Any) -> bool:
@@ -45,8 +40,8 @@ def is_stepped(config: Any) -> bool:
 
 def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
     """The file of a one-way `RecurrentStack`'s steps; int8 quantises activations dynamically."""
-    step, given = _step(FoldedStack.of(model), num_features)
-    return _signed(tf.function(step).get_concrete_function(**given), STEP, int8)
+    step, signature = _step(FoldedStack.of(model), num_features)
+    return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
 
 def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) -> bytes:
@@ -56,32 +51,28 @@ def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) ->
     RunError if LiteRT's own operations can't express it.
     """
     names = (LOG_PROBS, OUTPUT_LENGTHS)
-    given = {
-        FEATURES: tf.TensorSpec([1, None, num_features], tf.float32),
-        LENGTHS: tf.TensorSpec([1], tf.int32),
-    }
+    features = tf.TensorSpec([1, None, num_features], tf.float32)
+    signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}
 
     def in_order(features: tf.Tensor, lengths: tf.Tensor) -> list[tf.Tensor]:
         outputs = whole(features, lengths)
         return [outputs[name] for name in names]
 
     with quiet_stderr(), _explained(_EXPORT_OTHERWISE):
-        frozen = _frozen(tf.function(in_order).get_concrete_function(*given.values()))
+        frozen = _frozen(tf.function(in_order).get_concrete_function(*signature.values()))
 
     def named(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         return dict(zip(names, frozen(features, lengths), strict=True))
 
-    return _signed(tf.function(named).get_concrete_function(**given), WHOLE, int8)
+    return _signed(tf.function(named).get_concrete_function(**signature), WHOLE, int8)
 
 
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
     """The file of a `portable` model's logits for batches of one size; RunError if it can't be."""
-    signature = [
-        tf.TensorSpec((batch, frames, num_features), tf.float32),
-        tf.TensorSpec((batch,), tf.int32),
-    ]
+    features = tf.TensorSpec((batch, frames, num_features), tf.float32)
+    signature = [features, tf.TensorSpec((batch,), tf.int32)]
     function = tf.function(lambda features, lengths: model(features, lengths), signature)
     with _explained("Leave litert_float32 and int8 out of SweepConfig.precisions."):
         frozen = _frozen(function.get_concrete_function())
@@ -147,28 +138,27 @@ def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf
     layers = [_Layer(weights) for weights in stack.recurrent]
     kernel, bias = _constant(stack.kernel), _constant(stack.bias)
     classifier = _constant(stack.classifier_kernel.T), _constant(stack.classifier_bias)
-    names = [
-        f"{state}_{number}" for number, layer in enumerate(layers) for state in layer.weights.states
-    ]
-    units = [layer.weights.units for layer in layers for _ in layer.weights.states]
+    sizes = {
+        f"{state}_{number}": weights.units
+        for number, weights in enumerate(stack.recurrent)
+        for state in weights.states
+    }
 
     def step(features: tf.Tensor, **states: tf.Tensor) -> dict[str, tf.Tensor]:
         hidden = tf.nn.relu(tf.nn.conv1d(features, kernel, stack.stride, "VALID") + bias)[0]
-        waiting, reached = [states[name] for name in names], []
+        waiting, reached = [states[name] for name in sizes], []
         for layer in layers:
-            given = [waiting.pop(0) for _ in layer.weights.states]
-            after = layer.steps(hidden, given)
+            after = layer.steps(hidden, [waiting.pop(0) for _ in layer.weights.states])
             hidden = after[0]
             reached += after
         logits = tf.matmul(hidden, classifier[0], transpose_b=True) + classifier[1]
-        outputs = {STATES + name: one for name, one in zip(names, reached, strict=True)}
+        outputs = {STATES + name: state for name, state in zip(sizes, reached, strict=True)}
         return {LOG_PROBS: tf.nn.log_softmax(logits), **outputs}
 
-    given = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
-    given |= {
-        name: tf.TensorSpec([1, size], tf.float32) for name, size in zip(names, units, strict=True)
+    signature = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
+    return step, signature | {
+        name: tf.TensorSpec([1, size], tf.float32) for name, size in sizes.items()
     }
-    return step, given
 
 
 class _Layer:

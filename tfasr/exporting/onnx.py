@@ -22,9 +22,7 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS,
 OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
-BY_FRAME = [0, 2, 1]
-"""The permutation between ``(batch, channels, frames)`` and ``(batch, frames, channels)``."""
-
+BY_FRAME = [0, 2, 1]  # between (batch, channels, frames) and (batch, frames, channels)
 # Not the convolution: ONNX Runtime's integer convolution is slower than its float one.
 _INT8_OPERATORS = ["LSTM", "MatMul"]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
@@ -54,7 +52,8 @@ class GraphWriter:
     otherwise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix  # of numbered names
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
@@ -75,7 +74,7 @@ class GraphWriter:
     def _named(self, kind: str) -> str:
         number = self._numbers.get(kind, 0)
         self._numbers[kind] = number + 1
-        return f"{kind.lower()}_{number}"
+        return f"{self._prefix}{kind.lower()}_{number}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         """Adds a node with a numbered name."""
@@ -110,12 +109,7 @@ class GraphWriter:
         return self.add("Unsqueeze", numbers, self.constant(axes, np.int64))
 
     def convolved(
-        self,
-        hidden: str,
-        kernel: np.ndarray,
-        bias: np.ndarray | None,
-        pads: Sequence[int],
-        **attributes: Any,
+        self, hidden: str, kernel: np.ndarray, bias: Any, pads: Sequence[int], **attributes: Any
     ) -> str:
         """Adds a convolution of a kernel ``(outputs, inputs per group, frames)``."""
         weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
@@ -144,22 +138,16 @@ class GraphWriter:
             (FEATURES, real, ["batch", "frames", num_features]),
             (LENGTHS, integer, ["batch"]),
         ]
-        outputs = [
-            (LOG_PROBS, real, ["batch", "output_frames", num_classes]),
-            (OUTPUT_LENGTHS, integer, ["batch"]),
-        ]
+        outputs = [(LOG_PROBS, real, ["batch", "output_frames", num_classes])]
+        outputs.append((OUTPUT_LENGTHS, integer, ["batch"]))
         inputs += [(name, real, [1, "batch", units]) for name, units in self.states]
         outputs += [(NEXT + name, real, [1, "batch", units]) for name, units in self.states]
         return self.file("recogniser", inputs, outputs, carried)
 
-    def file(
-        self, name: str, inputs: Sequence[tuple], outputs: Sequence[tuple], carried: dict[str, str]
-    ) -> bytes:
+    def file(self, name: str, inputs: list, outputs: list, carried: dict[str, str]) -> bytes:
         """The checked graph as a file's content; inputs and outputs are (name, type, shape)."""
-        values = [
-            [helper.make_tensor_value_info(*value) for value in side] for side in (inputs, outputs)
-        ]
-        graph = helper.make_graph(self.nodes, name, *values, self.weights)
+        sides = [[helper.make_tensor_value_info(*v) for v in side] for side in (inputs, outputs)]
+        graph = helper.make_graph(self.nodes, name, *sides, self.weights)
         model = helper.make_model(graph, opset_imports=self.opsets, producer_name="tfasr")
         return checked_content(model, carried)
 
@@ -190,14 +178,12 @@ def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str,
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
             model, _ = convert.from_function(
-                tf.function(whole),
-                signature,
-                opset=CONVERTED_OPSET,
-                custom_op_handlers=handlers,
+                tf.function(whole), signature, opset=CONVERTED_OPSET, custom_op_handlers=handlers
             )
     except Exception as error:  # whatever tf2onnx and TensorFlow stumble over
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
-    unknown = sorted({node.op_type for node in _all_nodes(model.graph) if not _is_known(node)})
+    nodes = _all_nodes(model.graph)
+    unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
     if unknown:  # tf2onnx writes them all the same, and says so in its log alone
         raise RunError(f"{refusal}: tf2onnx has no {', '.join(unknown)}. {remedy}")
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
@@ -222,10 +208,6 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 yield from _all_nodes(attribute.g)
-
-
-def _is_known(node: onnx.NodeProto) -> bool:
-    return onnx.defs.has(node.op_type, node.domain)
 
 
 @contextlib.contextmanager
@@ -292,13 +274,8 @@ def quantised(graph: bytes) -> bytes:
     with tempfile.TemporaryDirectory() as folder, _without_advice():
         float32, int8 = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
         float32.write_bytes(graph)
-        quantize_dynamic(
-            float32,
-            int8,
-            op_types_to_quantize=_INT8_OPERATORS,
-            weight_type=QuantType.QInt8,
-            per_channel=False,
-        )
+        types = {"op_types_to_quantize": _INT8_OPERATORS, "weight_type": QuantType.QInt8}
+        quantize_dynamic(float32, int8, per_channel=False, **types)
         return int8.read_bytes()
 
 

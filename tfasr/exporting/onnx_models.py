@@ -22,34 +22,21 @@ def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
     """The file of an `AcousticModel` or `GruModel`."""
     stack = FoldedStack.of(model)
     writer = GraphWriter()
-    _stack_lengths(writer, len(stack.kernel), stack.stride)
-    inputs = [
-        writer.node("Transpose", [FEATURES], "features_by_channel", perm=BY_FRAME),
-        writer.weight("convolution_kernel", stack.kernel.transpose(2, 1, 0)),
-        writer.weight("convolution_bias", stack.bias),
-    ]
-    convolved = writer.node("Conv", inputs, "convolved", strides=[stack.stride], pads=[0, 0])
-    rectified = writer.node("Relu", [convolved], "rectified")
-    hidden = writer.node("Transpose", [rectified], "frames", perm=[2, 0, 1])
+    # (lengths - kernel) / stride + 1
+    sizes = (len(stack.kernel), stack.stride, 1)
+    kernel, stride, one = (writer.constant([size], np.int32) for size in sizes)
+    steps = writer.add("Div", writer.add("Sub", LENGTHS, kernel), stride)
+    writer.node("Add", [steps, one], OUTPUT_LENGTHS)
+    by_channel = writer.add("Transpose", FEATURES, perm=BY_FRAME)
+    convolution = stack.kernel.transpose(2, 1, 0), stack.bias
+    hidden = writer.convolved(by_channel, *convolution, (0, 0), strides=[stack.stride])
+    hidden = writer.add("Transpose", writer.add("Relu", hidden), perm=[2, 0, 1])
     for number, weights in enumerate(stack.recurrent):
         hidden = _recurrent_layer(writer, number, hidden, weights)
-    kernel = writer.weight("classifier_kernel", stack.classifier_kernel)
-    bias = writer.weight("classifier_bias", stack.classifier_bias)
-    logits = writer.node(
-        "Add", [writer.node("MatMul", [hidden, kernel], "products"), bias], "logits"
-    )
-    by_batch = writer.node("Transpose", [logits], "logits_by_batch", perm=[1, 0, 2])
+    logits = writer.dense(hidden, stack.classifier_kernel, stack.classifier_bias)
+    by_batch = writer.add("Transpose", logits, perm=[1, 0, 2])
     writer.node("LogSoftmax", [by_batch], LOG_PROBS, axis=-1)
     return writer.model(num_features, len(stack.classifier_bias), metadata)
-
-
-def _stack_lengths(writer: GraphWriter, kernel: int, stride: int) -> None:
-    """Adds ``(lengths - kernel) / stride + 1``, the valid output frames."""
-    for name, number in {"kernel": kernel, "stride": stride, "one": 1}.items():
-        writer.weight(name, np.array([number], np.int32))
-    beyond = writer.node("Sub", [LENGTHS, "kernel"], "frames_beyond_kernel")
-    steps = writer.node("Div", [beyond, "stride"], "strides_within")
-    writer.node("Add", [steps, "one"], OUTPUT_LENGTHS)
 
 
 def _recurrent_layer(
@@ -57,13 +44,8 @@ def _recurrent_layer(
 ) -> str:
     """Adds a recurrent layer; one that runs forwards only has states as inputs and outputs."""
     name = f"recurrent_{number}"
-    inputs = [
-        hidden,
-        writer.weight(f"{name}_w", weights.kernel),
-        writer.weight(f"{name}_r", weights.recurrent_kernel),
-        writer.weight(f"{name}_b", weights.bias),
-        OUTPUT_LENGTHS,
-    ]
+    arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
+    inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
     outputs = [f"{name}_outputs"]
     both = len(weights.kernel) == 2
     if not both:
@@ -83,9 +65,8 @@ def _recurrent_layer(
         )
     )
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
-    by_batch = writer.node("Transpose", outputs[:1], f"{name}_by_batch", perm=[0, 2, 1, 3])
-    shape = writer.weight(f"{name}_shape", np.array([0, 0, -1], np.int64))
-    return writer.node("Reshape", [by_batch, shape], f"{name}_hidden")
+    by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])
+    return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))
 
 
 def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
@@ -142,16 +123,10 @@ def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str])
         mask = writer.mask(writer.valid(hidden, before), [1, 3])
         kernel, bias = (np.asarray(v.numpy(), np.float64) for v in layer.weights)
         kernel, bias = Affine.of(normalisation).behind(kernel, bias)
-        frames = len(kernel)
+        pads = [(len(kernel) - 1) // 2, 0, len(kernel) // 2, 0]
+        kernel, strides = kernel.transpose(3, 2, 0, 1), list(layer.strides)
         masked = writer.add("Mul", hidden, mask)
-        hidden = writer.convolved(
-            masked,
-            kernel.transpose(3, 2, 0, 1),
-            bias,
-            [(frames - 1) // 2, 0, frames // 2, 0],
-            strides=list(layer.strides),
-        )
-        hidden = writer.clipped(hidden, clip)
+        hidden = writer.clipped(writer.convolved(masked, kernel, bias, pads, strides=strides), clip)
     shape = writer.constant([0, 0, -1], np.int64)
     hidden = writer.add("Reshape", writer.add("Transpose", hidden, perm=_BY_TIME), shape)
     for layer in model.recurrent:
@@ -208,9 +183,8 @@ def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
     """Adds the sinusoids ``(frames, width)`` of the frames' numbers."""
     frames = writer.add("Squeeze", writer.add("Shape", hidden, start=1, end=2))
-    numbers = writer.add(
-        "Range", writer.constant(0, np.int64), frames, writer.constant(1, np.int64)
-    )
+    zero, one = (writer.constant(number, np.int64) for number in (0, 1))
+    numbers = writer.add("Range", zero, frames, one)
     steps = writer.add("Unsqueeze", numbers, writer.constant([1], np.int64))
     angles = writer.add("Mul", writer.add("Cast", steps, to=1), writer.constant(wave_rates(width)))
     return writer.add("Concat", writer.add("Sin", angles), writer.add("Cos", angles), axis=-1)
@@ -241,10 +215,8 @@ class _Block:
         return self._normed(hidden, last)
 
     def _normed(self, hidden: str, norm: Any) -> str:
-        weights = [self._writer.constant(v.numpy()) for v in (norm.gamma, norm.beta)]
-        return self._writer.add(
-            "LayerNormalization", hidden, *weights, axis=-1, epsilon=norm.epsilon
-        )
+        inputs = [hidden, *(self._writer.constant(v.numpy()) for v in (norm.gamma, norm.beta))]
+        return self._writer.add("LayerNormalization", *inputs, axis=-1, epsilon=norm.epsilon)
 
     def _silu(self, hidden: str) -> str:
         return self._writer.add("Mul", hidden, self._writer.add("Sigmoid", hidden))
@@ -279,17 +251,14 @@ class _Block:
         # The normalisation is folded into the convolution before it.
         depthwise = np.asarray(block.depthwise.kernel.numpy(), np.float64)[..., 0]
         kernel, bias = Affine.of(block.normalisation).behind(depthwise)
-        hidden = self._writer.convolved(
-            add("Transpose", hidden, perm=BY_FRAME),
-            kernel.T[:, None, :],
-            bias,
-            (reach // 2, reach - reach // 2),
-            group=width,
-        )
+        pads = (reach // 2, reach - reach // 2)
+        hidden = add("Transpose", hidden, perm=BY_FRAME)
+        hidden = self._writer.convolved(hidden, kernel.T[:, None, :], bias, pads, group=width)
         activated = add("Transpose", self._silu(hidden), perm=BY_FRAME)
         return self._writer.dense_layer(activated, block.pointwise)
 
 
+# What writes the graph of a model by its name in `tfasr.models.model.MODELS`.
 WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "acoustic_model": recurrent_graph,
     "gru": recurrent_graph,
@@ -297,4 +266,3 @@ WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "conformer": conformer_graph,
     "deep_speech_2": deep_speech_2_graph,
 }
-"""What writes the graph of a model by its name in `tfasr.models.model.MODELS`."""

@@ -45,9 +45,9 @@ class RecurrentWeights:
 def recurrent_weights(layer: Any) -> RecurrentWeights:
     """The weights of a Keras LSTM or GRU, or of a bidirectional one; else TypeError."""
     if isinstance(layer, keras.layers.Bidirectional):
-        pair = [recurrent_weights(one) for one in (layer.forward_layer, layer.backward_layer)]
+        pair = [recurrent_weights(way) for way in (layer.forward_layer, layer.backward_layer)]
         names = ("kernel", "recurrent_kernel", "bias")
-        joined = {name: np.concatenate([getattr(one, name) for one in pair]) for name in names}
+        joined = {name: np.concatenate([getattr(way, name) for way in pair]) for name in names}
         return replace(pair[0], **joined)
     kinds = {keras.layers.LSTM: "LSTM", keras.layers.GRU: "GRU"}
     operator = next((name for kind, name in kinds.items() if isinstance(layer, kind)), None)
