@@ -19,18 +19,16 @@ from tfasr.recognising.spec import RecogniserSpec
 
 GRAPH_FILE = "model.onnx"
 ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"
+# The model's file, or folder, by runtime.
 MODEL_FILES = {
     ONNX: GRAPH_FILE,
     LITERT: "model.tflite",
     KERAS: "model.keras",
     SAVED_MODEL: "saved_model",
 }
-"""What holds the model, by what runs it; TensorFlow's is a folder."""
 SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
-SUMS_FILE = "SHA256SUMS"
-"""Hashes of all other files, as ``sha256sum --check`` reads them; written last."""
-
+SUMS_FILE = "SHA256SUMS"  # of all other files, for ``sha256sum --check``; written last
 _WEIGHTS = {**MODEL_FILES, SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001"}
 _FORMAT = 1
 _AGAIN = "Export the run again."
@@ -42,10 +40,9 @@ def is_exported(folder: Path) -> bool:
 
 def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX) -> None:
     """Writes a recogniser's description next to its model; the lexicon may be empty."""
-    statistics = spec.statistics and {
-        name: array.tolist()
-        for name, array in zip(("mean", "deviation"), spec.statistics, strict=True)
-    }
+    statistics = spec.statistics and dict(
+        zip(("mean", "deviation"), (array.tolist() for array in spec.statistics), strict=True)
+    )
     content = {
         "format": _FORMAT,
         "tfasr": __version__,
@@ -107,7 +104,7 @@ def exported_runtime(folder: Path) -> str:
 def model_bytes(path: Path) -> int:
     """The size of a model's file, or of all files of its folder."""
     if path.is_dir():
-        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size
 
 

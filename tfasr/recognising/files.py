@@ -17,8 +17,6 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import Segment, recognised_in_batches
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 
-# Transcripts as text, JSON, subtitles and time-marked words.
-
 # Of a subtitle: two lines on a television, and no longer than can be read; a pause ends it early.
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
@@ -31,10 +29,6 @@ class Format:
     suffix: str  # of a file that holds one
     header: str = ""  # what comes once before any transcripts
     joins: bool = True  # whether several recordings can stand in one stream
-
-
-def to_text(_: str, transcript: Transcript) -> str:
-    return transcript.text + "\n"
 
 
 def to_json(name: str, transcript: Transcript) -> str:
@@ -109,15 +103,15 @@ def to_tsv(name: str, transcript: Transcript) -> str:
     )
 
 
+# By the name of ``--format``.
 FORMATS = {
-    "text": Format(to_text, ".txt"),
+    "text": Format(lambda _, transcript: transcript.text + "\n", ".txt"),
     "json": Format(to_json, ".json"),
     "srt": Format(to_srt, ".srt", joins=False),
     "vtt": Format(to_vtt, ".vtt", joins=False),
     "ctm": Format(to_ctm, ".ctm"),
     "tsv": Format(to_tsv, ".tsv", header="file\tstart_s\tend_s\tconfidence\tword\n"),
 }
-"""How transcripts can be written, by the name of ``--format``."""
 
 
 def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
@@ -126,26 +120,21 @@ def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
     for word in words:
         group = groups[-1] if groups else []
         characters = sum(len(other.text) + 1 for other in group) + len(word.text)
-        goes_on = (
+        if (
             group
             and word.start_s - group[-1].end_s < _PAUSE_S
             and word.end_s - group[0].start_s <= _MOST_S
             and characters <= _MOST_CHARACTERS
-        )
-        if goes_on:
+        ):
             group.append(word)
         else:
             groups.append([word])
-    return [
-        (group[0].start_s, group[-1].end_s, " ".join(word.text for word in group))
-        for group in groups
-    ]
+    return [(g[0].start_s, g[-1].end_s, " ".join(word.text for word in g)) for g in groups]
 
 
 def _clock(seconds: float, point: str) -> str:
     """hours:minutes:seconds, a decimal point or comma, and milliseconds."""
-    milliseconds = round(1000 * seconds)
-    minutes, milliseconds = divmod(milliseconds, 60_000)
+    minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
 
@@ -168,26 +157,22 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)  # names and reasons
 
 
-def find_sources(given: list[str]) -> list[Source]:
+def find_sources(names: list[str]) -> list[Source]:
     """The named recordings and the audio files of named folders; UsageError if one has none."""
     sources = []
-    for name in given:
+    for name in names:
         path = Path(name)
         if not path.is_dir():
             sources.append(Source(path, name))
             continue
-        found = [
-            Source(file, file.relative_to(path).as_posix())
-            for _, files in walk(path)
-            for file in files
-            if file.suffix.lower() in AUDIO_SUFFIXES
-        ]
-        if not found:
+        files = [file for _, files in walk(path) for file in files]
+        audio = [file for file in files if file.suffix.lower() in AUDIO_SUFFIXES]
+        if not audio:
             raise UsageError(
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
                 f"{path}, which holds none."
             )
-        sources += found
+        sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
     return sources
 
 
@@ -207,10 +192,23 @@ def transcribe_sources(
     durations: dict[int, float] = {}
     reasons: dict[int, str] = {}
     words: list[Word] = []
-    # Where a recording ends, a segment without samples tells, in its turn.
-    segments = _segments(recogniser, sources, durations, reasons)
-    for (number, ends), found in recognised_in_batches(recogniser.segments, segments, batch_size):
-        words += found
+
+    def segments() -> Iterator[tuple[tuple[int, bool], Segment]]:
+        # A segment without samples marks the end of a recording.
+        end = Segment(np.zeros(0, np.float32), 0.0, 0.0, 0.0)
+        for number, source in enumerate(sources):
+            durations[number] = 0.0
+            try:
+                for segment in recogniser.cut(source.path, durations, number):
+                    yield (number, False), segment
+            except ValueError as error:
+                reasons[number] = str(error)
+            yield (number, True), end
+
+    for (number, ends), more_words in recognised_in_batches(
+        recogniser.segments, segments(), batch_size
+    ):
+        words += more_words
         if not ends:
             continue
         source, transcript = sources[number], Transcript(words, durations.pop(number))
@@ -223,23 +221,6 @@ def transcribe_sources(
         outcome.audio_s += transcript.duration_s
         finished(source, transcript)
     return outcome
-
-
-def _segments(
-    recogniser: Recogniser,
-    sources: list[Source],
-    durations: dict[int, float],
-    reasons: dict[int, str],
-) -> Iterator[tuple[tuple[int, bool], Segment]]:
-    nothing = Segment(np.zeros(0, np.float32), 0.0, 0.0, 0.0)
-    for number, source in enumerate(sources):
-        durations[number] = 0.0
-        try:
-            for segment in recogniser.cut(source.path, durations, number):
-                yield (number, False), segment
-        except ValueError as error:
-            reasons[number] = str(error)
-        yield (number, True), nothing
 
 
 class ResultFolder:
@@ -264,8 +245,8 @@ class ResultFolder:
         short = [name.with_suffix(suffix) for name in names]
         times = Counter(short)
         paths = [
-            self._folder / (one if times[one] == 1 else name.with_name(name.name + suffix))
-            for name, one in zip(names, short, strict=True)
+            self._folder / (path if times[path] == 1 else name.with_name(name.name + suffix))
+            for name, path in zip(names, short, strict=True)
         ]
         twice = sorted(str(path) for path, count in Counter(paths).items() if count > 1)
         if twice:
@@ -287,8 +268,8 @@ class ResultFolder:
         }
         path = self._folder / SETTINGS_FILE
         if path.exists():
-            there = read_object(path, "Choose another --out.")
-            differing = [name for name in wanted if there.get(name) != wanted[name]]
+            written = read_object(path, "Choose another --out.")
+            differing = [name for name in wanted if written.get(name) != wanted[name]]
             if differing:
                 raise UsageError(
                     f"The results in --out must be of one recogniser and format. {self._folder} "
@@ -308,8 +289,7 @@ class ResultFolder:
         """Writes a recording's result; raises OSError if it can't."""
         path = self._paths[source]
         make_folder(path.parent)
-        text = self._format.header + self._format.write(source.name, transcript)
-        write_whole(path, text)
+        write_whole(path, self._format.header + self._format.write(source.name, transcript))
 
 
 def _inside(name: str) -> Path:

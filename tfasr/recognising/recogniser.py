@@ -21,8 +21,6 @@ from tfasr.recognising.spec import (
 )
 from tfasr.recognising.stream import EndpointRules, Stream
 
-# From a run's folder or an exported one to a recogniser.
-
 
 def load_recogniser(
     run_dir: str | Path,
@@ -108,7 +106,7 @@ class Recogniser:
         Raises:
             ValueError: for the first recording that cannot be read.
         """
-        heard: dict[int, list[Word]] = defaultdict(list)
+        words = defaultdict(list)
         durations: dict[int, float] = {}
 
         def numbered_segments() -> Iterator[tuple[int, Segment]]:
@@ -118,9 +116,9 @@ class Recogniser:
                     yield number, segment
 
         numbered = numbered_segments()
-        for number, words in recognised_in_batches(self.segments, numbered, batch_size):
-            heard[number] += words
-        return [Transcript(heard[number], seconds) for number, seconds in durations.items()]
+        for number, more_words in recognised_in_batches(self.segments, numbered, batch_size):
+            words[number] += more_words
+        return [Transcript(words[number], seconds) for number, seconds in durations.items()]
 
     def cut(
         self, audio: "str | Path | np.ndarray", durations: dict[int, float], number: int
@@ -146,8 +144,8 @@ class Recogniser:
                 seconds += len(block) / self.sample_rate_hz
                 yield block
 
-        heard = [word for words in self.parts(counted()) for word in words]
-        return Transcript(heard, seconds)
+        words = [word for part in self.parts(counted()) for word in part]
+        return Transcript(words, seconds)
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
         """Yields a recording's words part by part, each as soon as it is recognised.

@@ -22,12 +22,10 @@ from tfasr.recognising.exported import (
 )
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
 
-NEXT = "next_"
-"""In ONNX, the name of a state behind a chunk is this and the name of the state before it."""
+NEXT = "next_"  # in ONNX, begins the name of a state after a chunk
+# LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
 STEP, WHOLE = "step", "whole"
-"""LiteRT's signatures: so many output frames with states in and out, or one whole utterance."""
-STATES = "states_"
-"""In LiteRT, the states behind each output frame are this and the name of the state before."""
+STATES = "states_"  # in LiteRT, begins the name of the states after each output frame
 
 
 def open_exported(
@@ -73,20 +71,18 @@ class OnnxAcoustics:
         options = runtime.SessionOptions()
         # Threads of the caller, each with a batch of its own, and none of ONNX Runtime's: these
         # share an LSTM's step badly, and take a quarter more of the processor while they wait.
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         source = graph if isinstance(graph, bytes) else str(graph)
+        provider = ["CPUExecutionProvider"]
         try:
-            self._session = runtime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = runtime.InferenceSession(source, options, providers=provider)
         except Exception as error:  # ONNX Runtime's own kinds, none of them public
-            raise UsageError(
-                f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
-            ) from error
-        inputs = [one for one in self._session.get_inputs() if one.name not in (FEATURES, LENGTHS)]
-        self._states = {one.name: one.shape[2] for one in inputs}
+            message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
+            raise UsageError(message) from error
+        inputs = self._session.get_inputs()
+        states = [value for value in inputs if value.name not in (FEATURES, LENGTHS)]
+        self._states = {state.name: state.shape[2] for state in states}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         batch = len(features)
@@ -99,18 +95,15 @@ class OnnxAcoustics:
         return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        inputs = {
-            FEATURES: features[None],
-            LENGTHS: np.array([len(features)], np.int32),
-            **dict(zip(self._states, state, strict=True)),
-        }
+        inputs = {FEATURES: features[None], LENGTHS: np.array([len(features)], np.int32)}
+        inputs |= zip(self._states, state, strict=True)
         outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
         log_probs, *state = self._session.run(outputs, inputs)
         return log_probs[0], state
 
 
 def _shown(graph: str | Path | bytes) -> str:
-    return "what it was given" if isinstance(graph, bytes) else str(graph)
+    return "these bytes" if isinstance(graph, bytes) else str(graph)
 
 
 def _onnx_runtime() -> Any:
@@ -164,7 +157,7 @@ class LitertAcoustics(_Litert):
         with self._runner() as runner:
             details = runner.get_input_details()
             frames = int(details[FEATURES]["shape"][1])
-            shapes = {name: tuple(one["shape"]) for name, one in details.items()}
+            shapes = {name: tuple(detail["shape"]) for name, detail in details.items()}
             self._states = {name: shape for name, shape in shapes.items() if name != FEATURES}
             steps, self._classes = runner.get_output_details()[LOG_PROBS]["shape"]
         self._frames, self._steps = frames, int(steps)

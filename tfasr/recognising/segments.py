@@ -17,12 +17,9 @@ from tfasr.data.features import expect_many_frames
 from tfasr.decoding.choice import make_decoder
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, Word
 
-# Long recordings cut where it is quiet, with enough around each cut to clip no word.
-
 LONGEST_S = 16.0
-CONTEXT_S = 0.5
-# Over so long the energy is averaged: the quietest such stretch is a pause, not a stop consonant.
-_PAUSE_S = 0.3
+CONTEXT_S = 0.5  # around each cut, to clip no word
+_PAUSE_S = 0.3  # the quietest stretch as long as this is a pause, not a stop consonant
 _BLOCK_S = 0.01
 
 
@@ -65,9 +62,7 @@ class PauseCutter:
     def finish(self) -> list[Segment]:
         """The last segment, or [] for a recording without samples."""
         held = self._all()
-        if not len(held):
-            return []
-        return [self._segment(held, self._from, None)]
+        return [self._segment(held, self._from, None)] if len(held) else []
 
     def _cut(self) -> Segment:
         held = self._all()
@@ -76,9 +71,9 @@ class PauseCutter:
         cut = _quietest(held[:fits], (begun + fits) // 2, self._rate_hz)
         segment = self._segment(held[: cut + self._context], self._from, self._start + cut)
         self._from = self._start + cut
-        kept = max(cut - self._context, 0)
-        self._blocks, self._held = [held[kept:].copy()], len(held) - kept
-        self._start += kept
+        dropped = max(cut - self._context, 0)
+        self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
+        self._start += dropped
         return segment
 
     def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
@@ -118,9 +113,6 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     return (last_quietest + width // 2) * block
 
 
-# Where the words of a hypothesis are: its CTC alignment.
-
-
 @dataclass(frozen=True)
 class LabelSpan:
     label: int  # a class, not the blank
@@ -138,8 +130,9 @@ def aligned_words(
     off, and the time between words belongs to no word. ``log_probs`` are ``(frames, classes)``;
     ``first_s`` is where the first frame's share of the time begins.
     """
-    spans = _best_path(text, log_probs, alphabet)
-    if spans is None:
+    spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
+    # The most probable path is the best alignment if it spells the text.
+    if alphabet.decode([span.label for span in spans]).split() != text.split():
         spans = align(alphabet.encode(" ".join(text.split())), log_probs, alphabet)
     return [
         Word(
@@ -154,22 +147,16 @@ def aligned_words(
 
 def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
     """The labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
+    return [LabelSpan(number, *span) for number, *span in _runs(path) if number != blank_id]
+
+
+def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
+    """Each run of equal numbers: the number, its first frame and the frame after its last."""
     if not len(path):
         return []
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
     ends = np.append(starts[1:], len(path))
-    return [
-        LabelSpan(int(path[start]), int(start), int(end))
-        for start, end in zip(starts, ends, strict=True)
-        if path[start] != blank_id
-    ]
-
-
-def _best_path(text: str, log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan] | None:
-    """The most probable path if it spells the text: then no alignment is better."""
-    spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
-    spelled = alphabet.decode([span.label for span in spans])
-    return spans if spelled.split() == text.split() else None
+    return list(zip(path[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
 
 
 def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan]:
@@ -188,8 +175,8 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
     # From two before: no blank between different labels. From three before, a blank: no separator.
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
-    path = _viterbi(log_probs[:, states], two, three)
-    return _spans_of_states(path, states)
+    runs = _runs(_viterbi(log_probs[:, states], two, three))
+    return [LabelSpan(labels[state // 2], *span) for state, *span in runs if state % 2 == 1]
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
@@ -222,16 +209,6 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
     return path
 
 
-def _spans_of_states(path: np.ndarray, states: np.ndarray) -> list[LabelSpan]:
-    changes = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
-    ends = np.append(changes[1:], len(path))
-    return [
-        LabelSpan(int(states[path[start]]), int(start), int(end))
-        for start, end in zip(changes, ends, strict=True)
-        if path[start] % 2 == 1
-    ]
-
-
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
     """Yields the spans of each word's characters, without separators."""
     word: list[LabelSpan] = []
@@ -252,10 +229,7 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
     return min(math.exp(sum(best) / len(best)), 1.0)
 
 
-# From a recording's segments to words: features, log-probabilities, decoder, alignment.
-
-# After so much, a faster transform is worth the time that it takes to load.
-_MANY_FRAMES = 10_000
+_MANY_FRAMES = 10_000  # from here on, a faster transform is worth the time that it takes to load
 
 
 class SegmentModel:
@@ -264,12 +238,9 @@ class SegmentModel:
     def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
         self.spec = spec
         self._acoustics = acoustics
+        self.batches_at_once = acoustics.batches_at_once
         self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon)
         self._frames = 0
-
-    @property
-    def batches_at_once(self) -> int:
-        return self._acoustics.batches_at_once
 
     def features(self, segment: Segment) -> np.ndarray:
         """A segment's normalised features, float32 ``(frames, num_features)``."""
@@ -291,35 +262,28 @@ class SegmentModel:
         """The words that belong to each segment of a batch."""
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
-        for segment, hypothesis, scores, length in zip(
-            segments, hypotheses, log_probs, lengths, strict=True
-        ):
-            words = aligned_words(
-                hypothesis.text,
-                scores[:length],
-                self.spec.alphabet,
-                segment.start_s + self.spec.first_frame_s,
-                self.spec.frame_step_s,
+        alphabet, step_s = self.spec.alphabet, self.spec.frame_step_s
+        items = zip(segments, hypotheses, log_probs, lengths, strict=True)
+        for segment, hypothesis, scores, length in items:
+            first_s = segment.start_s + self.spec.first_frame_s
+            words = aligned_words(hypothesis.text, scores[:length], alphabet, first_s, step_s)
+            words_of_segments.append(
+                [w for w in words if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s]
             )
-            words_of_segments.append([word for word in words if _belongs(word, segment)])
         return words_of_segments
-
-
-def _belongs(word: Word, segment: Segment) -> bool:
-    return segment.from_s <= (word.start_s + word.end_s) / 2 < segment.to_s
 
 
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
-    lengths = np.array([len(one) for one in features], np.int32)
+    lengths = np.array([len(frames) for frames in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
-    for row, one in zip(batch, features, strict=True):
-        row[: len(one)] = one
+    for row, frames in zip(batch, features, strict=True):
+        row[: len(frames)] = frames
     return batch, lengths
 
 
-# Batches' worth of segments among which those of similar length are found. The first ones are
-# fewer, so that the model does not wait until so many have been read.
+# Segments of similar length are batched among so many batches; fewer at first, so that the model
+# doesn't wait for reading.
 _BATCHES_SORTED = (1, 2, 4)
 _READ_AHEAD = 32
 _END = object()

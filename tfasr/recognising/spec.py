@@ -12,12 +12,11 @@ from tfasr.data.features import FeatureConfig, normalise_frames, numpy_features
 from tfasr.decoding.choice import DecoderConfig
 from tfasr.errors import UsageError
 
-# What computes log-probabilities: Keras from a run's checkpoint, or ONNX Runtime.
-
 State = list[Any]
+# What models take and return, by the names in exported files.
 FEATURES, LENGTHS = "features", "lengths"
 LOG_PROBS, OUTPUT_LENGTHS = "log_probs", "output_lengths"
-"""What models take and return, by the names in exported files."""
+STREAMING_PRESET = "an4_streaming.gin"
 
 
 class Acoustics(Protocol):
@@ -40,9 +39,6 @@ class Acoustics(Protocol):
 
         Features ``(frames, num_features)`` begin with the first that the next output frame sees.
         """
-
-
-# What a recogniser heard: text, and words with their times and confidences.
 
 
 @dataclass(frozen=True)
@@ -103,9 +99,6 @@ class StreamResult:
         return self.align()
 
 
-# Samples as arrays, and from a pipe.
-
-
 def as_samples(samples: np.ndarray) -> np.ndarray:
     """Floats in -1..1 or int16 as float32 in -1..1; ValueError for other types and NaN."""
     if samples.dtype == np.int16:
@@ -129,9 +122,6 @@ def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> I
         data = half + data
         half = data[len(data) // 2 * 2 :]
         yield np.frombuffer(data[: len(data) // 2 * 2], "<i2")
-
-
-STREAMING_PRESET = "an4_streaming.gin"
 
 
 @dataclass(frozen=True)

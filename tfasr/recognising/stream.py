@@ -1,6 +1,5 @@
 """Recognises speech as it comes; results don't depend on how the samples are cut into chunks."""
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,8 +9,6 @@ from tfasr.data.features import numpy_features
 from tfasr.decoding.decoder import Decoder, GreedyDecoder
 from tfasr.recognising.segments import aligned_words
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples
-
-# When an utterance of a stream has ended.
 
 
 @dataclass(frozen=True)
@@ -49,22 +46,17 @@ class EndpointDetector:
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0
             self._spoken |= not silent
-            if self._ends():
+            silence_s, rules = self._silence * self._step_s, self._rules
+            if (
+                silence_s >= rules.silence_s
+                or (self._spoken and silence_s >= rules.silence_after_speech_s)
+                or self._frames * self._step_s >= rules.longest_s
+            ):
                 return frame + 1
         return None
 
-    def _ends(self) -> bool:
-        silence_s = self._silence * self._step_s
-        rules = self._rules
-        return (
-            silence_s >= rules.silence_s
-            or (self._spoken and silence_s >= rules.silence_after_speech_s)
-            or self._frames * self._step_s >= rules.longest_s
-        )
 
-
-# A chunk is looked at in parts of this length, so that an hour in one chunk needs little memory.
-_MOST_S = 5.0
+_MOST_S = 5.0  # of a chunk that is processed at a time, so that an hour in one needs little memory
 
 
 class Stream:
@@ -92,9 +84,7 @@ class Stream:
         self._acoustics = acoustics
         self._decoder = decoder
         self._begin_decoding = getattr(decoder, "begin", GreedyDecoder(spec.alphabet).begin)
-        self._detector = None
-        if endpoints is not None:
-            self._detector = EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
+        self._detector = endpoints and EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
         self._samples = np.zeros(0, np.float32)
         self._features = np.zeros((0, spec.features.num_features), np.float32)
         self._begun = 0  # the utterance's first feature frame, counted from the stream's
@@ -179,9 +169,14 @@ class Stream:
     def _result(self, text: str, final: bool) -> StreamResult:
         features = self._spec.features
         begun_s = self._begun * features.step_samples / features.sample_rate_hz
-        align = functools.partial(
-            _aligned, text, list(self._log_probs), self._spec, begun_s + self._spec.first_frame_s
-        )
+        alphabet, step_s = self._spec.alphabet, self._spec.frame_step_s
+        first_s, log_probs = begun_s + self._spec.first_frame_s, list(self._log_probs)
+
+        def align() -> list[Word]:
+            if not log_probs:
+                return []
+            return aligned_words(text, np.concatenate(log_probs), alphabet, first_s, step_s)
+
         return StreamResult(" ".join(text.split()), final, align)
 
     @property
@@ -189,11 +184,3 @@ class Stream:
         """Log-probabilities of the utterance that goes on, float32 ``(frames, classes)``."""
         classes = self._spec.alphabet.num_classes
         return np.concatenate([np.zeros((0, classes), np.float32), *self._log_probs])
-
-
-def _aligned(
-    text: str, log_probs: list[np.ndarray], spec: RecogniserSpec, first_s: float
-) -> list[Word]:
-    if not log_probs:
-        return []
-    return aligned_words(text, np.concatenate(log_probs), spec.alphabet, first_s, spec.frame_step_s)

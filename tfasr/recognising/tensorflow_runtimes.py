@@ -15,8 +15,8 @@ from tfasr.models.model import RecogniserConfig, can_stream, frame_geometry, mod
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec, State
 from tfasr.training.trained import TrainedRun
 
+# A SavedModel's: for batches of recordings, and for the next frames of one stream.
 WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
-"""A SavedModel's: of batches of recordings, and of the next frames of one stream."""
 STATE, NEXT_STATE = "state_", "next_state_"
 
 
@@ -52,7 +52,7 @@ class KerasAcoustics:
     @functools.cached_property
     def _continued(self) -> Callable:
         """Traced once for chunks of all lengths."""
-        state_spec = [tf.TensorSpec(one.shape, one.dtype) for one in self.initial_state()]
+        state_spec = [tf.TensorSpec(state.shape, state.dtype) for state in self.initial_state()]
         features_spec = tf.TensorSpec([1, None, self.num_features], tf.float32)
 
         @tf.function(input_signature=[features_spec, state_spec])
@@ -78,11 +78,10 @@ def open_run(
             f"A model in use must have output frames at equal distances. Received: "
             f"{model_name(experiment.model)!r}, whose output_lengths are those of no convolution."
         )
-    of_corpus = experiment.features.normalisation == "corpus"
     spec = RecogniserSpec(
         model=model_name(experiment.model),
         features=experiment.features,
-        statistics=trained.statistics if of_corpus else None,
+        statistics=trained.statistics if experiment.features.normalisation == "corpus" else None,
         alphabet=trained.alphabet,
         decoder=decoder,
         lexicon=tuple(trained.lexicon(decoder)),
@@ -90,8 +89,7 @@ def open_run(
         streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
         identity=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
-    num_features = experiment.features.num_features
-    return spec, KerasAcoustics(model.recogniser, experiment.model, num_features)
+    return spec, KerasAcoustics(model.recogniser, experiment.model, spec.features.num_features)
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:

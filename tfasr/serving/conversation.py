@@ -12,9 +12,7 @@ from aiohttp import WSMessage, WSMsgType, web
 from tfasr.recognising.files import stream_json
 from tfasr.recognising.spec import StreamResult, as_samples
 from tfasr.recognising.stream import EndpointRules, Stream
-from tfasr.serving.service import RefusedError, Service
-
-# Bytes from a client to samples at the model's rate.
+from tfasr.serving.service import RefusedError, Service, client_may_leave
 
 LOWEST_HZ, HIGHEST_HZ = 8000, 192000
 
@@ -27,19 +25,15 @@ class IncomingSpeech:
             rate_hz = int(rate_hz)
         if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
             received = rate_hz if isinstance(rate_hz, int | float) else type(rate_hz).__name__
-            raise RefusedError(
-                f"sample_rate must be a whole number of Hz, {LOWEST_HZ} to {HIGHEST_HZ}. Received: "
-                f"{received}.",
-                code=1007,
-            )
+            limits = f"{LOWEST_HZ} to {HIGHEST_HZ}. Received: {received}."
+            raise RefusedError(f"sample_rate must be a whole number of Hz, {limits}", code=1007)
         self._rate_hz = rate_hz
         self._half = b""
         self._count = 0
         self._resampler = None
         if rate_hz != model_rate_hz:
-            self._resampler = soxr.ResampleStream(
-                rate_hz, model_rate_hz, 1, dtype="float32", quality="HQ"
-            )
+            rates = rate_hz, model_rate_hz
+            self._resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
 
     @property
     def seconds(self) -> float:
@@ -79,14 +73,8 @@ async def converse(request: web.Request, service: Service) -> web.WebSocketRespo
         timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
     )
     await socket.prepare(request)
-    conversation = Conversation(socket, service)
-    try:
-        await _until_refused(conversation, service)
-    except ConnectionError:  # the client is gone
-        pass
-    except asyncio.TimeoutError:  # it does not read: nothing more can be said to it
-        if request.transport is not None:
-            request.transport.abort()
+    with client_may_leave(request):
+        await _until_refused(Conversation(socket, service), service)
     return socket
 
 
@@ -153,11 +141,8 @@ class Conversation:
 
     async def _next(self) -> WSMessage | None:
         """The next message with text or samples; None if the client has closed."""
-        now = time.monotonic()
-        left_s = min(
-            self._heard + self._limits.idle_s - now,
-            self._opened + self._limits.max_stream_s - now,
-        )
+        last = self._heard + self._limits.idle_s, self._opened + self._limits.max_stream_s
+        left_s = min(last) - time.monotonic()
         if left_s <= 0 or self._service.ending.is_set():  # whatever still comes
             raise self._why_not_waited()
         receiving = asyncio.ensure_future(self._socket.receive())
@@ -183,10 +168,8 @@ class Conversation:
         )
 
     def _too_long(self) -> RefusedError:
-        return RefusedError(
-            f"A stream may last at most {self._limits.max_stream_s:g} s (--max_stream_s). Open "
-            "another one."
-        )
+        most = f"{self._limits.max_stream_s:g} s (--max_stream_s)"
+        return RefusedError(f"A stream may last at most {most}. Open another one.")
 
     def _is_end(self, text: str) -> bool:
         """Obeys a text message; returns whether it ends the stream."""
@@ -198,9 +181,8 @@ class Conversation:
             return True
         config = command.get("config") if isinstance(command, dict) and len(command) == 1 else None
         if not isinstance(config, dict) or set(config) != {"sample_rate"}:
-            raise RefusedError(
-                f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}.", code=1007
-            )
+            message = f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}."
+            raise RefusedError(message, code=1007)
         if self._incoming is not None:
             raise RefusedError("The sample_rate must come once, before the samples.", code=1007)
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
@@ -213,9 +195,7 @@ class Conversation:
                 f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
                 code=1009,
             )
-        answers = await self._service.soon(self._push, data)
-        for answer in answers:
-            await self._say(answer)
+        await self._say(*await self._service.soon(self._push, data))
         if data:
             self._heard = time.monotonic()
         if self._incoming is not None and self._incoming.seconds > self._limits.max_stream_s:
@@ -238,17 +218,17 @@ class Conversation:
         else:
             stream, self._stream = self._stream, None
             answers = await self._service.soon(self._last, stream, only_words)
-        for answer in answers:
-            await self._say(answer)
+        await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
-        rest = stream.push(self._incoming.rest()) if self._incoming is not None else []
-        results: list[StreamResult] = [result for result in rest if result.final]
+        pushed = stream.push(self._incoming.rest()) if self._incoming is not None else []
+        results: list[StreamResult] = [result for result in pushed if result.final]
         results += [result for result in stream.finish() if result.text or not only_words]
         return [stream_json(result) for result in results]
 
-    async def _say(self, answer: str) -> None:
-        await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
+    async def _say(self, *answers: str) -> None:
+        for answer in answers:
+            await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
 
     async def _close(self, code: int) -> None:
         await asyncio.wait_for(self._socket.close(code=code), self._limits.idle_s + _CLOSING_S)

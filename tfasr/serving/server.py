@@ -10,7 +10,7 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import resources
 from urllib.parse import urlsplit
 
@@ -23,8 +23,6 @@ from tfasr.recognising.spec import STREAMING_PRESET
 from tfasr.serving.conversation import converse
 from tfasr.serving.service import Limits, Service
 from tfasr.serving.uploads import transcribe
-
-# Who may speak with the server: no page of another site, by whatever name it calls itself.
 
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -44,7 +42,7 @@ def check_sender(host: str | None, origin: str | None, allowed: Collection[str])
     a proxy has another.
     """
     name = _part(f"//{host}", "hostname") if host else None
-    names = ("localhost", *(one.partition(":")[0] for one in allowed))
+    names = ("localhost", *(known.partition(":")[0] for known in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
             f"The server must be asked for by its address, as localhost, or by a name that was "
@@ -72,26 +70,6 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def guard(allowed: Collection[str]) -> Callable:
-    """Middleware of aiohttp that passes only requests that `check_sender` allows."""
-    allowed = [name.lower() for name in allowed]
-
-    @web.middleware
-    async def guarded(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        headers = request.headers
-        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
-        if refused is not None:
-            return web.json_response({"error": refused}, status=403)
-        return await handler(request)
-
-    return guarded
-
-
-# The page that browsers get: one file, to which nothing is loaded from anywhere.
-
-
 def page(name: str, service: Service) -> web.Response:
     """The page, with the limits of a service called ``name``."""
     limits = service.limits
@@ -107,7 +85,8 @@ def page(name: str, service: Service) -> web.Response:
     # Within a script, nothing but "<" could end it.
     text = json.dumps(facts).replace("<", "\\u003c")
     nonce = secrets.token_urlsafe(16)
-    body = _template().replace("NONCE", nonce).replace('"FACTS"', text)
+    template = resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
+    body = template.replace("NONCE", nonce).replace('"FACTS"', text)
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}' blob:; worker-src blob:; "
         f"style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -115,11 +94,6 @@ def page(name: str, service: Service) -> web.Response:
     )
     headers = {"Content-Security-Policy": policy}
     return web.Response(text=body, content_type="text/html", headers=headers)
-
-
-@functools.cache
-def _template() -> str:
-    return resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
 
 
 # What the system keeps of answers to a client that does not read them; it doubles the number.
@@ -134,6 +108,15 @@ def make_application(
     name: str, service: Service, allowed_hosts: Sequence[str] = ()
 ) -> web.Application:
     """Answers requests for the page, files and streams; see `serve` for the arguments."""
+    allowed = [name.lower() for name in allowed_hosts]
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
+        headers = request.headers
+        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
+        if refused is not None:
+            return web.json_response({"error": refused}, status=403)
+        return await handler(request)
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)
@@ -144,7 +127,7 @@ def make_application(
     async def make_safe(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(SAFE_HEADERS)
 
-    application = web.Application(middlewares=[guard(allowed_hosts)])
+    application = web.Application(middlewares=[guard])
     application.on_response_prepare.append(make_safe)
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
@@ -182,9 +165,8 @@ def _listen(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        options = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
+        family, _, _, _, address = socket.getaddrinfo(host, port, **options)[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(
             f"--host must be an address of this machine, such as 127.0.0.1 (it alone) or 0.0.0.0 "
@@ -216,10 +198,7 @@ def _not_listening(host: str, port: int, error: OSError) -> Exception:
 
 
 async def _run(
-    application: web.Application,
-    service: Service,
-    listening: socket.socket,
-    started: Callable[[str], None],
+    application: web.Application, service: Service, listening: socket.socket, started: Callable
 ) -> None:
     loop = asyncio.get_running_loop()
     ended_by = (signal.SIGINT, signal.SIGTERM)

@@ -10,12 +10,11 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
+from aiohttp import web
 
 from tfasr.errors import UsageError
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.stream import EndpointRules
-
-# What one client, and all of them together, may ask of the server.
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,8 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if not 0 < value < math.inf:
-                raise UsageError(
-                    f"--{field.name} must be more than 0, and finite. Received: {value}."
-                )
+                message = f"--{field.name} must be more than 0, and finite. Received: {value}."
+                raise UsageError(message)
 
     @property
     def max_upload_bytes(self) -> int:
@@ -53,6 +51,18 @@ class RefusedError(Exception):
         super().__init__(message)
         self.code = code
         self.status = status
+
+
+@contextlib.contextmanager
+def client_may_leave(request: web.Request) -> Iterator[None]:
+    """Ends the block if the client is gone, or doesn't read and so can't be told anything."""
+    try:
+        yield
+    except ConnectionError:
+        pass
+    except asyncio.TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
 
 
 class Places:
@@ -102,12 +112,11 @@ class Service:
         threads = max(2, os.cpu_count() or 1)
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
+        self.why_no_streams: str | None = None
         try:
             recogniser.spec.check_streams()
         except UsageError as error:
-            self.why_no_streams: str | None = str(error)
-        else:
-            self.why_no_streams = None
+            self.why_no_streams = str(error)
 
     def warm_up(self) -> None:
         """Runs the model once, so that the first client doesn't wait for tracing."""

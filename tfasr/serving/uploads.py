@@ -17,13 +17,12 @@ from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
 from tfasr.recognising.files import to_json, words_json
 from tfasr.recognising.spec import Transcript, Word
-from tfasr.serving.service import RefusedError, Service
+from tfasr.serving.service import RefusedError, Service, client_may_leave
 
-# Seconds that are decoded at a time, and channels: both keep memory small, whatever a header says.
+# Seconds decoded at a time, and channels: both keep memory small, whatever a header says.
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
-# So many segments go through the model together; a few such batches are answered together.
-_BATCH_SIZE = 2
+_BATCH_SIZE = 2  # segments; a few batches are answered together
 _PIECE_BYTES = 1 << 18
 _LONGEST_NAME = 200
 _END = object()
@@ -42,15 +41,11 @@ async def transcribe(request: web.Request, service: Service) -> web.StreamRespon
     name = name.encode(errors="replace").decode()
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     try:
-        await _answer(request, name, response, service)
-        await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
-    except RefusedError as refusal:  # before anything was said
+        with client_may_leave(request):
+            await _answer(request, name, response, service)
+            await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
+    except RefusedError as refusal:  # before the first line
         return web.json_response({"error": str(refusal)}, status=refusal.status)
-    except ConnectionError:  # the client is gone
-        pass
-    except asyncio.TimeoutError:  # the client does not read: nothing more can be said to it
-        if request.transport is not None:
-            request.transport.abort()
     return response
 
 
@@ -175,11 +170,9 @@ class Heard:
         except ValueError as error:
             raise self.refused(error) from error
         if channels > _MOST_CHANNELS:
-            raise RefusedError(
-                f"A file may have at most {_MOST_CHANNELS} channels. Received: {self._name} with "
-                f"{channels}.",
-                status=422,
-            )
+            received = f"Received: {self._name} with {channels}."
+            message = f"A file may have at most {_MOST_CHANNELS} channels. {received}"
+            raise RefusedError(message, status=422)
         self._check_seconds(seconds)
         return seconds
 
