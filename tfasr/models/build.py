@@ -19,17 +19,11 @@ from tfasr.models.model import (
     output_frames,
 )
 
-# Output frames of the shortest batch that is tried.
-_FEW = 3
+_FEW = 3  # output frames of the shortest batch that is tried
 
 
 def build_recogniser(
-    config: RecogniserConfig,
-    num_features: int,
-    num_classes: int,
-    *,
-    seed: int = 0,
-    dtype: str | None = None,
+    config: RecogniserConfig, num_features: int, num_classes: int, *, seed: int = 0, dtype=None
 ) -> keras.Model:
     """Makes a model with all its weights and tries it on a few frames.
 
@@ -109,9 +103,6 @@ def _raised_at(error: Exception, file: str) -> str:
     return f" at {file}:{lines[-1]}" if lines else ""
 
 
-# The model that gin files choose by ``ModelConfig.name``.
-
-
 def know_models() -> None:
     """Registers the configs of all models with gin, so that a file may bind any of them."""
     for name in MODELS:
@@ -128,9 +119,6 @@ def model_class(lines: GinText) -> type:
             "own, import the module: --import my_lab.models."
         )
     return MODELS[name]
-
-
-# A model as one Keras file, whatever its family.
 
 
 @keras.saving.register_keras_serializable(package="tfasr")

@@ -13,8 +13,6 @@ from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
 
-# A block of the Conformer: half a feed-forward, attention, convolution, the other half.
-
 _LONGEST_WAVE = 10_000
 FAR_BELOW_ZERO = -1e9
 _ATTENTION = ("queries", "keys", "values", "outputs")
@@ -46,26 +44,10 @@ class ConformerBlock(keras.layers.Layer):
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
 
-    def __init__(
-        self,
-        width: int,
-        num_heads: int,
-        *,
-        expansion: int = 4,
-        kernel: int = 32,
-        dropout: float = 0.1,
-        seed: int = 0,
-        **kwargs,
-    ):
+    def __init__(self, width, num_heads, *, expansion=4, kernel=32, dropout=0.1, seed=0, **kwargs):
         super().__init__(**kwargs)
-        self.sizes = {
-            "width": width,
-            "num_heads": num_heads,
-            "expansion": expansion,
-            "kernel": kernel,
-            "dropout": dropout,
-            "seed": seed,
-        }
+        self.sizes = {"width": width, "num_heads": num_heads, "expansion": expansion}
+        self.sizes |= {"kernel": kernel, "dropout": dropout, "seed": seed}
         self._seeds = iter(range(seed, seed + 20))
         self.norms = [
             keras.layers.LayerNormalization(dtype=self.dtype_policy, name=f"norm_{name}")
@@ -82,23 +64,17 @@ class ConformerBlock(keras.layers.Layer):
         # Not Keras's attention, whose copies of a seeded initializer draw the same weights.
         self.attention = [self._dense(width, f"attention_{name}") for name in _ATTENTION]
         self.gated = self._dense(2 * width, "gated")
+        initializer = keras.initializers.GlorotUniform(next(self._seeds))
+        options = {"depthwise_initializer": initializer, "dtype": self.dtype_policy}
         self.depthwise = keras.layers.DepthwiseConv1D(
-            kernel,
-            depthwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            use_bias=False,
-            dtype=self.dtype_policy,
-            name="depthwise",
+            kernel, use_bias=False, name="depthwise", **options
         )
         self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
         self.pointwise = self._dense(width, "pointwise")
 
     def _dense(self, units: int, name: str):
-        return keras.layers.Dense(
-            units,
-            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        initializer, policy = keras.initializers.GlorotUniform(next(self._seeds)), self.dtype_policy
+        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
 
     def build(self, input_shape):
         width = self.sizes["width"]
@@ -189,11 +165,7 @@ class ConformerConfig:
         require(self.subsampling >= 0, self, "subsampling", "at least 0")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
-    can_stream = False
-
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "ConformerModel":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         return ConformerModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
@@ -241,32 +213,22 @@ class ConformerModel(Network):
 
         self.subsampling = [
             keras.layers.Conv1D(
-                config.width,
-                3,
-                strides=2,
-                activation="relu",
-                kernel_initializer=glorot(number),
-                dtype=policy,
-                name=f"subsampling_{number}",
+                config.width, 3, strides=2, activation="relu",
+                kernel_initializer=glorot(number), dtype=policy, name=f"subsampling_{number}",
             )
             for number in range(config.subsampling)
-        ]
+        ]  # fmt: skip
         self.projection = keras.layers.Dense(
             config.width, kernel_initializer=glorot(90), dtype=policy, name="projection"
         )
         self.blocks = [
             ConformerBlock(
-                config.width,
-                config.num_heads,
-                expansion=config.expansion,
-                kernel=config.conv_kernel,
-                dropout=config.dropout,
-                seed=1000 * seed + 100 + 20 * number,
-                dtype=policy,
-                name=f"block_{number}",
+                config.width, config.num_heads, expansion=config.expansion,
+                kernel=config.conv_kernel, dropout=config.dropout,
+                seed=1000 * seed + 100 + 20 * number, dtype=policy, name=f"block_{number}",
             )
             for number in range(config.num_blocks)
-        ]
+        ]  # fmt: skip
         self.classifier = class_scores(num_classes, 1000 * seed + 91)
 
     def build(self, input_shape=None):

@@ -15,9 +15,9 @@ _GATE_FLOPS = 60
 # AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
 _UPDATE_FLOPS, _UPDATE_MOVES = 12, 7
 
+# Of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
+# matmuls, "elementwise" the rest.
 KINDS = ("convolution", "matmul", "recurrence", "elementwise")
-"""Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" is all
-other matmuls, "elementwise" the rest."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +47,9 @@ class ModuleCost:
 
 
 def model_costs(
-    config: Any,
-    *,
-    num_features: int,
-    num_classes: int,
-    batch: int,
-    frames: int,
-    labels: int,
-    bytes_per_number: int = 4,
-    cache_bytes: int = 0,
-) -> list[ModuleCost]:
+    config: Any, *, num_features: int, num_classes: int, batch: int, frames: int, labels: int,
+    bytes_per_number: int = 4, cache_bytes: int = 0,
+) -> list[ModuleCost]:  # fmt: skip
     """The cost of every module of the acoustic model: its stages, loss and update.
 
     Multiplications and additions of convolutions and matmuls are exact; the element-wise rest is
@@ -83,16 +76,11 @@ def model_costs(
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
     """The trainable weights of the acoustic model."""
-    directions = 2 if config.bidirectional else 1
-    width, units = config.conv_filters, config.lstm_units
-    total = config.conv_kernel * num_features * width + width
-    normalised = [width]
-    for _ in range(config.num_lstm_layers):
-        total += directions * 4 * units * (width + units + 1)
-        width = directions * units
-        normalised.append(width)
-    total += width * num_classes + num_classes
-    return total + (2 * sum(normalised) if config.batch_normalisation else 0)
+    width = config.directions * config.units
+    normalised = config.conv_filters + config.num_layers * width
+    biases = config.conv_filters + config.num_layers * config.gates * width + num_classes
+    scales = 2 * normalised if config.batch_normalisation else 0
+    return least_parameters(config, num_features, num_classes) + biases + scales
 
 
 def unknown_costs(names: Iterable[str]) -> list[ModuleCost]:
@@ -148,9 +136,6 @@ def _recurrent(
     return ModuleCost(f"recurrent {number + 1}", flops, moved)
 
 
-# How many floating-point operations the matrix products of a recurrent stack take.
-
-
 def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, frames: int) -> int:
     """Operations of a forward pass: 2 for each product and sum of a matrix multiplication.
 
@@ -158,15 +143,8 @@ def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, 
     over all padded frames. Gates, batch normalisation, dropout, softmax and CTC, left out, are
     below 1 % at the paper's sizes. Raises ValueError if the convolution leaves no frame.
     """
-    outputs = _output_frames(config, frames)
-    convolution = _convolution_flops(config, num_features, outputs)
-    inputs, recurrent = config.conv_filters, 0
-    for _ in range(config.num_layers):
-        gates = config.directions * config.gates * config.units
-        recurrent += 2 * outputs * gates * (inputs + config.units)
-        inputs = config.directions * config.units
-    classifier = 2 * outputs * inputs * num_classes
-    return batch * (convolution + recurrent + classifier)
+    weights = least_parameters(config, num_features, num_classes)
+    return batch * 2 * _output_frames(config, frames) * weights
 
 
 def training_flops(
@@ -178,12 +156,8 @@ def training_flops(
     only the convolution's inputs, the features, need none.
     """
     forward = forward_flops(config, num_features, num_classes, batch, frames)
-    outputs = _output_frames(config, frames)
-    return 3 * forward - batch * _convolution_flops(config, num_features, outputs)
-
-
-def _convolution_flops(config: Any, num_features: int, outputs: int) -> int:
-    return 2 * outputs * config.conv_kernel * num_features * config.conv_filters
+    convolution = config.conv_kernel * num_features * config.conv_filters
+    return 3 * forward - batch * 2 * _output_frames(config, frames) * convolution
 
 
 def _output_frames(config: Any, frames: int) -> int:
@@ -196,10 +170,7 @@ def _output_frames(config: Any, frames: int) -> int:
     return outputs
 
 
-# How much memory a training step takes, about, without trying it.
-
-# What Python, TensorFlow and compiled code take before the first batch.
-_BASE_BYTES = 900 * 2**20
+_BASE_BYTES = 900 * 2**20  # of Python, TensorFlow and compiled code before the first batch
 # Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
 _COPIES_OF_WEIGHTS = 8
 # Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,

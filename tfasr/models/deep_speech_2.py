@@ -43,14 +43,12 @@ class DeepSpeech2Config:
         bins = NUM_BINS if self.num_bins is None else self.num_bins
         require(frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5")
 
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "DeepSpeech2":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         """Raises UsageError if the config has other bins or classes, or the bins are too few."""
-        for field, given in (("num_bins", num_features), ("num_classes", num_classes)):
-            if getattr(self, field) not in (None, given):
+        for field, expected in (("num_bins", num_features), ("num_classes", num_classes)):
+            if getattr(self, field) not in (None, expected):
                 raise UsageError(
-                    f"DeepSpeech2Config.{field} must be {given}, as the features and the alphabet "
+                    f"DeepSpeech2Config.{field} must be {expected}, as the features and alphabet "
                     f"are, or be left out. Received: {getattr(self, field)}."
                 )
         if frequency_bins(num_features) < 1:

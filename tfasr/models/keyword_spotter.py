@@ -8,9 +8,8 @@ import keras
 from tfasr.kit.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
 
-BYTES_PER_FLOAT = 4
+# Where the channels of an image stand, and what Keras calls it.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
-"""Where the channels of an image stand, and what Keras calls it."""
 # Time x frequency: kernel of each convolution, and whether maxima of 2 x 2 are taken after it.
 LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 
@@ -67,17 +66,11 @@ class KeywordSpotter(keras.Model):
                 dtype=policy,
                 name=f"convolution_{number}",
             )
-            for number, (filters, (kernel, _)) in enumerate(
-                zip(config.filters, LAYERS, strict=True)
-            )
+            for number, filters, (kernel, _) in zip(range(4), config.filters, LAYERS, strict=True)
         ]
+        options = {"axis": self._channel_axis, "momentum": 0.9, "dtype": policy}
         self.normalisations = [
-            keras.layers.BatchNormalization(
-                axis=self._channel_axis,
-                momentum=0.9,
-                dtype=policy,
-                name=f"normalisation_{number}",
-            )
+            keras.layers.BatchNormalization(name=f"normalisation_{number}", **options)
             for number in range(len(LAYERS))
         ]
         self.pooling = keras.layers.MaxPooling2D(
@@ -133,7 +126,7 @@ class LayerMemory:
     @property
     def num_bytes(self) -> int:
         """Bytes of weights and output in single precision."""
-        return BYTES_PER_FLOAT * (self.weights + self.activations)
+        return 4 * (self.weights + self.activations)
 
 
 def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:

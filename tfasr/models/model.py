@@ -15,8 +15,7 @@ from tfasr.kit.config import config_class
 from tfasr.kit.registry import FILE_MODULE, Registry
 
 DEFAULT_MODEL = "acoustic_model"
-# Feature frames of 41 s: far beyond any utterance that is trained on.
-_MOST_FRAMES = 4096
+_MOST_FRAMES = 4096  # of features, 41 s: far beyond any utterance that is trained on
 
 
 class RecogniserConfig(Protocol):
@@ -80,8 +79,6 @@ _REQUIRED = {
     "make": "make(num_features, num_classes, *, seed, dtype), which returns a keras.Model",
     "output_lengths": "output_lengths(lengths), the number of output frames for feature frames",
 }
-
-
 _ANSWERS = ("can_stream", "keeps_momentum")
 
 
@@ -116,7 +113,6 @@ MODELS: Registry[type] = Registry(
     },
     check=check_config_class,
 )
-"""The config classes of all models, by name."""
 
 
 @config_class
@@ -196,13 +192,7 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
 
 
 def model_flops(
-    config: RecogniserConfig,
-    num_features: int,
-    num_classes: int,
-    batch: int,
-    frames: int,
-    *,
-    training: bool,
+    config: Any, num_features: int, num_classes: int, batch: int, frames: int, *, training: bool
 ) -> int | None:
     """Floating-point operations of a padded batch without the optimizer; None if unknown."""
     if not hasattr(config, "flops"):
@@ -215,16 +205,14 @@ def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
     """An estimate of a training process's memory; None if only a trial can tell."""
-    if not hasattr(config, "step_bytes"):
-        return None
-    return config.step_bytes(num_features, parameters, batch, frames)
+    known = hasattr(config, "step_bytes")
+    return config.step_bytes(num_features, parameters, batch, frames) if known else None
 
 
 def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
     """A close lower bound of a model's weights; None if unknown."""
-    if not hasattr(config, "least_parameters"):
-        return None
-    return config.least_parameters(num_features, num_classes)
+    known = hasattr(config, "least_parameters")
+    return config.least_parameters(num_features, num_classes) if known else None
 
 
 def can_stream(config: RecogniserConfig) -> bool:

@@ -23,8 +23,6 @@ from tfasr.models.costs import (
     training_flops,
 )
 
-# What the models of this package have in common: how they are called, and how they end.
-
 
 class Network(keras.Model):
     """Hidden values of each output frame, by `encode`, and their class scores.
@@ -63,8 +61,7 @@ class Network(keras.Model):
             raise UsageError(
                 "For TrainingConfig.intermediate_loss_weight the model must have two layers or "
                 "more of one width before its classifier. Received: a model of the class "
-                f"{type(self).__name__} that has none or tells of none. Give it more layers, or "
-                "bind the weight to 0."
+                f"{type(self).__name__} without such layers. Give it more, or bind the weight to 0."
             )
         middle = encodings[(len(encodings) - 1) // 2]
         return self.classifier(encodings[-1]), self.classifier(middle)
@@ -116,17 +113,14 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
     classifier = getattr(model, "classifier", None)
     weight = getattr(classifier, name, None)
     if weight is None or len(weight.shape) != dimensions:
-        found = "none" if classifier is None else f"a {type(classifier).__name__} without it"
+        received = "none" if classifier is None else f"a {type(classifier).__name__} without it"
         raise UsageError(
             f"For TrainingConfig.{setting} the model's last layer must be assigned as its "
             f"`classifier` and have a {name} of {dimensions} dimensions, as "
             f"tfasr.models.recurrent.class_scores makes it. Received: {type(model).__name__}, "
-            f"which has {found}."
+            f"which has {received}."
         )
     return weight
-
-
-# A model cut into stages, one after the other, for benchmarks that time each.
 
 
 @dataclass(frozen=True)
@@ -182,9 +176,7 @@ class RecurrentStackConfig:
         require(self.num_layers >= 0, self, f"num_{self.kind}_layers", "at least 0")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "RecurrentStack":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         return self.model(self, num_classes, seed, dtype=dtype)
 
     def smaller(self, units: int) -> "RecurrentStackConfig":
@@ -220,13 +212,7 @@ class RecurrentStack(Network):
 
     model_name = ""  # for Keras
 
-    def __init__(
-        self,
-        config: RecurrentStackConfig,
-        num_classes: int,
-        seed: int = 0,
-        dtype: str | keras.DTypePolicy | None = None,
-    ):
+    def __init__(self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None):
         super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.convolution = keras.layers.Conv1D(
@@ -270,12 +256,8 @@ class RecurrentStack(Network):
         ]
         if not self.config.bidirectional:
             return layers[0]
-        return keras.layers.Bidirectional(
-            layers[0],
-            backward_layer=layers[1],
-            dtype=self.dtype_policy,
-            name=f"bidirectional_{number}",
-        )
+        options = {"dtype": self.dtype_policy, "name": f"bidirectional_{number}"}
+        return keras.layers.Bidirectional(layers[0], backward_layer=layers[1], **options)
 
     def build(self, input_shape: Any = None) -> None:
         self.convolution.build(input_shape)
@@ -358,8 +340,6 @@ def _state_sizes(layer: Any) -> list[int]:
     return keras.tree.flatten(layer.cell.state_size)
 
 
-# The paper's acoustic model, written against Keras 3 alone.
-
 RECURRENT_INITIALIZERS = {
     "glorot_uniform": keras.initializers.GlorotUniform,
     "orthogonal": keras.initializers.Orthogonal,
@@ -429,9 +409,6 @@ class AcousticModel(RecurrentStack):
     def kernels(self) -> set[str]:
         layers = [getattr(layer, "forward_layer", layer) for layer in self.recurrent]
         return {layer.last_kernel for layer in layers if layer.last_kernel}
-
-
-# A convolution and a stack of GRUs, in one direction or in both, against Keras 3 alone.
 
 
 @config_class

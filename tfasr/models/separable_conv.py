@@ -20,13 +20,7 @@ class SeparableConvConfig:
     separable convolutions", Table 1.
     """
 
-    filters: tuple[int, ...] = (
-        256,
-        256,
-        512,
-        512,
-        512,
-    )  # per block; the first also the first layer
+    filters: tuple[int, ...] = (256, 256, 512, 512, 512)  # of the blocks; the first layer has [0]
     kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, a number per block
     repeats: int = 5  # separable convolutions of a block
     stride: int = 2  # of the first layer, in feature frames
@@ -42,24 +36,20 @@ class SeparableConvConfig:
         require(len(self.kernels) == len(self.filters), self, "kernels", "as many as filters")
         require(bool(self.filters), self, "filters", "one or more numbers")
         for field in ("filters", "kernels", "last_filters"):
-            require(all(one > 0 for one in getattr(self, field)), self, field, "positive numbers")
+            require(min(getattr(self, field)) > 0, self, field, "positive numbers")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
-
-    can_stream = False
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
         """Channels in, channels out and kernel of all separable convolutions but the first's."""
-        found, width = [], self.filters[0]
+        convolutions, width = [], self.filters[0]
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
-                found.append((width, filters, kernel))
+                convolutions.append((width, filters, kernel))
                 width = filters
-        return [*found, (width, self.last_filters[0], self.last_kernel)]
+        return [*convolutions, (width, self.last_filters[0], self.last_kernel)]
 
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "SeparableConvModel":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         return SeparableConvModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
@@ -104,40 +94,33 @@ class SeparableConvModel(Network):
         self.shortcuts = [
             self._pointwise(filters, f"shortcut_{i}") for i, filters in enumerate(config.filters)
         ]
+        filters, more_filters = config.last_filters
         self.last = [
-            self._separable(
-                config.last_filters[0], config.last_kernel, "last_0", config.last_dilation
-            ),
-            self._pointwise(config.last_filters[1], "last_1"),
+            self._separable(filters, config.last_kernel, "last_0", config.last_dilation),
+            self._pointwise(more_filters, "last_1"),
         ]
         self.classifier = class_scores(num_classes, next(self._seeds))
 
-    def _separable(
-        self, filters: int, kernel: int, name: str, dilation: int = 1
-    ) -> "NormalisedConv":
-        strides = self.config.stride if name == "first" else 1
+    def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
         layer = keras.layers.SeparableConv1D(
             filters,
             kernel,
-            strides=strides,
+            strides=self.config.stride if name == "first" else 1,
             dilation_rate=dilation,
-            use_bias=False,
             depthwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
             pointwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype=self.dtype_policy,
-            name="convolution",
+            **self._options,
         )
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
-    def _pointwise(self, filters: int, name: str) -> "NormalisedConv":
-        layer = keras.layers.Dense(
-            filters,
-            use_bias=False,
-            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype=self.dtype_policy,
-            name="convolution",
-        )
+    def _pointwise(self, filters: int, name: str):
+        initializer = keras.initializers.GlorotUniform(next(self._seeds))
+        layer = keras.layers.Dense(filters, kernel_initializer=initializer, **self._options)
         return self._normalised(layer, 0, name)
+
+    @property
+    def _options(self) -> dict:
+        return {"use_bias": False, "dtype": self.dtype_policy, "name": "convolution"}
 
     def _normalised(self, layer, reach: int, name: str) -> "NormalisedConv":
         rate, seed = self.config.dropout, next(self._seeds)
@@ -162,8 +145,7 @@ class SeparableConvModel(Network):
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             straight = shortcut(hidden, valid, valid, rectified=False, training=training)
             for number, layer in enumerate(block, start=1):
-                last = number == len(block)
-                added = {"added": straight} if last else {}
+                added = {"added": straight} if number == len(block) else {}
                 hidden = layer(hidden, valid, valid, training=training, **added)
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
-from aiohttp import web
 
 from tfasr.errors import UsageError
 from tfasr.recognising.recogniser import Recogniser
@@ -54,7 +53,7 @@ class RefusedError(Exception):
 
 
 @contextlib.contextmanager
-def client_may_leave(request: web.Request) -> Iterator[None]:
+def client_may_leave(request: Any) -> Iterator[None]:
     """Ends the block if the client is gone, or doesn't read and so can't be told anything."""
     try:
         yield
