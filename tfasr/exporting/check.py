@@ -81,7 +81,6 @@ def differing_texts(first: Heard, second: Heard) -> int:
 
 
 def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str) -> None:
-    """Raises RunError if log-probabilities differ by more than rounding."""
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
         raise RunError(

@@ -60,8 +60,6 @@ WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote, and how it compares with the run's model."""
-
     folder: Path
     bytes: int  # of the model
     float32_bytes: int  # of the same model with float32 weights
@@ -273,7 +271,6 @@ class Kind:
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
-        """The card's description of the model's inputs and outputs."""
         raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> CardForm:

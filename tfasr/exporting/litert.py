@@ -34,7 +34,6 @@ QUANTISED = ("int8",)  # LiteRT's precisions whose weights become integers
 
 
 def is_stepped(config: Any) -> bool:
-    """Whether the model is exported step by step, so that it can stream."""
     return model_name(config) in STACKS and can_stream(config)
 
 
@@ -45,11 +44,7 @@ def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
 
 
 def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) -> bytes:
-    """The file of any model, for one utterance of any length per call.
-
-    ``whole`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`. Raises
-    RunError if LiteRT's own operations can't express it.
-    """
+    """The file of any model, one utterance of any length per call; RunError if impossible."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     features = tf.TensorSpec([1, None, num_features], tf.float32)
     signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}
@@ -86,7 +81,6 @@ def _frozen(concrete: Any) -> Any:
 
 
 def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
-    """The content of a file with one signature."""
     module = tf.Module()
     module.function = concrete
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -133,7 +127,6 @@ def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray
 
 
 def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf.TensorSpec]]:
-    """The function of one call, and the shapes of its arguments by name."""
     frames = len(stack.kernel) + (STEP_FRAMES - 1) * stack.stride
     layers = [_Layer(weights) for weights in stack.recurrent]
     kernel, bias = _constant(stack.kernel), _constant(stack.bias)
@@ -162,8 +155,6 @@ def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf
 
 
 class _Layer:
-    """The unrolled steps of a recurrent layer in one direction."""
-
     def __init__(self, weights: RecurrentWeights):
         self.weights = weights
         self._kernel = _constant(weights.kernel[0])

@@ -77,11 +77,9 @@ class GraphWriter:
         return f"{self._prefix}{kind.lower()}_{number}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Adds a node with a numbered name."""
         return self.node(kind, list(inputs), self._named(kind), **attributes)
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
-        """Adds a constant with a numbered name."""
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def strided_lengths(self, strides: list[int]) -> list[str]:
@@ -121,7 +119,6 @@ class GraphWriter:
         return product if bias is None else self.add("Add", product, self.constant(bias))
 
     def dense_layer(self, hidden: str, layer: Any) -> str:
-        """Adds a Keras dense layer over the last axis."""
         return self.dense(hidden, *(np.asarray(v.numpy()) for v in layer.weights))
 
     def clipped(self, hidden: str, most: float) -> str:
@@ -132,7 +129,6 @@ class GraphWriter:
         return self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
 
     def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
-        """The checked graph of a whole recogniser, as a file's content."""
         real, integer = TensorProto.FLOAT, TensorProto.INT32
         inputs = [
             (FEATURES, real, ["batch", "frames", num_features]),
@@ -153,7 +149,6 @@ class GraphWriter:
 
 
 def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
-    """The file of a checked graph that stores the texts in `carried`."""
     model.ir_version = IR_VERSION
     helper.set_model_props(model, carried)
     onnx.checker.check_model(model, full_check=True)
@@ -161,10 +156,9 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
 
 
 def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str, str]) -> bytes:
-    """The file of any model by tf2onnx, for batches of whole utterances.
+    """The file of any model by tf2onnx; RunError if it can't express it.
 
-    ``whole`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`;
-    ``name`` is for messages. Raises RunError if tf2onnx can't express the model.
+    ``whole`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
     """
     import tensorflow as tf
     from tf2onnx import convert

@@ -42,7 +42,6 @@ def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 def _recurrent_layer(
     writer: GraphWriter, number: int, hidden: str, weights: RecurrentWeights
 ) -> str:
-    """Adds a recurrent layer; one that runs forwards only has states as inputs and outputs."""
     name = f"recurrent_{number}"
     arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
     inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
@@ -70,7 +69,6 @@ def _recurrent_layer(
 
 
 def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """The file of a `tfasr.models.separable_conv.SeparableConvModel`."""
     writer = GraphWriter()
     before, _ = writer.strided_lengths([model.config.stride])
     hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
@@ -91,7 +89,7 @@ def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 
 def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) -> str:
-    """Adds a `tfasr.models.separable_conv.NormalisedConv` without its rectifier."""
+    """Adds a `NormalisedConv` without its rectifier."""
     convolution = layer.convolution
     pointwise = np.asarray(convolution.weights[-1].numpy(), np.float64)
     if len(convolution.weights) == 2:  # a separable convolution; the other kind is a dense layer
@@ -111,7 +109,6 @@ def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) ->
 
 
 def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """The file of a `tfasr.models.deep_speech_2.DeepSpeech2`."""
     writer = GraphWriter()
     strides = [layer.strides[0] for layer in model.convolutions]
     lengths = writer.strided_lengths(strides)
@@ -161,7 +158,6 @@ def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
 
 
 def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """The file of a `tfasr.models.conformer.ConformerModel`."""
     writer = GraphWriter()
     lengths = writer.strided_lengths([2] * len(model.subsampling))
     hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)

@@ -72,7 +72,6 @@ def check_rate(spec: RecogniserSpec) -> None:
 
 
 def _check_texts(source: BatchSource, heard: Heard, encoder: bytes, alphabet: Alphabet) -> None:
-    """Raises RunError unless the encoder's texts are those of its log-probabilities."""
     running = session(encoder)
     expected = {
         utterance.position: scored.transcript.hypothesis
@@ -208,7 +207,6 @@ def _without(writer: GraphWriter, row: str, dropped: str) -> str:
 
 
 def _tokens(writer: GraphWriter, labels: str) -> None:
-    """Adds the labels' tokens followed by end tokens ``(1, numbers)``."""
     numbers = (len(_NOT_CHARACTERS), _NUMBERS_PER_TOKEN - 1, _NUMBERS_BEYOND, 0)
     offset, factor, beyond, axis = (writer.constant([number], np.int64) for number in numbers)
     characters = writer.add("Add", labels, offset)

@@ -32,7 +32,6 @@ class RecurrentWeights:
 
     @property
     def attributes(self) -> dict[str, int]:
-        """Attributes of ONNX's node."""
         return _ATTRIBUTES[self.operator]
 
     def behind(self, affine: "Affine") -> "RecurrentWeights":
@@ -102,7 +101,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class FoldedStack:
-    """A convolution, recurrent layers and a dense layer, without normalisations."""
+    """A built `RecurrentStack` without its normalisations."""
 
     kernel: np.ndarray  # of the convolution (frames, features, filters)
     bias: np.ndarray  # of the convolution (filters,); behind it is a rectifier
@@ -113,7 +112,6 @@ class FoldedStack:
 
     @classmethod
     def of(cls, model: Any) -> "FoldedStack":
-        """The weights of a built `tfasr.models.recurrent.RecurrentStack`."""
         affines = [Affine.of(layer) for layer in model.normalisations]
         recurrent = [recurrent_weights(layer) for layer in model.recurrent]
         classifier = [np.asarray(v.numpy(), np.float64) for v in model.classifier.weights]

@@ -7,14 +7,12 @@ import keras
 class BatchNormalization(keras.layers.BatchNormalization):
     """A `keras.layers.BatchNormalization` that trains faster where it is given a mask.
 
-    Weights, config, results and gradients are those of Keras's layer, which also leaves masked
-    frames out of the statistics, but passes over the batch far more often. On CPUs it is one
-    compiled operation with the following dropout, in float32 and bfloat16; elsewhere it is made of
-    TensorFlow's operations. In inference, without a mask, with ``renorm``, for other inputs than
-    ``(batch, time, channels)`` and on Keras's JAX and PyTorch backends it is Keras's layer.
-
-    With ``synchronized`` the statistics are those of all replicas' unmasked frames; Keras's layer,
-    given a mask, would use its own replica's alone.
+    Weights, config, results and gradients are those of Keras's layer, which passes over the batch
+    far more often. On CPUs it is one compiled operation with the following dropout, in float32 and
+    bfloat16; elsewhere it is made of TensorFlow's operations. In inference, without a mask, with
+    ``renorm``, for other inputs than ``(batch, time, channels)`` and on other backends it is
+    Keras's layer. With ``synchronized`` the statistics are those of all replicas' unmasked frames;
+    Keras's layer, given a mask, would use its own replica's alone.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None, dropout=None):

@@ -2,25 +2,23 @@
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfasr.layers.compiled import (
     call,
-    function,
     plain,
     runs_here,
     second_derivatives_refused,
     team_size,
 )
 from tfasr.layers.fused_call import kept_scale
-from tfasr.layers.operations import Operation
+from tfasr.layers.operations import Operation, core
 
-_COUNTED: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar(
-    "_COUNTED", default=None
-)
+_COUNTED: contextvars.ContextVar = contextvars.ContextVar("_COUNTED", default=None)
+Tensors = tuple[tf.Tensor, ...]
 
 
 @contextlib.contextmanager
@@ -37,7 +35,6 @@ def counted(share: tf.Tensor) -> Iterator[None]:
 
 
 def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
-    """The sum of all replicas' values; the values themselves outside of a replica."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return values
@@ -45,13 +42,8 @@ def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
 
 
 def normalise_synchronised(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    mask: tf.Tensor,
-    epsilon: float,
-    summed: Callable[[tf.Tensor], tf.Tensor] = summed_over_replicas,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    inputs, gamma, beta, mask, epsilon: float, summed: Callable = summed_over_replicas
+) -> Tensors:
     """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
     The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
@@ -85,9 +77,7 @@ def normalise_synchronised(
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
-def normalise_masked(
-    inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mask: tf.Tensor, epsilon: float
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
     """Normalises all frames ``(batch, time, channels)`` with mean and variance of unmasked ones.
 
     Returns float32 outputs, and the mean and variance ``(channels,)``, through which no gradient
@@ -120,19 +110,11 @@ def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
 
 
-def _gradient(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    centred: tf.Tensor,
-    inverse: tf.Tensor,
-    weights: tf.Tensor,
-    both: Callable[..., Sequence[tf.Tensor]] = lambda *own: own,
-) -> Callable[..., tuple[tf.Tensor, ...]]:
+def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums) -> Callable:
     """A normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
 
-    ``centred`` are deviations from the mean, ``inverse`` reciprocal standard deviations,
-    ``weights`` ``(1, frames)`` the frames' shares in the mean; ``both`` adds the gradients of
-    ``beta`` and ``gamma`` up over those who share the statistics.
+    ``weights`` ``(1, frames)`` are the frames' shares in the mean; ``both`` adds two gradients up
+    over those who share the statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -148,9 +130,6 @@ def _gradient(
     return gradient
 
 
-# Batch normalisation and dropout behind it as one compiled operation, forwards and backwards.
-
-NORMALISED = "normalise_float32"
 _REFUSE = second_derivatives_refused(
     "Compiled batch normalisation",
     "Compute it in a tf.function with jit_compile=True, which takes TensorFlow's own operations.",
@@ -166,17 +145,10 @@ class Drawn(NamedTuple):
 
 def normalises_here(dtype: str) -> bool:
     """Whether `normalise_and_drop` can compute in a dtype in the graph being made."""
-    return runs_here(dtype, NORMALISED)
+    return runs_here(dtype, "normalise_float32")
 
 
-def normalise_and_drop(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    mask: tf.Tensor,
-    epsilon: float,
-    drawn: Drawn,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) -> Tensors:
     """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
 
     Outputs have the inputs' dtype. A second derivative raises NotImplementedError.
@@ -206,7 +178,7 @@ def normalise_and_drop(
 
 
 def _forward(inputs, gamma, beta, mask, seed, options):
-    run, threads = function(f"normalise_{inputs.dtype.name}"), team_size()
+    run, threads = getattr(core, f"normalise_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
     def normalise(inputs, gamma, beta, mask, seed):
@@ -222,7 +194,7 @@ def _forward(inputs, gamma, beta, mask, seed, options):
 
 def _backward(saved, d_outputs, mask, seed, options):
     inputs = saved[0]
-    run, threads = function(f"normalise_back_{inputs.dtype.name}"), team_size()
+    run, threads = getattr(core, f"normalise_back_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
     def differentiate(inputs, gamma, mean, variance, d_outputs, mask, seed):
@@ -238,7 +210,6 @@ def _backward(saved, d_outputs, mask, seed, options):
 
 
 def _operation(name, inputs, options):
-    dtypes = [inputs.dtype, tf.float32, tf.float32]
-    known = {"epsilon": float(options["epsilon"]), "scale": float(options["scale"])}
-    levels = int(options["dropped_levels"])
-    return Operation(name, dtypes, {"T": inputs.dtype, "dropped_levels": levels, **known})
+    attributes = {"T": inputs.dtype, "dropped_levels": int(options["dropped_levels"])}
+    attributes |= {name: float(options[name]) for name in ("epsilon", "scale")}
+    return Operation(name, [inputs.dtype, tf.float32, tf.float32], attributes)

@@ -20,11 +20,8 @@ class ClippedReLUCell(keras.layers.Layer):
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
-        self.units = units
-        self.clip = clip
-        self.seed = seed
-        self.state_size = units
-        self.output_size = units
+        self.units, self.clip, self.seed = units, clip, seed
+        self.state_size = self.output_size = units
 
     def build(self, input_shape):
         self.recurrent_kernel = self.add_weight(
@@ -36,7 +33,6 @@ class ClippedReLUCell(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, states, training=False):
-        """The output ``(batch, units)`` and the next states."""
         recurrent = keras.ops.matmul(states[0], self.recurrent_kernel)
         output = keras.ops.clip(inputs + recurrent + self.bias, 0.0, self.clip)
         return output, [output]
@@ -88,14 +84,9 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
     """
 
-    def __init__(
-        self, units: int, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
-    ):
+    def __init__(self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs):
         super().__init__(**kwargs)
-        self.units = units
-        self.clip = clip
-        self.seed = seed
-        self.kernel = kernel
+        self.units, self.clip, self.seed, self.kernel = units, clip, seed, kernel
         glorot = keras.initializers.GlorotUniform(3 * seed)
         policy = self.dtype_policy
         self.projection = keras.layers.Dense(
@@ -141,9 +132,6 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     def get_config(self):
         config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
         return {**super().get_config(), **config}
-
-
-# Keras's SimpleRNN with a clipped ReLU and a faster kernel on CPUs.
 
 
 @keras.saving.register_keras_serializable(package="tfasr")

@@ -23,10 +23,6 @@ def runs_here(dtype: str, function: str = "forward_float32") -> bool:
     return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def function(name: str):
-    return getattr(core, name)
-
-
 def call(
     run: Callable[..., Sequence[np.ndarray]],
     operation: Operation,
@@ -42,15 +38,13 @@ def call(
         # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
         return [tf.convert_to_tensor(array) for array in run(*(x.numpy() for x in arguments))]
     if operations.registered():
-        operations.limit_threads(_told_threads())
+        operations.limit_threads(_configured_threads())
         return operations.add(operation, arguments, replicas_here())
     results = tf.numpy_function(run, arguments, operation.dtypes, stateful=False)
     return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
-    """A second derivative that raises NotImplementedError."""
-
     def refuse(*_):
         raise NotImplementedError(
             f"{what} has first derivatives only, and the gradient of its gradient was asked for. "
@@ -79,16 +73,16 @@ def team_size() -> Callable[[], int]:
     replicas in one process share them. TensorFlow's setting is read when a graph is made: it can't
     change any more, and reading it takes as long as a small call.
     """
-    told = _told_threads()
+    configured = _configured_threads()
     replicas = replicas_here()
 
     def threads() -> int:
         cores = usable_cores()
-        return max(min(told or cores, cores) // replicas, 1)
+        return max(min(configured or cores, cores) // replicas, 1)
 
     return threads
 
 
-def _told_threads() -> int:
-    told = tf.config.threading.get_intra_op_parallelism_threads()
-    return told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+def _configured_threads() -> int:
+    configured = tf.config.threading.get_intra_op_parallelism_threads()
+    return configured or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

@@ -4,7 +4,6 @@ import keras
 
 
 def has_gpu() -> bool:
-    """Whether TensorFlow sees a GPU."""
     import tensorflow as tf  # only in functions: on other backends it need not exist
 
     return bool(tf.config.list_logical_devices("GPU"))
@@ -31,11 +30,14 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     no_bias = tf.zeros((gates * cell.units,), weights[0].dtype)
     bias = value_of(cell.bias) if cell.use_bias else no_bias
     initial = keras.tree.flatten(initial_state)
-    states = [tf.cast(state, _state_dtype(state.dtype)) for state in initial]
+    dtypes = [tf.float64 if s.dtype == tf.float64 else tf.float32 for s in initial]
+    states = [tf.cast(state, dtype) for state, dtype in zip(initial, dtypes, strict=True)]
     outputs, *states = run(sequences, *weights, bias, states, mask)
     if mask is not None:
         # Keras repeats the last valid output in masked steps, and begins with zeros.
-        written = mask if layer.zero_output_for_mask else _seen(mask)
+        written = mask
+        if not layer.zero_output_for_mask:
+            written = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
         outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
     outputs.set_shape((*sequences.shape[:2], cell.units))
     return outputs[:, -1], outputs, states
@@ -48,23 +50,7 @@ def value_of(variable):
     return tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
 
 
-def _state_dtype(dtype):
-    import tensorflow as tf
-
-    return tf.float64 if dtype == tf.float64 else tf.float32
-
-
-def _seen(mask):
-    """Whether a step or one before it is valid; mask is ``(batch, time)``."""
-    import tensorflow as tf
-
-    return tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
-
-
-# Keras's dropout, drawing half as many random bits on CPUs.
-
-LEVELS = 1 << 16
-"""How many levels the 16 random bits of an activation have."""
+LEVELS = 1 << 16  # of the 16 random bits of an activation
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
@@ -93,7 +79,6 @@ class Dropout(keras.layers.Dropout):
         )
 
     def next_seed(self):
-        """The seed of the next draw, int32 ``(2,)``; each differs from the last."""
         import tensorflow as tf  # on other backends it need not exist
 
         return tf.cast(self.seed_generator.next(), tf.int32)
@@ -105,7 +90,6 @@ class Dropout(keras.layers.Dropout):
 
 
 def kept_scale(dropped_levels: int, dtype) -> float:
-    """The factor that restores the expectation, rounded to a dtype."""
     return float(dtype(LEVELS / (LEVELS - dropped_levels)))
 
 
@@ -123,24 +107,17 @@ def _scales(inputs, dropped_levels: int, seed):
     return tf.where(kept, scale, tf.zeros_like(scale))
 
 
-# Which frames of a padded batch belong to their utterances, and how to keep the others out.
-
-
 def valid_frames(hidden, lengths):
     """Booleans ``(batch, time)``: whether a frame of ``(batch, time, ...)`` is no padding."""
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
     return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
 
 
-def without_padding(hidden, valid):
-    """Values ``(batch, time, ...)`` with zeros in padded frames, as in a batch of one."""
-    of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
-    return keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
-
-
 def widened(hidden, valid, before: int, after: int):
     """Values without padding and with frames of zeros around them, for a convolution."""
-    hidden = hidden if valid is None else without_padding(hidden, valid)
+    if valid is not None:
+        of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
+        hidden = keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
     if not before and not after:
         return hidden
     return keras.ops.pad(hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:])))

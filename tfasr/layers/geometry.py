@@ -2,7 +2,7 @@
 
 
 def padded_conv_output_frames(frames, stride: int):
-    """Output frames ``ceil(frames / stride)`` of a convolution padded to see every frame."""
+    """The output frames of a convolution padded to see every frame."""
     return -(-frames // stride)
 
 

@@ -24,16 +24,11 @@ except ImportError:  # built without a compiler: layers then use TensorFlow's ow
     core = None
 
 Attribute = int | float | tf.DType
-
-# What the core takes for no limit.
-_ANY_THREADS = 2**31 - 1
-
+_ANY_THREADS = 2**31 - 1  # the core's value for no limit
 log = logging.getLogger("tfasr")
 
 
 class Operation(NamedTuple):
-    """A kind of operation to add to a graph."""
-
     name: str
     dtypes: list[tf.DType]  # of its outputs
     attributes: dict[str, Attribute]  # constants, without "replicas"
@@ -41,17 +36,12 @@ class Operation(NamedTuple):
 
 @functools.cache
 def registered() -> bool:
-    """Adds the operations to TensorFlow, and returns whether it has them.
-
-    There are none if TensorFlow's library lacks a function of its C interface, or the core is too
-    old.
-    """
+    """Adds the operations to TensorFlow if its library and the core allow it; returns whether."""
     if not hasattr(core, "register_operations"):
         return False
     reason = _reason_against()
     if reason is None:
-        # What is configured in TensorFlow is asked when a graph is made, not yet: asking makes
-        # TensorFlow look for devices.
+        # TensorFlow's setting is read when a graph is made: reading it looks for devices.
         limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
         return True
     log.warning(
@@ -78,10 +68,10 @@ def _reason_against() -> str | None:
     return reason
 
 
-def limit_threads(told: int) -> None:
+def limit_threads(configured: int) -> None:
     """Limits the threads of an operation to TensorFlow's setting (0: any), cores and quota."""
-    granted = max(int(min(quota(), _ANY_THREADS)), 1)
-    core.limit_threads(min(told or _ANY_THREADS, granted))
+    most = max(int(min(quota(), _ANY_THREADS)), 1)
+    core.limit_threads(min(configured or _ANY_THREADS, most))
 
 
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:

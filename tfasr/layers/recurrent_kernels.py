@@ -10,27 +10,16 @@ import math
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, function, plain, second_derivatives_refused, team_size
-from tfasr.layers.operations import Operation
-
-# The step loops of the LSTM in TensorFlow's own operations, forward and backward.
-
-Tensors = tuple[tf.Tensor, ...]
+from tfasr.layers.compiled import call, plain, second_derivatives_refused, team_size
+from tfasr.layers.operations import Operation, core
 
 
-def forward_steps(
-    projected: tf.Tensor,
-    bias: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    h: tf.Tensor,
-    c: tf.Tensor,
-    mask: tf.Tensor | None = None,
-) -> Tensors:
+def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
 
-    Gates are in Keras's order; where ``mask`` ``(time, batch)`` is False the states stay as they
-    are. Returns what `backward_steps` needs ``(time, batch, 6 * units)``: the four gates, c before
-    and tanh(c) after each step; h of each step ``(time, batch, units)``; the last h and c.
+    Returns what `backward_steps` needs ``(time, batch, 6 * units)`` (the four gates in Keras's
+    order, c before and tanh(c) after each step), h of each step ``(time, batch, units)``, the last
+    h and c.
     """
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
@@ -50,26 +39,15 @@ def forward_steps(
         return t + 1, new_h, new_c, saved_array, h_array.write(t, new_h)
 
     time = tf.shape(projected)[0]
-    arrays = _array(time, h, 6), _array(time, h, 1)
-    state = (tf.constant(0), h, c, *arrays)
-    end = tf.while_loop(lambda t, *_: t < time, step, state, parallel_iterations=1)
-    _, h, c, saved_array, h_array = end
+    state = (tf.constant(0), h, c, _array(time, h, 6), _array(time, h, 1))
+    _, h, c, saved_array, h_array = tf.while_loop(
+        lambda t, *_: t < time, step, state, parallel_iterations=1
+    )
     return saved_array.stack(), h_array.stack(), h, c
 
 
-def backward_steps(
-    saved: tf.Tensor,
-    d_outputs: tf.Tensor,
-    transposed_kernel: tf.Tensor,
-    d_h: tf.Tensor,
-    d_c: tf.Tensor,
-    mask: tf.Tensor | None = None,
-) -> Tensors:
-    """Runs the gradient of `forward_steps` from its last step to its first.
-
-    From the gradients of each step's h and of the last h and c to those of ``projected``, ``h`` and
-    ``c``; those of the weights follow from the first.
-    """
+def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
+    """The gradients of `forward_steps`' inputs, h and c; the weights' follow from the first."""
     saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
 
@@ -91,8 +69,7 @@ def backward_steps(
 
     time = tf.shape(saved)[0]
     state = (time - 1, d_h, d_c, _array(time, d_h, 4))
-    end = tf.while_loop(lambda t, *_: t >= 0, step, state, parallel_iterations=1)
-    _, d_h, d_c, dz_array = end
+    _, d_h, d_c, dz_array = tf.while_loop(lambda t, *_: t >= 0, step, state, parallel_iterations=1)
     return dz_array.stack(), d_h, d_c
 
 
@@ -101,13 +78,8 @@ def _matmul(states, weights):
 
 
 def _readable(sequence):
-    array = tf.TensorArray(
-        sequence.dtype,
-        size=tf.shape(sequence)[0],
-        element_shape=sequence.shape[1:],
-        clear_after_read=False,
-    )
-    return array.unstack(sequence)
+    sizes = {"size": tf.shape(sequence)[0], "element_shape": sequence.shape[1:]}
+    return tf.TensorArray(sequence.dtype, clear_after_read=False, **sizes).unstack(sequence)
 
 
 def _array(size, state, width):
@@ -120,21 +92,13 @@ REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
 )
 
 
-def recurrent_sequence(
-    inputs: tf.Tensor, kernel: tf.Tensor, *recurrence, **options
-) -> tuple[tf.Tensor, ...]:
+def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tensor, ...]:
     """Like `recurrent_steps`, from inputs ``(batch, time, features)`` and their kernel."""
     return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
 
 
 def recurrent_steps(
-    projected: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
-    initial_h: tf.Tensor,
-    initial_c: tf.Tensor | None = None,
-    mask: tf.Tensor | None = None,
-    ceiling: float = math.inf,
+    projected, recurrent_kernel, bias, initial_h, initial_c=None, mask=None, ceiling=math.inf
 ) -> tuple[tf.Tensor, ...]:
     """Runs the steps of a recurrent layer whose inputs are projected already.
 
@@ -173,7 +137,7 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
         matrices = plain(projected), bias, plain(recurrent_kernel)
-        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
+        run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
     masks = [] if mask is None else [mask]
@@ -181,9 +145,8 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
     batch, time, width = projected.shape
     units = recurrent_kernel.shape[0]
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
-    operation = Operation(
-        "TfasrRecurrence", [tf.float32] * 3, _attributes(projected, mask, ceiling)
-    )
+    attributes = _attributes(projected, mask, ceiling)
+    operation = Operation("TfasrRecurrence", [tf.float32] * 3, attributes)
     return call(steps, operation, arguments, shapes)
 
 
@@ -194,7 +157,7 @@ def _backward(saved, upstream, ceiling):
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
         known = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
-        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
+        run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
         dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
         return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
 
@@ -230,22 +193,8 @@ def outer(left, right):
     return tf.matmul(rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True)
 
 
-# An LSTM in TensorFlow's own operations, with a gradient derived by hand.
-
-
-def lstm_sequence(
-    inputs: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
-    initial_h: tf.Tensor,
-    initial_c: tf.Tensor,
-    mask: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Runs an LSTM over inputs ``(batch, time, features)``, states and gates of any float dtype.
-
-    Other arguments, results and source are those of `recurrent_steps`.
-    """
+def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None):
+    """`recurrent_steps` of an LSTM from inputs ``(batch, time, features)``, in any float dtype."""
     forward, backward = _functions(*kernel.shape)
 
     @tf.custom_gradient
@@ -267,10 +216,7 @@ def lstm_sequence(
 
 @functools.cache
 def _functions(features: int, gates: int):
-    """The forward and backward functions of all layers with these sizes.
-
-    Each has its own, so that only batch and time become unknown when their shapes change.
-    """
+    """A forward and a backward function per size: only batch and time become unknown."""
     return tuple(
         tf.function(run, autograph=False, reduce_retracing=True)
         for run in (_lstm_forward, _lstm_backward)

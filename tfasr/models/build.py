@@ -53,7 +53,6 @@ def build_recogniser(
 
 
 def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) -> None:
-    """Raises UsageError unless a model has class scores of a middle layer, by trying it."""
     if not hasattr(model, "call_with_intermediate"):
         raise UsageError(
             "For TrainingConfig.intermediate_loss_weight the model must have a method "
@@ -125,8 +124,7 @@ def model_class(lines: GinText) -> type:
 class SavedRecogniser(keras.Model):
     """A recogniser from features to log-probabilities, which Keras saves and loads.
 
-    Once this module is imported, ``keras.saving.load_model("model.keras")`` returns one. Its
-    ``recogniser`` is the model itself, see `tfasr.models.model.RecogniserConfig`.
+    Once this module is imported, ``keras.saving.load_model("model.keras")`` returns one.
     """
 
     def __init__(
@@ -140,10 +138,7 @@ class SavedRecogniser(keras.Model):
         self.built = True
 
     def call(self, features: Any, feature_lengths: Any) -> Any:
-        """Maps normalised, right-padded features and int32 lengths to log-probabilities.
-
-        From ``(batch, frames, num_features)`` to float32 ``(batch, output frames, classes)``.
-        """
+        """Maps ``(batch, frames, num_features)`` to ``(batch, output frames, classes)``."""
         logits = self.recogniser(features, feature_lengths, training=False)
         return keras.ops.log_softmax(logits, axis=-1)
 
@@ -161,6 +156,5 @@ class SavedRecogniser(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "SavedRecogniser":
-        """The model of a config; UsageError if its kind is not registered."""
         sizes = model_from_json(config["model"], config["sizes"])
         return cls(sizes, config["num_features"], config["num_classes"], name=config["name"])

@@ -84,13 +84,11 @@ def num_weights(config: Any, num_features: int, num_classes: int) -> int:
 
 
 def unknown_costs(names: Iterable[str]) -> list[ModuleCost]:
-    """Modules with NaN for operations and bytes."""
     nan = float("nan")
     return [ModuleCost(name, {"matmul": nan}, {"matmul": nan}) for name in names]
 
 
 def total_cost(name: str, costs: list[ModuleCost]) -> ModuleCost:
-    """The sum of several modules."""
     flops = {kind: sum(cost.flops.get(kind, 0.0) for cost in costs) for kind in KINDS}
     moved = {kind: sum(cost.moved.get(kind, 0.0) for cost in costs) for kind in KINDS}
     return ModuleCost(name, flops, moved)
@@ -184,7 +182,6 @@ _BYTES = 4  # states and gates are float32 under mixed precision too
 def estimated_step_bytes(
     config: Any, num_features: int, parameters: int, batch: int, frames: int
 ) -> int:
-    """Estimates the peak memory of a process that trains on batches of this size."""
     units = config.lstm_units * (2 if config.bidirectional else 1) * bool(config.num_lstm_layers)
     per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
     # The convolution multiplies copies of the frames that each output sees.

@@ -44,7 +44,6 @@ class DeepSpeech2Config:
         require(frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5")
 
     def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
-        """Raises UsageError if the config has other bins or classes, or the bins are too few."""
         for field, expected in (("num_bins", num_features), ("num_classes", num_classes)):
             if getattr(self, field) not in (None, expected):
                 raise UsageError(
@@ -101,7 +100,7 @@ def frequency_bins(num_bins: int) -> int:
 
 
 def output_frames(frames):
-    """The number of output frames for input frames; convolutions pad in time."""
+    """The output frames of input frames; convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = padded_conv_output_frames(frames, stride)
     return frames
@@ -183,10 +182,7 @@ class DeepSpeech2(keras.Model):
         self.built = True
 
     def call(self, spectrograms, lengths=None, training=False):
-        """Maps ``(batch, frames, num_bins)`` to float32 ``(batch, output frames, num_classes)``.
-
-        Without ``lengths``, all utterances have the same length.
-        """
+        """Maps ``(batch, frames, num_bins)`` to float32 ``(batch, output frames, num_classes)``."""
         hidden, valid = self._convolved(spectrograms, lengths, training)
         for layer in self.recurrent:
             hidden = layer(hidden, valid=valid, training=training)

@@ -113,8 +113,6 @@ class KeywordSpotter(keras.Model):
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """What one layer needs for one utterance."""
-
     name: str
     shape: tuple[int, ...]  # of its output, without the batch
     weights: int  # trainable parameters
@@ -125,7 +123,6 @@ class LayerMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of weights and output in single precision."""
         return 4 * (self.weights + self.activations)
 
 

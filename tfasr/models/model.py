@@ -83,7 +83,6 @@ _ANSWERS = ("can_stream", "keeps_momentum")
 
 
 def check_config_class(cls: Any) -> None:
-    """Raises TypeError unless a class can be registered as a model's config."""
     if not inspect.isclass(cls):
         raise TypeError(f"it must be a config class. Received: {cls!r}.")
     lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
@@ -135,7 +134,6 @@ def model_name(config: RecogniserConfig) -> str:
 
 
 def model_source(config: RecogniserConfig) -> dict[str, str]:
-    """The model's ``name`` and the ``module`` that registers it, as JSON."""
     name = model_name(config)
     return {"name": name, "module": MODELS.entry(name).module}
 
@@ -170,15 +168,14 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
 
 
 def output_frames(config: RecogniserConfig, frames: int) -> int:
-    """The output frames of one utterance; may be below 1."""
     return int(config.output_lengths(frames))
 
 
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
-    """A value that is equal for two models if their `output_lengths` are the same.
+    """Equal for two models if their `output_lengths` are: kernel and stride of one convolution.
 
-    A stack of convolutions and poolings has as many output frames as one unpadded convolution: the
-    value is its kernel and stride. For other models it is a hash of the output lengths.
+    A stack of convolutions and poolings has as many output frames as one unpadded convolution; for
+    other models it is a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -204,19 +201,16 @@ def model_flops(
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    """An estimate of a training process's memory; None if only a trial can tell."""
     known = hasattr(config, "step_bytes")
     return config.step_bytes(num_features, parameters, batch, frames) if known else None
 
 
 def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
-    """A close lower bound of a model's weights; None if unknown."""
     known = hasattr(config, "least_parameters")
     return config.least_parameters(num_features, num_classes) if known else None
 
 
 def can_stream(config: RecogniserConfig) -> bool:
-    """Whether logits never depend on later frames; False if unknown."""
     return bool(getattr(config, "can_stream", False))
 
 
@@ -229,10 +223,8 @@ def keeps_momentum(config: RecogniserConfig) -> bool | None:
 
 
 def portable(config: RecogniserConfig) -> RecogniserConfig:
-    """The same model for exporters; the config itself by default."""
     return config.portable() if hasattr(config, "portable") else config
 
 
 def kernels(model: Any) -> set[str]:
-    """The implementations that computed a model's recurrence, if it has been called."""
     return set(getattr(model, "kernels", ()))

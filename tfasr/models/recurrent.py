@@ -91,20 +91,14 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
-    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has none.
-
-    Above 0, the network begins with more blanks than by chance.
-    """
+    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has none."""
     bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
     bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
 
 
 def zero_classifier(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0, so that all frames have equal scores.
-
-    Raises UsageError if the model has no such layer.
-    """
+    """Sets the kernel of a model's last layer to 0; UsageError if it has no such layer."""
     kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
     kernel.assign(keras.ops.zeros_like(kernel))
 
@@ -125,8 +119,6 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a model, in training."""
-
     name: str  # such as "front end", "recurrent 1" or "head"
     # From the previous stage's outputs, or the features, and the valid feature frames (batch,) to
     # (batch, output frames, width).
@@ -151,11 +143,7 @@ def stages_of(model: Any) -> list[Stage]:
 
 
 class RecurrentStackConfig:
-    """Methods of a recurrent model's config; a subclass adds the fields.
-
-    Its fields are conv_filters, conv_kernel, conv_stride, num_KIND_layers, KIND_units,
-    bidirectional, dropout and, optionally, batch_normalisation.
-    """
+    """Methods of a recurrent model's config, with the fields of `AcousticModelConfig`."""
 
     batch_normalisation: bool = True
     kind: str  # a part of the fields' names
@@ -441,8 +429,6 @@ class GruModelConfig(RecurrentStackConfig):
 
 
 class GruModel(RecurrentStack):
-    """Conv1D, then GRU layers, then a dense layer to classes, see `RecurrentStack`."""
-
     model_name = "gru_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:

@@ -153,11 +153,7 @@ class SeparableConvModel(Network):
 
 
 class NormalisedConv(keras.layers.Layer):
-    """A convolution over time, batch-normalised, rectified, dropped out.
-
-    ``convolution`` is valid, over ``(batch, time, channels)``; ``reach`` frames around one are
-    seen.
-    """
+    """A convolution over time that sees ``reach`` more frames, with all that follows it."""
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
         super().__init__(**kwargs)
@@ -167,7 +163,6 @@ class NormalisedConv(keras.layers.Layer):
         self.around = (reach // 2, reach - reach // 2)
 
     def built_for(self, shape) -> tuple:
-        """Makes the weights for inputs of a shape, and returns the outputs' shape."""
         self.convolution.build(shape)
         filters = getattr(self.convolution, "filters", None) or self.convolution.units
         self.normalisation.build((None, None, filters))

@@ -102,14 +102,12 @@ def exported_runtime(folder: Path) -> str:
 
 
 def model_bytes(path: Path) -> int:
-    """The size of a model's file, or of all files of its folder."""
     if path.is_dir():
         return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size
 
 
 def file_hash(path: Path) -> str:
-    """A file's SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

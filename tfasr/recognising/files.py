@@ -32,7 +32,6 @@ class Format:
 
 
 def to_json(name: str, transcript: Transcript) -> str:
-    """A line of JSON; words in Vosk's shape."""
     content = {
         "file": name,
         "duration_s": round(transcript.duration_s, 3),
@@ -67,7 +66,6 @@ def stream_json(result: StreamResult) -> str:
 
 
 def to_srt(_: str, transcript: Transcript) -> str:
-    """SubRip subtitles."""
     blocks = [
         f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n"
         for number, (start, end, text) in enumerate(_subtitles(transcript.words), start=1)
@@ -76,7 +74,6 @@ def to_srt(_: str, transcript: Transcript) -> str:
 
 
 def to_vtt(_: str, transcript: Transcript) -> str:
-    """WebVTT subtitles."""
     blocks = [
         f"{_clock(start, '.')} --> {_clock(end, '.')}\n{text}\n"
         for start, end, text in _subtitles(transcript.words)
@@ -95,7 +92,6 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
-    """A line per word: file, start and end in seconds, confidence, word."""
     file = name.replace("\t", " ").replace("\n", " ")
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
@@ -115,7 +111,6 @@ FORMATS = {
 
 
 def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
-    """Start, end and text of each subtitle."""
     groups: list[list[Word]] = []
     for word in words:
         group = groups[-1] if groups else []
@@ -144,8 +139,6 @@ SETTINGS_FILE = "transcribe.json"
 
 @dataclass(frozen=True)
 class Source:
-    """A recording's file."""
-
     path: Path
     name: str  # in results: the path as given, or within the folder that was given
 
@@ -286,7 +279,6 @@ class ResultFolder:
             return False
 
     def write(self, source: Source, transcript: Transcript) -> None:
-        """Writes a recording's result; raises OSError if it can't."""
         path = self._paths[source]
         make_folder(path.parent)
         write_whole(path, self._format.header + self._format.write(source.name, transcript))

@@ -32,18 +32,17 @@ def load_recogniser(
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
-    It computes in float32, whatever precision the run was trained in. That of a folder that was
-    exported to ONNX or LiteRT does not load TensorFlow.
+    It computes in float32, whatever precision the run was trained in. Exports to ONNX and LiteRT
+    run without TensorFlow.
 
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
         checkpoint: of a run: "best" (by validation CER), "last", or a file.
-        decoder: "greedy", "beam" or "word_beam"; the run's own by default.
-        beam_width: of the decoder; the run's own by default.
-        recombine: of word beam search; the run's own by default.
+        decoder: "greedy", "beam" or "word_beam"; by default, like `beam_width` and `recombine` (of
+            word beam search), as in the run.
 
     Raises:
-        UsageError: if the folder holds no run, or no checkpoint, or something in it does not fit.
+        UsageError: if the folder has no run or checkpoint, or its files don't fit together.
     """
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
@@ -97,14 +96,10 @@ class Recogniser:
     def transcribe_many(
         self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int = 16
     ) -> list[Transcript]:
-        """Transcribes recordings; many go through the model together.
-
-        Args:
-            recordings: each as in `transcribe`.
-            batch_size: segments in one batch.
+        """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
 
         Raises:
-            ValueError: for the first recording that cannot be read.
+            ValueError: for the first recording that can't be read.
         """
         words = defaultdict(list)
         durations: dict[int, float] = {}
@@ -161,18 +156,17 @@ class Recogniser:
     def stream(
         self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None
     ) -> Iterator[StreamResult]:
-        """Yields what is heard of speech as it comes; the last result is final.
+        """Yields the text of speech as it comes; the last result is final.
 
         The texts do not depend on how the samples are cut into chunks.
 
         Args:
             chunks: samples at `sample_rate_hz`, floats in -1..1 or int16, any number of them.
-            endpoints: what ends an utterance; None: the end of the chunks alone.
+            endpoints: what ends an utterance; None: only the end of the chunks.
 
         Raises:
-            UsageError: if the model needs to have heard an utterance to its end; it names a preset
-                whose models do not.
-            ValueError: if samples are no finite numbers.
+            UsageError: if the model can't stream; it names a preset whose models can.
+            ValueError: if samples are not finite.
         """
         stream = self.open_stream(endpoints)
         for chunk in chunks:

@@ -31,10 +31,7 @@ STATES = "states_"  # in LiteRT, begins the name of the states after each output
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens what `tfasr export` wrote, with some decoder fields replaced.
-
-    Raises UsageError if a file is missing or has changed, or its runtime is not installed.
-    """
+    """Opens what `tfasr export` wrote, with decoder fields replaced; UsageError if it can't."""
     check_sums(folder)
     runtime = exported_runtime(folder)
     spec = read_spec(folder, decoder_changes)
@@ -60,10 +57,7 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
 
 
 class OnnxAcoustics:
-    """Computes log-probabilities with ONNX Runtime, from a path or a file's content.
-
-    ``num_threads`` threads may use it at the same time, by default one per usable core.
-    """
+    """Computes log-probabilities with ONNX Runtime, in one thread per usable core by default."""
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         runtime = _onnx_runtime()
@@ -120,7 +114,6 @@ def _onnx_runtime() -> Any:
 def open_litert(
     graph: str | Path | bytes, stride: int, num_threads: int | None = None
 ) -> "LitertAcoustics | LitertUtterances":
-    """Opens a graph of either signature."""
     interpreter = litert_interpreter(graph, 1)
     if STEP in interpreter.get_signature_list():
         return LitertAcoustics(graph, stride, num_threads)

@@ -60,7 +60,6 @@ class PauseCutter:
         return segments
 
     def finish(self) -> list[Segment]:
-        """The last segment, or [] for a recording without samples."""
         held = self._all()
         return [self._segment(held, self._from, None)] if len(held) else []
 
@@ -180,7 +179,7 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """The state of each frame on the best path through scores (frames, states).
+    """The best path through scores (frames, states), a state per frame.
 
     ``two`` and ``three`` mark the states that can follow the one two or three before them.
     """
@@ -259,7 +258,6 @@ class SegmentModel:
     def words(
         self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
     ) -> list[list[Word]]:
-        """The words that belong to each segment of a batch."""
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
         alphabet, step_s = self.spec.alphabet, self.spec.frame_step_s

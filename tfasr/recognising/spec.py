@@ -25,10 +25,10 @@ class Acoustics(Protocol):
     batches_at_once: int  # how many threads may usefully call `log_probs` at the same time
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Maps padded float32 ``(batch, frames, num_features)`` and int32 lengths ``(batch,)``.
+        """Maps right-padded features ``(batch, frames, num_features)`` and lengths ``(batch,)``.
 
-        Returns float32 ``(batch, output frames, classes)``, natural logarithms. Each length must be
-        enough for an output frame.
+        Returns natural logarithms ``(batch, output frames, classes)``; needs an output frame in
+        each.
         """
 
     def initial_state(self) -> State:
@@ -43,13 +43,9 @@ class Acoustics(Protocol):
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a transcript.
+    """A word of a transcript, with its times in seconds from the beginning of the audio.
 
-    Attributes:
-        text: plain spelling.
-        start_s: where it begins, seconds from the beginning of the audio.
-        end_s: where it ends.
-        confidence: 0..1, the geometric mean of its characters' highest posteriors.
+    Its confidence, 0..1, is the geometric mean of its characters' highest posteriors.
     """
 
     text: str
@@ -63,30 +59,21 @@ class Word:
 
 @dataclass(frozen=True)
 class Transcript:
-    """What was heard in one recording.
-
-    Attributes:
-        words: in their order.
-        duration_s: of the audio.
-    """
+    """The words recognised in a recording, in order, and the duration of its audio."""
 
     words: list[Word] = field(default_factory=list)
     duration_s: float = 0.0
 
     @property
     def text(self) -> str:
-        """The words, separated by single spaces."""
         return " ".join(word.text for word in self.words)
 
 
 @dataclass(frozen=True, eq=False)
 class StreamResult:
-    """What was heard so far of a stream.
+    """The text so far of a stream's utterance, or its whole text if it has ended (``final``).
 
-    Attributes:
-        text: of the utterance that goes on; of the whole utterance where ``final``.
-        final: whether the utterance has ended: what comes next belongs to another one.
-        align: finds the words' times; called when these are asked for.
+    ``align`` computes the words' times when they are first read.
     """
 
     text: str
@@ -126,8 +113,6 @@ def pcm_chunks(stream: BinaryIO, sample_rate_hz: int, chunk_s: float = 0.1) -> I
 
 @dataclass(frozen=True)
 class RecogniserSpec:
-    """How samples become a model's inputs, and what its output frames mean."""
-
     model: str  # the name of its class in `tfasr.models.model.MODELS`
     features: FeatureConfig
     statistics: tuple[np.ndarray, np.ndarray] | None  # mean and deviation, normalisation "corpus"
@@ -140,7 +125,6 @@ class RecogniserSpec:
 
     @property
     def frame_step_s(self) -> float:
-        """Seconds from one output frame to the next."""
         return self.geometry[1] * self.features.step_samples / self.features.sample_rate_hz
 
     @property
@@ -168,7 +152,6 @@ class RecogniserSpec:
         return self.streams and self.features.normalisation != "utterance"
 
     def check_streams(self) -> None:
-        """Raises UsageError for a model that can't stream."""
         reason = ""
         if self.features.normalisation == "utterance":
             reason = (

@@ -136,7 +136,6 @@ class Stream:
         self._features = np.concatenate([self._features, self._spec.normalised(frames)])
 
     def _hear(self) -> list[StreamResult]:
-        """Computes all possible output frames; returns utterances that ended in them."""
         kernel, stride = self._spec.geometry
         results = []
         while count := self._spec.output_frames(len(self._features)):
@@ -159,7 +158,6 @@ class Stream:
         return results
 
     def _final(self) -> StreamResult:
-        """The utterance's final text from the decoder."""
         if hasattr(self._decoder, "begin") or not self._frames:
             return self._result(self._decoded.best().text, final=True)
         frames = np.array([self._frames])

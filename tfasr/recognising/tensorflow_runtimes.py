@@ -21,8 +21,6 @@ STATE, NEXT_STATE = "state_", "next_state_"
 
 
 class KerasAcoustics:
-    """Computes log-probabilities with a built Keras model in float32."""
-
     batches_at_once = 1  # TensorFlow divides one among the cores
 
     def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
@@ -51,7 +49,6 @@ class KerasAcoustics:
 
     @functools.cached_property
     def _continued(self) -> Callable:
-        """Traced once for chunks of all lengths."""
         state_spec = [tf.TensorSpec(state.shape, state.dtype) for state in self.initial_state()]
         features_spec = tf.TensorSpec([1, None, self.num_features], tf.float32)
 
@@ -99,8 +96,6 @@ def open_keras_file(path: Path) -> KerasAcoustics:
 
 
 class SavedModelAcoustics:
-    """Computes log-probabilities with the folder that `tfasr export --to saved_model` wrote."""
-
     batches_at_once = 1  # TensorFlow divides one among the cores
 
     def __init__(self, path: Path):

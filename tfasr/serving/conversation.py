@@ -37,7 +37,6 @@ class IncomingSpeech:
 
     @property
     def seconds(self) -> float:
-        """Seconds of audio received."""
         return self._count / self._rate_hz
 
     def samples(self, data: bytes) -> np.ndarray:
@@ -68,7 +67,6 @@ log = logging.getLogger("tfasr")
 
 
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
-    """Answers a request for a stream until either side ends it."""
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
     )
@@ -111,11 +109,7 @@ class Conversation:
         self._opened = self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Processes messages until the client ends the stream.
-
-        Raises RefusedError for what ends the stream earlier, ConnectionError if the client is gone,
-        and asyncio.TimeoutError if it doesn't read its answers.
-        """
+        """Processes messages until the client ends the stream, is gone or is refused."""
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
         self._ending = asyncio.ensure_future(self._service.ending.wait())
@@ -202,7 +196,6 @@ class Conversation:
             raise self._too_long()
 
     def _push(self, data: bytes) -> list[str]:
-        """The answers to a message's samples."""
         if self._incoming is None:
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:

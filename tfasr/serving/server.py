@@ -71,7 +71,6 @@ def _is_address(name: str) -> bool:
 
 
 def page(name: str, service: Service) -> web.Response:
-    """The page, with the limits of a service called ``name``."""
     limits = service.limits
     facts = {
         "name": name,
@@ -107,7 +106,6 @@ log = logging.getLogger("tfasr")
 def make_application(
     name: str, service: Service, allowed_hosts: Sequence[str] = ()
 ) -> web.Application:
-    """Answers requests for the page, files and streams; see `serve` for the arguments."""
     allowed = [name.lower() for name in allowed_hosts]
 
     @web.middleware
@@ -148,9 +146,9 @@ def serve(
 ) -> None:
     """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
-    ``name`` is shown on the page; port 0 means any free one; ``allowed_hosts`` are names of the
-    server in addition to localhost and its addresses; ``started`` receives the page's address once
-    it can be opened. Raises UsageError if it can't listen there.
+    ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition to
+    localhost and its addresses; ``started`` receives the page's address. UsageError if it can't
+    listen there.
     """
     listening = _listen(host, port)
     with contextlib.closing(listening):

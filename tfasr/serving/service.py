@@ -40,11 +40,7 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """Why a client's request or stream ends; no other client notices.
-
-    It closes a WebSocket with the code (RFC 6455, section 7.4.1) and answers a request with the
-    status.
-    """
+    """Why a client's request (HTTP status) or stream (RFC 6455, section 7.4.1) ends."""
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
         super().__init__(message)
@@ -74,7 +70,6 @@ class Places:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Takes a place while the block runs; raises RefusedError if all are taken."""
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
@@ -133,6 +128,5 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._long, work, *arguments)
 
     def close(self) -> None:
-        """Waits for running work, and ends the threads."""
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)

@@ -75,7 +75,6 @@ async def _answer(
 
 @contextlib.asynccontextmanager
 async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
-    """Keeps the body in a file while the block runs."""
     suffix = Path(name).suffix.lower()
     with contextlib.ExitStack() as stack:
         with _disk_errors_explained():
@@ -177,11 +176,7 @@ class Heard:
         return seconds
 
     def parts(self) -> Iterator[list[Word]]:
-        """Yields the words of the next part.
-
-        Raises ValueError, with path and cause, if the file can't be read to its end, and
-        RefusedError if it is too long, whatever its header says.
-        """
+        """Yields the words of the next part; ValueError if the file can't be read to its end."""
         for words in self._recogniser.parts(self._blocks(), _BATCH_SIZE):
             self._words += words
             yield words
@@ -203,7 +198,6 @@ class Heard:
             )
 
     def refused(self, error: ValueError) -> RefusedError:
-        """The error for a file that can't be read, with the client's name for it."""
         return RefusedError(str(error).replace(str(self._path), self._name), status=422)
 
     @property
