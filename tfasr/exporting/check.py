@@ -24,6 +24,12 @@ from tfasr.tta.run import Run, load_run
 MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities: rounding, through hundreds of steps
 _SMALLEST = -20.0  # logarithms: below it a probability is 0 to every decoder
 _PADDED_FRAMES = (47, 21, 32)  # output frames of a batch of noise
+UNKNOWN = "not recorded"
+WORD_LIMITS = (
+    "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
+    "those of its CTC alignment, a tenth of a second or two off."
+)
+"""Measured on synthetic speech: ``benchmarks/word_times.py``."""
 
 
 @dataclass(frozen=True)
@@ -113,14 +119,6 @@ def session(graph: bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-UNKNOWN = "not recorded"
-WORD_LIMITS = (
-    "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
-    "those of its CTC alignment, a tenth of a second or two off."
-)
-"""Measured on synthetic speech: ``benchmarks/word_times.py``."""
 
 
 @dataclass(frozen=True)

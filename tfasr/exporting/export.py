@@ -231,17 +231,17 @@ def _published(folder: Path, out: Path) -> None:
         write_whole(copy, file.read_bytes())
 
 
-def _whole_utterances(run: _Run) -> tuple[Any, Callable]:
-    """A portable copy of the model, and the function of whole utterances to export."""
+def _portable_model(run: _Run) -> tuple[Any, Callable]:
+    """A copy of operations that exporters know, and its function of whole utterances."""
     config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
     model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
     model.set_weights(run.acoustics.recogniser.get_weights())
 
-    def whole(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+    def recognise(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
         return {LOG_PROBS: log_probs, OUTPUT_LENGTHS: config.output_lengths(lengths)}
 
-    return model, whole
+    return model, recognise
 
 
 class Kind:
@@ -306,8 +306,7 @@ class _Onnx(Kind):
         elif name in WRITTEN_BY_HAND:
             graph = WRITERS[name](run.acoustics.recogniser, num_features, carried)
         else:
-            _, whole = _whole_utterances(run)
-            graph = converted_graph(whole, num_features, name, carried)
+            graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
         path.write_bytes(graph)
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
@@ -361,8 +360,7 @@ class _Litert(Kind):
         if is_stepped(run.acoustics.config):
             graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
-            _, whole = _whole_utterances(run)
-            graph = converted_litert_graph(whole, num_features, int8=int8)
+            graph = converted_litert_graph(_portable_model(run)[1], num_features, int8=int8)
         path.write_bytes(graph)
 
     def contents(self, spec: RecogniserSpec) -> str:
@@ -406,13 +404,13 @@ class _SavedModel(Kind):
     runtime = SAVED_MODEL
 
     def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
-        model, whole = _whole_utterances(run)
+        model, recognise = _portable_model(run)
         shape = [None, None, run.acoustics.num_features]
         inputs = {
             FEATURES: tf.TensorSpec(shape, tf.float32),
             LENGTHS: tf.TensorSpec([None], tf.int32),
         }
-        signatures = {WHOLE_SIGNATURE: tf.function(whole).get_concrete_function(**inputs)}
+        signatures = {WHOLE_SIGNATURE: tf.function(recognise).get_concrete_function(**inputs)}
         if run.spec.streams:
             states = model.initial_state(1)
             names = [f"{STATE}{number}" for number in range(len(states))]

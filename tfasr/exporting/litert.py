@@ -43,14 +43,14 @@ def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
     return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
 
-def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) -> bytes:
+def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool) -> bytes:
     """The file of any model, one utterance of any length per call; RunError if impossible."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
     features = tf.TensorSpec([1, None, num_features], tf.float32)
     signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}
 
     def in_order(features: tf.Tensor, lengths: tf.Tensor) -> list[tf.Tensor]:
-        outputs = whole(features, lengths)
+        outputs = recognise(features, lengths)
         return [outputs[name] for name in names]
 
     with quiet_stderr(), _explained(_EXPORT_OTHERWISE):

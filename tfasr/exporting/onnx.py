@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class GraphWriter:
         self.weights: list[onnx.TensorProto] = []
         self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
         self.states: list[tuple[str, int]] = []  # names and units of a recurrence's
-        self._numbers: dict[str, int] = {}
+        self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
         """Adds a constant; floats become float32."""
@@ -72,9 +73,8 @@ class GraphWriter:
         return output
 
     def _named(self, kind: str) -> str:
-        number = self._numbers.get(kind, 0)
-        self._numbers[kind] = number + 1
-        return f"{self._prefix}{kind.lower()}_{number}"
+        self._numbers[kind] += 1
+        return f"{self._prefix}{kind.lower()}_{self._numbers[kind]}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
         return self.node(kind, list(inputs), self._named(kind), **attributes)
@@ -95,11 +95,14 @@ class GraphWriter:
 
     def valid(self, hidden: str, lengths: str) -> str:
         """Adds booleans ``(batch, frames)``: whether a frame belongs to its utterance."""
-        frames = self.add("Squeeze", self.add("Shape", hidden, start=2, end=3))
-        zero, one = (self.constant(number, np.int64) for number in (0, 1))
-        number = self.add("Range", zero, frames, one)
         ends = self.add("Unsqueeze", lengths, self.constant([1], np.int64))
-        return self.add("Less", number, self.add("Cast", ends, to=TensorProto.INT64))
+        ends = self.add("Cast", ends, to=TensorProto.INT64)
+        return self.add("Less", self.frame_numbers(hidden, axis=2), ends)
+
+    def frame_numbers(self, hidden: str, axis: int) -> str:
+        frames = self.add("Squeeze", self.add("Shape", hidden, start=axis, end=axis + 1))
+        start, step = (self.constant(number, np.int64) for number in (0, 1))
+        return self.add("Range", start, frames, step)
 
     def mask(self, valid: str, axes: list[int]) -> str:
         """Adds 1 and 0 for booleans ``(batch, frames)``, with axes of size 1 inserted."""
@@ -155,10 +158,10 @@ def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
     return model.SerializeToString()
 
 
-def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str, str]) -> bytes:
+def converted_graph(recognise: Any, num_features: int, name: str, carried: dict) -> bytes:
     """The file of any model by tf2onnx; RunError if it can't express it.
 
-    ``whole`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
+    ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
     """
     import tensorflow as tf
     from tf2onnx import convert
@@ -171,9 +174,8 @@ def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str,
     remedy = "Export it --to saved_model or --to keras."
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
-            model, _ = convert.from_function(
-                tf.function(whole), signature, opset=CONVERTED_OPSET, custom_op_handlers=handlers
-            )
+            options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
+            model, _ = convert.from_function(tf.function(recognise), signature, **options)
     except Exception as error:  # whatever tf2onnx and TensorFlow stumble over
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
     nodes = _all_nodes(model.graph)
@@ -251,8 +253,8 @@ def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
 def _erfc(graph: Any, node: Any, *_: Any) -> None:
     erf = graph.make_node("Erf", list(node.input)).output[0]
     dtype = helper.tensor_dtype_to_np_dtype(graph.get_dtype(node.input[0]))
-    one = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
-    _replaced(graph, node, "Sub", [one, erf])
+    ones = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
+    _replaced(graph, node, "Sub", [ones, erf])
 
 
 def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:

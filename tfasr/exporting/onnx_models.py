@@ -23,10 +23,10 @@ def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
     stack = FoldedStack.of(model)
     writer = GraphWriter()
     # (lengths - kernel) / stride + 1
-    sizes = (len(stack.kernel), stack.stride, 1)
-    kernel, stride, one = (writer.constant([size], np.int32) for size in sizes)
-    steps = writer.add("Div", writer.add("Sub", LENGTHS, kernel), stride)
-    writer.node("Add", [steps, one], OUTPUT_LENGTHS)
+    sizes = (len(stack.kernel), stack.stride)
+    kernel, stride = (writer.constant([size], np.int32) for size in sizes)
+    strides = writer.add("Div", writer.add("Sub", LENGTHS, kernel), stride)
+    writer.node("Add", [strides, writer.constant([1], np.int32)], OUTPUT_LENGTHS)
     by_channel = writer.add("Transpose", FEATURES, perm=BY_FRAME)
     convolution = stack.kernel.transpose(2, 1, 0), stack.bias
     hidden = writer.convolved(by_channel, *convolution, (0, 0), strides=[stack.stride])
@@ -178,9 +178,7 @@ def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
     """Adds the sinusoids ``(frames, width)`` of the frames' numbers."""
-    frames = writer.add("Squeeze", writer.add("Shape", hidden, start=1, end=2))
-    zero, one = (writer.constant(number, np.int64) for number in (0, 1))
-    numbers = writer.add("Range", zero, frames, one)
+    numbers = writer.frame_numbers(hidden, axis=1)
     steps = writer.add("Unsqueeze", numbers, writer.constant([1], np.int64))
     angles = writer.add("Mul", writer.add("Cast", steps, to=1), writer.constant(wave_rates(width)))
     return writer.add("Concat", writer.add("Sin", angles), writer.add("Cos", angles), axis=-1)
@@ -225,7 +223,7 @@ class _Block:
             add("Reshape", self._writer.dense_layer(hidden, layer), apart)
             for layer in self._block.attention[:3]
         )
-        queries, values = (add("Transpose", one, perm=[0, 2, 1, 3]) for one in (queries, values))
+        queries, values = (add("Transpose", part, perm=[0, 2, 1, 3]) for part in (queries, values))
         keys = add("Transpose", keys, perm=[0, 2, 3, 1])
         scaled = add("Mul", queries, constant((width // heads) ** -0.5))
         heard = add("Unsqueeze", self._valid, constant([1, 2], np.int64))

@@ -6,10 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
-# Where ONNX's gates stand among Keras's: i, o, f, c among i, f, c, o; z, r, h among z, r, h.
+# Positions of ONNX's gates among Keras's: i, o, f, c among i, f, c, o; z, r, h among z, r, h.
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2)}
 _STATES = {"LSTM": ("h", "c"), "GRU": ("h",)}
-# Keras applies the reset gate behind the recurrent product, as cuDNN does.
+# Keras applies the reset gate after the recurrent product, as cuDNN does.
 _ATTRIBUTES: dict[str, dict[str, int]] = {"LSTM": {}, "GRU": {"linear_before_reset": 1}}
 
 

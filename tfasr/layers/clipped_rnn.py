@@ -115,13 +115,10 @@ class BidirectionalClippedRNN(keras.layers.Layer):
 
     def call(self, inputs, valid=None, training=False):
         """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is False."""
-        projected = self.projection(inputs)
-        if valid is None:
-            projected = self.normalisation(projected, training=training)
-        else:
-            projected = self.normalisation(projected, training=training, valid=valid)
-            # Far below zero, rectified to zero, which is the state that the direction backwards
-            # begins with: it passes the padding unchanged, and the steps need no mask.
+        projected = self.normalisation(self.projection(inputs), training=training, valid=valid)
+        if valid is not None:
+            # Rectified to zero, which is the state that the backward direction begins with: it
+            # passes the padding unchanged, and the steps need no mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
         return self.forwards(projected, training=training) + backwards

@@ -19,7 +19,7 @@ def runs_here(dtype: str, function: str = "forward_float32") -> bool:
     """Whether a compiled function, which older cores may lack, can run in the graph being made."""
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
-    # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
+    # XLA's programs can't call out of themselves. TensorFlow's own layers make the same check.
     return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 

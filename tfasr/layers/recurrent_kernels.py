@@ -13,6 +13,8 @@ import tensorflow as tf
 from tfasr.layers.compiled import call, plain, second_derivatives_refused, team_size
 from tfasr.layers.operations import Operation, core
 
+_REFUSE = second_derivatives_refused("The fused kernel", "Pass kernel='generic' to the layer.")
+
 
 def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
     """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
@@ -87,11 +89,6 @@ def _array(size, state, width):
     return tf.TensorArray(state.dtype, size=size, element_shape=shape)
 
 
-REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
-    "The fused kernel", "Pass kernel='generic' to the layer."
-)
-
-
 def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tensor, ...]:
     """Like `recurrent_steps`, from inputs ``(batch, time, features)`` and their kernel."""
     return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
@@ -125,7 +122,7 @@ def recurrent_steps(
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
             gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
-            return gradients + d_states[: len(h_c)], REFUSE_SECOND_DERIVATIVES
+            return gradients + d_states[: len(h_c)], _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 
@@ -207,7 +204,7 @@ def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, 
         def gradient(*upstream_and_differentiable):
             upstream = [tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]]
             gradients = backward(saved, upstream, *constants[1:3], mask)
-            return gradients, REFUSE_SECOND_DERIVATIVES
+            return gradients, _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 

@@ -18,6 +18,15 @@ _UPDATE_FLOPS, _UPDATE_MOVES = 12, 7
 # Of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
 # matmuls, "elementwise" the rest.
 KINDS = ("convolution", "matmul", "recurrence", "elementwise")
+_BASE_BYTES = 900 * 2**20  # of Python, TensorFlow and compiled code before the first batch
+# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
+_COPIES_OF_WEIGHTS = 8
+# Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
+# outputs, and what normalisation and dropout need.
+_KEPT_PER_UNIT = 15
+# The same for what only the layer at work needs: projections, their gradients, copies of both.
+_AT_WORK_PER_UNIT = 24
+_BYTES = 4  # states and gates are float32 under mixed precision too
 
 
 @dataclass(frozen=True)
@@ -166,17 +175,6 @@ def _output_frames(config: Any, frames: int) -> int:
             f"Received: frames={frames}."
         )
     return outputs
-
-
-_BASE_BYTES = 900 * 2**20  # of Python, TensorFlow and compiled code before the first batch
-# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
-_COPIES_OF_WEIGHTS = 8
-# Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
-# outputs, and what normalisation and dropout need.
-_KEPT_PER_UNIT = 15
-# The same for what only the layer at work needs: projections, their gradients, copies of both.
-_AT_WORK_PER_UNIT = 24
-_BYTES = 4  # states and gates are float32 under mixed precision too
 
 
 def estimated_step_bytes(

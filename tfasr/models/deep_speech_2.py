@@ -190,8 +190,7 @@ class DeepSpeech2(keras.Model):
 
     def _head(self, hidden, valid, training):
         hidden = self.fully_connected(hidden)
-        given = {} if valid is None else {"valid": valid}
-        hidden = self.last_normalisation(hidden, training=training, **given)
+        hidden = self.last_normalisation(hidden, training=training, valid=valid)
         return self.classifier(self._rectified(hidden))
 
     def stages(self) -> list[Stage]:
@@ -243,6 +242,6 @@ def _normalised(normalisation, hidden, valid, training):
     batch, frames = keras.ops.shape(hidden)[:2]
     # Bins count as frames: all share a channel's mean and variance.
     rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
-    given = {} if valid is None else {"valid": keras.ops.repeat(valid, bins, axis=1)}
-    rows = normalisation(rows, training=training, **given)
+    valid = None if valid is None else keras.ops.repeat(valid, bins, axis=1)
+    rows = normalisation(rows, training=training, valid=valid)
     return keras.ops.reshape(rows, (batch, frames, bins, channels))

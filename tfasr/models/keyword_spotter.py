@@ -107,8 +107,8 @@ class KeywordSpotter(keras.Model):
         for convolution, normalisation, (_, pooled) in layers:
             hidden = keras.ops.relu(normalisation(convolution(hidden), training=training))
             hidden = self.pooling(hidden) if pooled else hidden
-        of_image = (2, 3) if self.layout == "NCHW" else (1, 2)
-        return self.classifier(keras.ops.mean(hidden, axis=of_image))
+        image_axes = (2, 3) if self.layout == "NCHW" else (1, 2)
+        return self.classifier(keras.ops.mean(hidden, axis=image_axes))
 
 
 @dataclass(frozen=True)

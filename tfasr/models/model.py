@@ -56,23 +56,18 @@ class RecogniserConfig(Protocol):
         its recurrence, a method ``stages``, see `tfasr.models.recurrent`, and a method
         ``call_with_intermediate``, see `tfasr.models.recurrent.Network`.
 
-        One that can stream has two methods more. ``initial_state(batch)`` returns a list of
-        tensors ``(batch, ...)``: what a recurrence knows that has heard nothing.
-        ``continued(features, state)`` returns the logits of output frames and the state behind
-        them; its features begin with the first that the next output frame sees, and have no
-        padding. Whatever the frames are cut into, the logits are those of ``call``.
+        One that can stream has two more methods. ``initial_state(batch)`` returns a list of tensors
+        ``(batch, ...)``: the recurrence's state before any frame. ``continued(features, state)``
+        returns the logits of output frames and the state after them; its features begin with the
+        first that the next output frame sees, and have no padding. However the frames are cut into
+        chunks, the logits are those of ``call``.
 
-        Args:
-            seed: of the initial weights and of dropout.
-            dtype: Keras's dtype policy: "float32", "mixed_bfloat16", "mixed_float16" or None.
+        ``seed`` is of the initial weights and of dropout; ``dtype`` is Keras's dtype policy:
+        "float32", "mixed_bfloat16", "mixed_float16" or None.
         """
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns the number of output frames for numbers of feature frames.
-
-        Args:
-            lengths: feature frames: an int, an array or a tensor; the result is of the same kind.
-        """
+        """Returns the output frames for feature frames: an int, an array or a tensor."""
 
 
 _REQUIRED = {

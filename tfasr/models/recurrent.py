@@ -14,7 +14,6 @@ from tfasr.layers.fused_call import Dropout, valid_frames
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 from tfasr.models.costs import (
-    ModuleCost,
     estimated_step_bytes,
     forward_flops,
     least_parameters,
@@ -22,6 +21,11 @@ from tfasr.models.costs import (
     step_bytes,
     training_flops,
 )
+
+RECURRENT_INITIALIZERS = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "orthogonal": keras.initializers.Orthogonal,
+}
 
 
 class Network(keras.Model):
@@ -135,11 +139,7 @@ def stages_of(model: Any) -> list[Stage]:
     """A model's stages, which together compute a training call; one stage by default."""
     if hasattr(model, "stages"):
         return model.stages()
-
-    def forward(features: Any, lengths: Any) -> Any:
-        return model(features, lengths, training=True)
-
-    return [Stage("model", forward, [model])]
+    return [Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])]
 
 
 class RecurrentStackConfig:
@@ -186,8 +186,7 @@ class RecurrentStackConfig:
         count = training_flops if training else forward_flops
         return count(self, num_features, num_classes, 1, frames)
 
-    def least_parameters(self, num_features: int, num_classes: int) -> int:
-        return least_parameters(self, num_features, num_classes)
+    least_parameters = least_parameters
 
 
 class RecurrentStack(Network):
@@ -328,12 +327,6 @@ def _state_sizes(layer: Any) -> list[int]:
     return keras.tree.flatten(layer.cell.state_size)
 
 
-RECURRENT_INITIALIZERS = {
-    "glorot_uniform": keras.initializers.GlorotUniform,
-    "orthogonal": keras.initializers.Orthogonal,
-}
-
-
 @config_class
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
@@ -369,11 +362,7 @@ class AcousticModelConfig(RecurrentStackConfig):
     gates = 4
     model = property(lambda self: AcousticModel)
 
-    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        return estimated_step_bytes(self, num_features, parameters, batch, frames)
-
-    def step_costs(self, **sizes: int) -> list[ModuleCost]:
-        return model_costs(self, **sizes)
+    step_bytes, step_costs = estimated_step_bytes, model_costs
 
     def portable(self) -> "AcousticModelConfig":
         return dataclasses.replace(self, lstm_kernel="generic")

@@ -145,8 +145,8 @@ class SeparableConvModel(Network):
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             straight = shortcut(hidden, valid, valid, rectified=False, training=training)
             for number, layer in enumerate(block, start=1):
-                added = {"added": straight} if number == len(block) else {}
-                hidden = layer(hidden, valid, valid, training=training, **added)
+                added = straight if number == len(block) else None
+                hidden = layer(hidden, valid, valid, added, training=training)
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)
         return hidden

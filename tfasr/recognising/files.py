@@ -21,6 +21,7 @@ from tfasr.recognising.spec import StreamResult, Transcript, Word
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
+SETTINGS_FILE = "transcribe.json"
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,6 @@ def _clock(seconds: float, point: str) -> str:
     minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
-
-
-SETTINGS_FILE = "transcribe.json"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ from tfasr.recognising.spec import (
 )
 from tfasr.recognising.stream import EndpointRules, Stream
 
+# Blocks in which a long array of samples is looked at: converting it then takes little memory.
+_BLOCK_S = 60
+
 
 def load_recogniser(
     run_dir: str | Path,
@@ -61,10 +64,6 @@ def load_recogniser(
     from tfasr.training.trained import open_trained
 
     return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))
-
-
-# Blocks in which a long array of samples is looked at: converting it then takes little memory.
-_BLOCK_S = 60
 
 
 class Recogniser:

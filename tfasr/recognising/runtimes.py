@@ -33,8 +33,7 @@ def open_exported(
 ) -> tuple[RecogniserSpec, Acoustics]:
     """Opens what `tfasr export` wrote, with decoder fields replaced; UsageError if it can't."""
     check_sums(folder)
-    runtime = exported_runtime(folder)
-    spec = read_spec(folder, decoder_changes)
+    runtime, spec = exported_runtime(folder), read_spec(folder, decoder_changes)
     return spec, open_model(runtime, folder / MODEL_FILES[runtime], spec)
 
 
@@ -221,11 +220,9 @@ def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
 
 
 def _interpreter_class() -> Any:
-    try:
+    with contextlib.suppress(ModuleNotFoundError):
         from ai_edge_litert.interpreter import Interpreter
-    except ModuleNotFoundError:
-        pass
-    else:
+
         return Interpreter
     try:  # TensorFlow's copy is on its way out, and says so
         import tensorflow as tf

@@ -21,6 +21,15 @@ LONGEST_S = 16.0
 CONTEXT_S = 0.5  # around each cut, to clip no word
 _PAUSE_S = 0.3  # the quietest stretch as long as this is a pause, not a stop consonant
 _BLOCK_S = 0.01
+_MANY_FRAMES = 10_000  # from here on, a faster transform is worth the time that it takes to load
+# Segments of similar length are batched among so many batches; fewer at first, so that the model
+# doesn't wait for reading.
+_BATCHES_SORTED = (1, 2, 4)
+_READ_AHEAD = 32
+_END = object()
+_NOTHING = np.zeros(0, np.float32)
+# A segment's batch at the model, and its row there; None of one too short to be heard.
+_Place = tuple[Future, int] | None
 
 
 @dataclass(frozen=True)
@@ -228,9 +237,6 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
     return min(math.exp(sum(best) / len(best)), 1.0)
 
 
-_MANY_FRAMES = 10_000  # from here on, a faster transform is worth the time that it takes to load
-
-
 class SegmentModel:
     """The stages that each segment passes, one method each."""
 
@@ -278,16 +284,6 @@ def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     for row, frames in zip(batch, features, strict=True):
         row[: len(frames)] = frames
     return batch, lengths
-
-
-# Segments of similar length are batched among so many batches; fewer at first, so that the model
-# doesn't wait for reading.
-_BATCHES_SORTED = (1, 2, 4)
-_READ_AHEAD = 32
-_END = object()
-_NOTHING = np.zeros(0, np.float32)
-# A segment's batch at the model, and its row there; None of one too short to be heard.
-_Place = tuple[Future, int] | None
 
 
 def recognised_in_batches(

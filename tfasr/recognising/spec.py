@@ -152,18 +152,17 @@ class RecogniserSpec:
         return self.streams and self.features.normalisation != "utterance"
 
     def check_streams(self) -> None:
-        reason = ""
+        if self.can_stream:
+            return
+        reason = ", whose layers look at later frames or at whole utterances"
         if self.features.normalisation == "utterance":
             reason = (
                 " with FeatureConfig.normalisation 'utterance', whose mean and deviation are known "
                 "only then"
             )
-        elif not self.streams:
-            reason = ", whose layers look at later frames or at whole utterances"
-        if reason:
-            raise UsageError(
-                f"To stream, a model must not need an utterance's end. Received: {self.model!r}"
-                f"{reason}. Train one that can: --gin_file {STREAMING_PRESET}, or bind "
-                "FeatureConfig.normalisation = 'corpus' and a recurrence in one direction. Until "
-                "then, transcribe whole recordings, without --stream."
-            )
+        raise UsageError(
+            f"To stream, a model must not need an utterance's end. Received: {self.model!r}"
+            f"{reason}. Train one that can: --gin_file {STREAMING_PRESET}, or bind "
+            "FeatureConfig.normalisation = 'corpus' and a recurrence in one direction. Until "
+            "then, transcribe whole recordings, without --stream."
+        )

@@ -10,6 +10,8 @@ from tfasr.decoding.decoder import Decoder, GreedyDecoder
 from tfasr.recognising.segments import aligned_words
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples
 
+_MOST_S = 5.0  # of a chunk that is processed at a time, so that an hour in one needs little memory
+
 
 @dataclass(frozen=True)
 class EndpointRules:
@@ -54,9 +56,6 @@ class EndpointDetector:
             ):
                 return frame + 1
         return None
-
-
-_MOST_S = 5.0  # of a chunk that is processed at a time, so that an hour in one needs little memory
 
 
 class Stream:

@@ -15,6 +15,12 @@ from tfasr.recognising.stream import EndpointRules, Stream
 from tfasr.serving.service import RefusedError, Service, client_may_leave
 
 LOWEST_HZ, HIGHEST_HZ = 8000, 192000
+# aiohttp ends a larger message's connection without a word; a smaller one gets an answer.
+_ROOM = 4
+_CLOSING_S = 2.0
+_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} behind them'
+
+log = logging.getLogger("tfasr")
 
 
 class IncomingSpeech:
@@ -42,10 +48,10 @@ class IncomingSpeech:
     def samples(self, data: bytes) -> np.ndarray:
         """The next bytes as samples, float32 ``(samples,)``; half a sample waits."""
         data = self._half + data
-        whole = len(data) // 2 * 2
-        self._half = data[whole:]
-        self._count += whole // 2
-        samples = as_samples(np.frombuffer(data[:whole], "<i2").astype(np.int16, copy=False))
+        count = len(data) // 2
+        self._half = data[2 * count :]
+        self._count += count
+        samples = as_samples(np.frombuffer(data, "<i2", count).astype(np.int16, copy=False))
         if self._resampler is None or not len(samples):
             return samples
         return self._resampler.resample_chunk(samples)
@@ -58,37 +64,26 @@ class IncomingSpeech:
         return self._resampler.resample_chunk(nothing, last=True)
 
 
-# aiohttp ends a larger message's connection without a word; a smaller one gets an answer.
-_ROOM = 4
-_CLOSING_S = 2.0
-_COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} behind them'
-
-log = logging.getLogger("tfasr")
-
-
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
     )
     await socket.prepare(request)
+    conversation = Conversation(socket, service)
     with client_may_leave(request):
-        await _until_refused(Conversation(socket, service), service)
+        try:
+            with service.streams.place():
+                await conversation.run()
+        except RefusedError as refusal:
+            await conversation.end(refusal)
+        except (ConnectionError, asyncio.TimeoutError):
+            raise
+        except Exception:
+            log.exception("A stream failed.")
+            conversation.forget()
+            message = "The server failed at this stream; its log says how. Others go on."
+            await conversation.end(RefusedError(message, code=1011))
     return socket
-
-
-async def _until_refused(conversation: "Conversation", service: Service) -> None:
-    try:
-        with service.streams.place():
-            await conversation.run()
-    except RefusedError as refusal:
-        await conversation.end(refusal)
-    except (ConnectionError, asyncio.TimeoutError):
-        raise
-    except Exception:
-        log.exception("A stream failed.")
-        conversation.forget()
-        message = "The server failed at this stream; its log says how. Others go on."
-        await conversation.end(RefusedError(message, code=1011))
 
 
 class Conversation:

@@ -24,6 +24,12 @@ from tfasr.serving.conversation import converse
 from tfasr.serving.service import Limits, Service
 from tfasr.serving.uploads import transcribe
 
+# What the system keeps of answers to a client that does not read them; it doubles the number.
+_UNREAD_BYTES = 1 << 16
+_BACKLOG = 128
+_ENDING_S = 10.0
+
+log = logging.getLogger("tfasr")
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -93,14 +99,6 @@ def page(name: str, service: Service) -> web.Response:
     )
     headers = {"Content-Security-Policy": policy}
     return web.Response(text=body, content_type="text/html", headers=headers)
-
-
-# What the system keeps of answers to a client that does not read them; it doubles the number.
-_UNREAD_BYTES = 1 << 16
-_BACKLOG = 128
-_ENDING_S = 10.0
-
-log = logging.getLogger("tfasr")
 
 
 def make_application(
@@ -183,15 +181,14 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
-    if error.errno == errno.EADDRINUSE:
-        return UsageError(
-            f"--port must be free. Received: {port}, at which something listens already. Choose "
-            "another, or 0 for any free one."
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return UsageError(f"--host must be an address of this machine. Received: {host!r}.")
-    if error.errno == errno.EACCES:
-        return UsageError(f"--port must be one this user may use, above 1023. Received: {port}.")
+    wrong_use = {
+        errno.EADDRINUSE: f"--port must be free. Received: {port}, at which something listens "
+        "already. Choose another, or 0 for any free one.",
+        errno.EADDRNOTAVAIL: f"--host must be an address of this machine. Received: {host!r}.",
+        errno.EACCES: f"--port must be one this user may use, above 1023. Received: {port}.",
+    }
+    if error.errno in wrong_use:
+        return UsageError(wrong_use[error.errno])
     return RunError(f"The server cannot listen at {host}, port {port}: {error}.")
 
 
