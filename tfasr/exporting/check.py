@@ -33,7 +33,7 @@ WORD_LIMITS = (
 
 
 @dataclass(frozen=True)
-class Heard:
+class SplitOutputs:
     """A model's greedy transcripts of a split."""
 
     scored: list[Scored]
@@ -47,12 +47,12 @@ class Heard:
         return self.audio_s / max(self.thread_s, 1e-9)
 
 
-def hear(
+def outputs_on(
     source: BatchSource, acoustics: Acoustics, alphabet: Alphabet, output_lengths: Callable
-) -> Heard:
+) -> SplitOutputs:
     decoder = GreedyDecoder(alphabet)
     texts: dict[int, str] = {}
-    outputs: dict[int, np.ndarray] = {}
+    scores_of: dict[int, np.ndarray] = {}
     thread_s = 0.0
     for batch in source.evaluation():
         features, lengths = (batch[name].numpy() for name in ("features", "feature_lengths"))
@@ -64,11 +64,11 @@ def hear(
         for position, hypothesis, scores, count in zip(
             batch["positions"].numpy().tolist(), hypotheses, log_probs, frames, strict=True
         ):
-            texts[position], outputs[position] = " ".join(hypothesis.text.split()), scores[:count]
+            texts[position], scores_of[position] = " ".join(hypothesis.text.split()), scores[:count]
     utterances = source.split.utterances
     transcripts = [Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances]
-    log_probs = [outputs[utterance.position] for utterance in utterances]
-    return Heard(score(transcripts), log_probs, source.split.duration_s, thread_s)
+    log_probs = [scores_of[utterance.position] for utterance in utterances]
+    return SplitOutputs(score(transcripts), log_probs, source.split.duration_s, thread_s)
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
@@ -79,7 +79,7 @@ def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> flo
     )
 
 
-def differing_texts(first: Heard, second: Heard) -> int:
+def differing_texts(first: SplitOutputs, second: SplitOutputs) -> int:
     return sum(
         a.transcript.hypothesis != b.transcript.hypothesis
         for a, b in zip(first.scored, second.scored, strict=True)
@@ -105,11 +105,11 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
     for row, length in zip(features, lengths, strict=True):
         row[length:] = 0
     frames = [spec.output_frames(int(length)) for length in lengths]
-    heard = [
+    log_probs = [
         [row[:count] for row, count in zip(model.log_probs(features, lengths), frames, strict=True)]
         for model in (of_run, of_export)
     ]
-    check_agrees(*heard, "a padded batch of noise")
+    check_agrees(*log_probs, "a padded batch of noise")
 
 
 def session(graph: bytes) -> Any:

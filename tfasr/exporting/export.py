@@ -1,4 +1,4 @@
-"""A run's recogniser as files that other programs run, and as good as the run's own model."""
+"""A run's recogniser as files for other programs, checked against the run's own model."""
 
 import dataclasses
 import tempfile
@@ -16,13 +16,13 @@ from tfasr.errors import UsageError
 from tfasr.exporting.check import (
     WORD_LIMITS,
     CardForm,
-    Heard,
+    SplitOutputs,
     check_agrees,
     check_padded,
     differing_texts,
-    hear,
     largest_difference,
     model_card,
+    outputs_on,
 )
 from tfasr.kit.files import LEXICON_FILE, make_folder, write_whole
 from tfasr.models.build import SavedRecogniser, build_recogniser
@@ -86,9 +86,9 @@ class _CheckedModel:
     float32: Path
     written: Path  # what the export holds: the same, or int8
     source: BatchSource
-    of_run: Heard
-    of_float32: Heard
-    of_written: Heard
+    of_run: SplitOutputs
+    of_float32: SplitOutputs
+    of_written: SplitOutputs
 
 
 def export(
@@ -207,13 +207,13 @@ def _checked_model(
     paths = _written(kind, run, temporary, int8=int8)
     models = [open_model(kind.runtime, path, run.spec) for path in paths]
     check_padded(run.spec, run.acoustics, models[0])
-    of_run, *heard = (
-        hear(source, model, run.spec.alphabet, run.acoustics.output_lengths)
+    of_run, *outputs = (
+        outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths)
         for model in (run.acoustics, *models)
     )
     speech = f"the utterances of {source.split.folder}"
-    check_agrees(of_run.log_probs, heard[0].log_probs, speech)
-    return _CheckedModel(paths[0], paths[-1], source, of_run, heard[0], heard[-1])
+    check_agrees(of_run.log_probs, outputs[0].log_probs, speech)
+    return _CheckedModel(paths[0], paths[-1], source, of_run, outputs[0], outputs[-1])
 
 
 def _describe(folder: Path, run: _Run, runtime: str) -> None:

@@ -280,7 +280,7 @@ def _without_advice() -> Iterator[None]:
     """Silences ONNX Runtime's log messages about how to optimise the graph first."""
 
     def refused(_: logging.LogRecord) -> bool:
-        return False  # what it tells its own root logger concerns nobody who exports
+        return False
 
     root = logging.getLogger()
     root.addFilter(refused)

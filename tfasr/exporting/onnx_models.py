@@ -46,8 +46,8 @@ def _recurrent_layer(
     arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
     inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
     outputs = [f"{name}_outputs"]
-    both = len(weights.kernel) == 2
-    if not both:
+    two_ways = len(weights.kernel) == 2
+    if not two_ways:
         states = [f"{state}_{number}" for state in weights.states]
         writer.states += [(state, weights.units) for state in states]
         inputs += states
@@ -59,7 +59,7 @@ def _recurrent_layer(
             outputs,
             name=name,
             hidden_size=weights.units,
-            direction="bidirectional" if both else "forward",
+            direction="bidirectional" if two_ways else "forward",
             **weights.attributes,
         )
     )
@@ -226,8 +226,8 @@ class _Block:
         queries, values = (add("Transpose", part, perm=[0, 2, 1, 3]) for part in (queries, values))
         keys = add("Transpose", keys, perm=[0, 2, 3, 1])
         scaled = add("Mul", queries, constant((width // heads) ** -0.5))
-        heard = add("Unsqueeze", self._valid, constant([1, 2], np.int64))
-        scores = add("Where", heard, add("MatMul", scaled, keys), constant(FAR_BELOW_ZERO))
+        is_valid = add("Unsqueeze", self._valid, constant([1, 2], np.int64))
+        scores = add("Where", is_valid, add("MatMul", scaled, keys), constant(FAR_BELOW_ZERO))
         together = add("MatMul", add("Softmax", scores, axis=-1), values)
         together = add("Transpose", together, perm=[0, 2, 1, 3])
         joined = add("Reshape", together, constant([0, 0, width], np.int64))

@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from tfasr.alphabet import Alphabet
 from tfasr.data.batches import BatchSource
 from tfasr.errors import RunError, UsageError
-from tfasr.exporting.check import CardForm, Heard, session
+from tfasr.exporting.check import CardForm, SplitOutputs, session
 from tfasr.exporting.features import checked_feature_graph
 from tfasr.exporting.onnx import GraphWriter, metadata
 from tfasr.kit.files import write_whole
@@ -40,11 +40,11 @@ _NUMBERS_PER_TOKEN, _NUMBERS_BEYOND = 7, 8
 
 
 def write_sherpa(
-    folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, heard: Heard
+    folder: Path, spec: RecogniserSpec, model: Path, source: BatchSource, outputs: SplitOutputs
 ) -> int:
     """Writes sherpa-onnx's files and returns their graphs' bytes; RunError if a text differs."""
     files = sherpa_files(spec, model.read_bytes())
-    _check_texts(source, heard, files[ENCODER_FILE], spec.alphabet)
+    _check_texts(source, outputs, files[ENCODER_FILE], spec.alphabet)
     for name, content in files.items():
         write_whole(folder / name, content)
     return sum(len(content) for name, content in files.items() if name != TOKENS_FILE)
@@ -71,11 +71,13 @@ def check_rate(spec: RecogniserSpec) -> None:
         )
 
 
-def _check_texts(source: BatchSource, heard: Heard, encoder: bytes, alphabet: Alphabet) -> None:
+def _check_texts(
+    source: BatchSource, outputs: SplitOutputs, encoder: bytes, alphabet: Alphabet
+) -> None:
     running = session(encoder)
     expected = {
         utterance.position: scored.transcript.hypothesis
-        for utterance, scored in zip(source.split.utterances, heard.scored, strict=True)
+        for utterance, scored in zip(source.split.utterances, outputs.scored, strict=True)
     }
     different = []
     for batch in source.evaluation():

@@ -60,6 +60,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and len(inputs.shape) == 3
             and len(mask.shape) == 2
             and self.axis in (-1, 2)
-            and not getattr(self, "renorm", False)  # older Keras has none
+            and not getattr(self, "renorm", False)  # older Keras lacks it
             and keras.backend.standardize_dtype(inputs.dtype) != "float64"
         )

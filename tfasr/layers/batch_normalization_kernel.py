@@ -161,13 +161,13 @@ def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) 
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
-        known = [tf.stop_gradient(tensor) for tensor in (inputs, gamma)]
-        outputs, mean, variance = _forward(*known, tf.stop_gradient(beta), mask, seed, options)
+        tensors = [tf.stop_gradient(tensor) for tensor in (inputs, gamma)]
+        outputs, mean, variance = _forward(*tensors, tf.stop_gradient(beta), mask, seed, options)
 
         @tf.custom_gradient
         def gradient(d_outputs, inputs, gamma):
             d_outputs = tf.stop_gradient(d_outputs)
-            saved = (*known, mean, variance)
+            saved = (*tensors, mean, variance)
             return _backward(saved, d_outputs, mask, seed, options), _REFUSE
 
         return (outputs, mean, variance), lambda d_outputs, *_: gradient(d_outputs, inputs, gamma)
@@ -183,8 +183,8 @@ def _forward(inputs, gamma, beta, mask, seed, options):
 
     def normalise(inputs, gamma, beta, mask, seed):
         rows = plain(inputs).reshape(-1, channels)
-        known = rows, gamma, beta, mask.reshape(-1)
-        outputs, *statistics = run(*known, seed=seed, threads=threads(), **options)
+        tensors = rows, gamma, beta, mask.reshape(-1)
+        outputs, *statistics = run(*tensors, seed=seed, threads=threads(), **options)
         return [outputs.view(inputs.dtype).reshape(inputs.shape), *statistics]
 
     operation = _operation("TfasrNormalise", inputs, options)
@@ -199,8 +199,8 @@ def _backward(saved, d_outputs, mask, seed, options):
 
     def differentiate(inputs, gamma, mean, variance, d_outputs, mask, seed):
         rows, d_rows = (plain(array).reshape(-1, channels) for array in (inputs, d_outputs))
-        known = rows, gamma, mean, variance, d_rows, mask.reshape(-1)
-        d_inputs, *others = run(*known, seed=seed, threads=threads(), **options)
+        tensors = rows, gamma, mean, variance, d_rows, mask.reshape(-1)
+        d_inputs, *others = run(*tensors, seed=seed, threads=threads(), **options)
         return [d_inputs.view(inputs.dtype).reshape(inputs.shape), *others]
 
     operation = _operation("TfasrNormaliseGradient", inputs, options)

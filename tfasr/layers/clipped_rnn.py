@@ -178,8 +178,8 @@ class SimpleRNN(keras.layers.SimpleRNN):
         from tfasr.layers.recurrent_kernels import recurrent_sequence
 
         ceiling = self._ceiling()
-        known = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
-        if not known or not runs_here(self.compute_dtype):
+        is_computed = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
+        if not is_computed or not runs_here(self.compute_dtype):
             self.last_kernel = "generic loop"
             return super().inner_loop(*arguments)
         self.last_kernel = "fused CPU"

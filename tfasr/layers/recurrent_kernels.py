@@ -153,9 +153,9 @@ def _backward(saved, upstream, ceiling):
     name, threads = f"backward_{dtype.name}", team_size()
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
-        known = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
+        tensors = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
         run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
-        dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
+        dz, previous_h, *others = run(*tensors, d_outputs, d_h, d_c, **options)
         return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
 
     masks = [] if mask is None else [mask]

@@ -196,13 +196,13 @@ def model_flops(
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    known = hasattr(config, "step_bytes")
-    return config.step_bytes(num_features, parameters, batch, frames) if known else None
+    is_known = hasattr(config, "step_bytes")
+    return config.step_bytes(num_features, parameters, batch, frames) if is_known else None
 
 
 def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
-    known = hasattr(config, "least_parameters")
-    return config.least_parameters(num_features, num_classes) if known else None
+    is_known = hasattr(config, "least_parameters")
+    return config.least_parameters(num_features, num_classes) if is_known else None
 
 
 def can_stream(config: RecogniserConfig) -> bool:

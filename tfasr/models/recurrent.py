@@ -229,7 +229,7 @@ class RecurrentStack(Network):
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        # Backwards of its own: Keras's copy of the forward layer would draw the same weights.
+        # A layer made here: Keras's copy of the forward layer would draw the same weights.
         layers = [
             self.one_way(
                 seeds,

@@ -62,8 +62,8 @@ class OnnxAcoustics:
         runtime = _onnx_runtime()
         self.batches_at_once = num_threads or usable_cores()
         options = runtime.SessionOptions()
-        # Threads of the caller, each with a batch of its own, and none of ONNX Runtime's: these
-        # share an LSTM's step badly, and take a quarter more of the processor while they wait.
+        # Use the caller's threads, each with its own batch: ONNX Runtime's share an LSTM's step
+        # badly, and take a quarter more of the processor while they wait.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         source = graph if isinstance(graph, bytes) else str(graph)

@@ -28,7 +28,7 @@ _BATCHES_SORTED = (1, 2, 4)
 _READ_AHEAD = 32
 _END = object()
 _NOTHING = np.zeros(0, np.float32)
-# A segment's batch at the model, and its row there; None of one too short to be heard.
+# A segment's batch at the model, and its row there; None of one too short for an output frame.
 _Place = tuple[Future, int] | None
 
 
@@ -326,8 +326,8 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         try:
             for key, segment in segments:
                 # The samples have done their work, and take more room than the features.
-                heard = dataclasses.replace(segment, samples=_NOTHING)
-                if not put((key, heard, model.features(segment))):
+                without_samples = dataclasses.replace(segment, samples=_NOTHING)
+                if not put((key, without_samples, model.features(segment))):
                     return
             put(_END)
         except BaseException as error:  # noqa: BLE001 - raised where the segments are wanted
@@ -380,14 +380,14 @@ class _Stages:
     def begin(self, group: list[tuple]) -> tuple[list[Any], list[_Place]]:
         """Hands a group's batches to the model; returns keys and where the words will be."""
         spec = self._model.spec
-        heard = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
+        long_enough = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
         # The longest first: the threads then end at about the same time.
-        heard.sort(key=lambda n: len(group[n][2]), reverse=True)
+        long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
-        share = -(-len(heard) // self._model.batches_at_once)
+        share = -(-len(long_enough) // self._model.batches_at_once)
         size = max(min(self._batch_size, share), 1)
-        for start in range(0, len(heard), size):
-            numbers = heard[start : start + size]
+        for start in range(0, len(long_enough), size):
+            numbers = long_enough[start : start + size]
             future = self._hearing.submit(self._hear, [group[n] for n in numbers])
             for row, n in enumerate(numbers):
                 places[n] = (future, row)

@@ -20,7 +20,7 @@ from tfasr.recognising.stream import EndpointRules
 class Limits:
     """Bounds that keep memory, disk and time finite whatever clients do; all must be positive."""
 
-    max_streams: int = 16  # at once; as many files besides
+    max_streams: int = 16  # at once, and as many files
     max_stream_s: float = 3600.0  # of a stream, and of the time in which a file must have come
     max_upload_mb: float = 500.0  # of a file, millions of bytes
     max_upload_s: float = 4 * 3600.0  # of the audio in a file
@@ -50,7 +50,7 @@ class RefusedError(Exception):
 
 @contextlib.contextmanager
 def client_may_leave(request: Any) -> Iterator[None]:
-    """Ends the block if the client is gone, or doesn't read and so can't be told anything."""
+    """Ends the block if the client is gone, or doesn't read and can't be answered."""
     try:
         yield
     except ConnectionError:

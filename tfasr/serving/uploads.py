@@ -130,10 +130,10 @@ async def _receive(request: web.Request, file: BinaryIO, name: str, service: Ser
 
 
 async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
-    heard = Heard(path, name, service)
-    duration_s = await service.soon(heard.check)
+    upload = UploadedFile(path, name, service)
+    duration_s = await service.soon(upload.check)
     yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
-    parts = heard.parts()
+    parts = upload.parts()
     try:
         while (words := await service.in_turn(next, parts, _END)) is not _END:
             if service.ending.is_set():
@@ -143,14 +143,14 @@ async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
                 content = {"result": words_json(words), "text": text}
                 yield json.dumps(content, ensure_ascii=False) + "\n"
     except ValueError as error:
-        raise heard.refused(error) from error
+        raise upload.refused(error) from error
     finally:
         with contextlib.suppress(ValueError):  # it still runs, where the server could not wait
             await service.in_turn(parts.close)
-    yield to_json(name, heard.transcript)
+    yield to_json(name, upload.transcript)
 
 
-class Heard:
+class UploadedFile:
     """What is recognised in a file, whose client knows it by another name than its path."""
 
     def __init__(self, path: Path, name: str, service: Service):
