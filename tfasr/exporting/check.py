@@ -21,36 +21,38 @@ from tfasr.scoring.errors import Scored, Transcript, score
 from tfasr.scoring.summary import RateSummary
 from tfasr.tta.run import Run, load_run
 
-MOST_DIFFERENCE = 1e-3
-"""How far apart float32 log-probabilities may be: rounding, through hundreds of steps."""
-
+MOST_DIFFERENCE = 1e-3  # of float32 log-probabilities: rounding, through hundreds of steps
 _SMALLEST = -20.0  # logarithms: below it a probability is 0 to every decoder
 _PADDED_FRAMES = (47, 21, 32)  # output frames of a batch of noise
+UNKNOWN = "not recorded"
+WORD_LIMITS = (
+    "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
+    "those of its CTC alignment, a tenth of a second or two off."
+)
+"""Measured on synthetic speech: ``benchmarks/word_times.py``."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a model made of a split, greedily decoded."""
+class SplitOutputs:
+    """A model's greedy transcripts of a split."""
 
     scored: list[Scored]
     log_probs: list[np.ndarray]  # of each utterance (frames, classes)
     audio_s: float
-    # Of the processor in which the calling thread computed: all of ONNX Runtime's and LiteRT's
-    # work, and a part of Keras's.
-    thread_s: float
+    thread_s: float  # processor time of the calling thread: all of ONNX Runtime's and LiteRT's work
 
     @property
     def audio_s_per_s(self) -> float:
-        """Seconds of audio that the model alone hears in a second of the processor."""
+        """Seconds of audio that the model alone transcribes per second of processor time."""
         return self.audio_s / max(self.thread_s, 1e-9)
 
 
-def hear(
+def outputs_on(
     source: BatchSource, acoustics: Acoustics, alphabet: Alphabet, output_lengths: Callable
-) -> Heard:
-    """Transcribes a split; ``output_lengths`` leads from feature frames to output frames."""
+) -> SplitOutputs:
     decoder = GreedyDecoder(alphabet)
-    outputs: dict[int, tuple[str, np.ndarray]] = {}
+    texts: dict[int, str] = {}
+    scores_of: dict[int, np.ndarray] = {}
     thread_s = 0.0
     for batch in source.evaluation():
         features, lengths = (batch[name].numpy() for name in ("features", "feature_lengths"))
@@ -62,24 +64,22 @@ def hear(
         for position, hypothesis, scores, count in zip(
             batch["positions"].numpy().tolist(), hypotheses, log_probs, frames, strict=True
         ):
-            outputs[position] = (" ".join(hypothesis.text.split()), scores[:count])
-    transcripts = [
-        Transcript(u.id, u.text, outputs[u.position][0], u.speaker) for u in source.split.utterances
-    ]
-    log_probs = [outputs[utterance.position][1] for utterance in source.split.utterances]
-    return Heard(score(transcripts), log_probs, source.split.duration_s, thread_s)
+            texts[position], scores_of[position] = " ".join(hypothesis.text.split()), scores[:count]
+    utterances = source.split.utterances
+    transcripts = [Transcript(u.id, u.text, texts[u.position], u.speaker) for u in utterances]
+    log_probs = [scores_of[utterance.position] for utterance in utterances]
+    return SplitOutputs(score(transcripts), log_probs, source.split.duration_s, thread_s)
 
 
 def largest_difference(first: list[np.ndarray], second: list[np.ndarray]) -> float:
-    """Returns how far apart two models' log-probabilities are at most, where they matter."""
+    """The largest difference of two models' log-probabilities above e^-20."""
     return max(
         float(np.abs(np.maximum(a, _SMALLEST) - np.maximum(b, _SMALLEST)).max(initial=0.0))
         for a, b in zip(first, second, strict=True)
     )
 
 
-def differing_texts(first: Heard, second: Heard) -> int:
-    """Returns how many utterances' texts differ."""
+def differing_texts(first: SplitOutputs, second: SplitOutputs) -> int:
     return sum(
         a.transcript.hypothesis != b.transcript.hypothesis
         for a, b in zip(first.scored, second.scored, strict=True)
@@ -87,13 +87,12 @@ def differing_texts(first: Heard, second: Heard) -> int:
 
 
 def check_agrees(of_run: list[np.ndarray], of_export: list[np.ndarray], speech: str) -> None:
-    """Raises RunError if log-probabilities differ by more than rounding."""
     difference = largest_difference(of_run, of_export)
     if not difference <= MOST_DIFFERENCE:
         raise RunError(
-            f"An exported model must write what the run's model writes. Of {speech} their "
-            f"log-probabilities differ by up to {difference:.3g}, more "
-            f"than {MOST_DIFFERENCE:g}. Nothing was written; please report it."
+            f"An exported model must write what the run's model writes. Their log-probabilities of "
+            f"{speech} differ by up to {difference:.3g}, more than {MOST_DIFFERENCE:g}. Nothing "
+            "was written; please report it."
         )
 
 
@@ -106,15 +105,14 @@ def check_padded(spec: RecogniserSpec, of_run: Acoustics, of_export: Acoustics) 
     for row, length in zip(features, lengths, strict=True):
         row[length:] = 0
     frames = [spec.output_frames(int(length)) for length in lengths]
-    heard = [
+    log_probs = [
         [row[:count] for row, count in zip(model.log_probs(features, lengths), frames, strict=True)]
         for model in (of_run, of_export)
     ]
-    check_agrees(*heard, "a padded batch of noise")
+    check_agrees(*log_probs, "a padded batch of noise")
 
 
 def session(graph: bytes) -> Any:
-    """Returns what runs a graph, on one thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -123,43 +121,49 @@ def session(graph: bytes) -> Any:
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
 
-UNKNOWN = "not recorded"
-WORD_LIMITS = (
-    "Its confidences are posteriors of the model, not calibrated probabilities; word times are "
-    "those of its CTC alignment, a tenth of a second or two off."
-)
-"""Of what tfasr says of words, measured on synthetic speech: ``benchmarks/word_times.py``."""
-
-
-@dataclass(frozen=True)
-class CardFacts:
-    """What a card tells that is not read from the run."""
-
-    split: str  # the utterances that the rates are of
-    rates: RateSummary  # of the exported graph, greedily decoded
-    int8: bool  # whether its weights are eight bits wide
-    data_licence: str | None  # of the training data
-
-
 @dataclass(frozen=True)
 class CardForm:
-    """What a card tells of the files that a recogniser was exported to, in Markdown."""
+    """A model card's text, in Markdown, about the files of one kind of export."""
 
-    files: str  # what holds the model
-    commands: tuple[str, ...]  # that use it, a line each
-    streams: bool  # whether it can hear speech as it comes
-    limits: str  # of what it writes
+    files: str  # that hold the model
+    commands: tuple[str, ...]  # that use it, one per line
+    streams: bool
+    limits: str  # of its output
     contents: str  # of the files
 
 
-def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts, form: CardForm) -> str:
-    """Returns the card as Markdown; what the run does not tell is said not to be known."""
-    run = _run(run_dir)
+def model_card(
+    run_dir: Path,
+    spec: RecogniserSpec,
+    form: CardForm,
+    *,
+    split: str,
+    rates: RateSummary,
+    int8: bool,
+    data_licence: str | None,
+) -> str:
+    """The card as Markdown; ``rates`` are of the exported model on ``split``, decoded greedily."""
+    try:
+        run = load_run(run_dir)
+    except UsageError:  # a run whose ledger is gone can still be exported
+        run = None
+    rows = [
+        ("trained on", _trained_on(run)),
+        ("licence of the data", data_licence or UNKNOWN),
+        (f"WER on {split}, greedy", _rate(rates, "wer")),
+        (f"CER on {split}, greedy", _rate(rates, "cer")),
+        *_times(run),
+        ("hardware", _hardware(run)),
+        ("energy of the training", _energy(run)),
+        ("samples", f"{spec.features.sample_rate_hz} Hz, one channel"),
+        ("normalisation of features", spec.features.normalisation),
+    ]
+    characters = spec.alphabet.characters.replace(spec.alphabet.separator or "", "")
     lines = [
         "# A speech recogniser",
         "",
         f"A CTC model of the kind `{spec.model}`, exported by tfasr {__version__} to "
-        f"{form.files}{' with int8 weights' if facts.int8 else ''}. "
+        f"{form.files}{' with int8 weights' if int8 else ''}. "
         f"It {'can' if form.streams else 'cannot'} stream.",
         "",
         "```sh",
@@ -168,13 +172,13 @@ def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts, form: Card
         "",
         "| | |",
         "|---|---|",
-        *(f"| {name} | {value} |" for name, value in _rows(run, spec, facts)),
+        *(f"| {name} | {value} |" for name, value in rows),
         "",
         "## Limits",
         "",
-        f"It writes nothing but {_characters(spec)}. It has been measured on the split named above "
-        "and on nothing else: other microphones, rooms, accents and subjects will be heard worse. "
-        f"{form.limits} Do not use it where an error would harm someone.",
+        f"It writes only these {len(characters)} characters: `{characters}`. It has been measured "
+        "only on the split named above: expect more errors with other microphones, rooms, accents "
+        f"and subjects. {form.limits} Do not use it where an error would harm someone.",
         "",
         "## Files",
         "",
@@ -184,76 +188,39 @@ def model_card(run_dir: Path, spec: RecogniserSpec, facts: CardFacts, form: Card
     return "\n".join(lines) + "\n"
 
 
-def _characters(spec: RecogniserSpec) -> str:
-    shown = spec.alphabet.characters.replace(spec.alphabet.separator or "", "")
-    return f"these {len(shown)} characters: `{shown}`"
-
-
-def _rows(run: Run | None, spec: RecogniserSpec, facts: CardFacts) -> list[tuple[str, str]]:
-    rates = facts.rates
-    return [
-        ("trained on", _trained_on(run)),
-        ("licence of the data", facts.data_licence or UNKNOWN),
-        (f"WER on {facts.split}, greedy", _rate(rates.counts.wer, _interval(rates, "wer"))),
-        (f"CER on {facts.split}, greedy", _rate(rates.counts.cer, _interval(rates, "cer"))),
-        *_times(run),
-        ("hardware", _hardware(run)),
-        ("energy of the training", _energy(run)),
-        ("samples", f"{spec.features.sample_rate_hz} Hz, one channel"),
-        ("normalisation of features", spec.features.normalisation),
-    ]
-
-
-def _run(run_dir: Path) -> Run | None:
-    try:
-        return load_run(run_dir)
-    except UsageError:  # a run whose ledger is gone can still be exported
-        return None
-
-
 def _trained_on(run: Run | None) -> str:
     samples = run.fact("train_samples") if run is not None else None
     return UNKNOWN if samples is None else f"{samples} utterances"
 
 
-def _interval(rates: RateSummary, metric: str) -> tuple[float, float] | None:
+def _rate(rates: RateSummary, metric: str) -> str:
     by_speaker = getattr(rates, f"{metric}_interval_by_speaker")
-    return by_speaker or getattr(rates, f"{metric}_interval")
-
-
-def _rate(rate: float, interval: tuple[float, float] | None) -> str:
+    interval = by_speaker or getattr(rates, f"{metric}_interval")
     ends = "too few utterances for an interval"
     if interval is not None:
         ends = f"{CONFIDENCE:.0%}: {100 * interval[0]:.1f} to {100 * interval[1]:.1f} %"
-    return f"{100 * rate:.2f} % ({ends})"
+    return f"{100 * getattr(rates.counts, metric):.2f} % ({ends})"
 
 
 def _times(run: Run | None) -> list[tuple[str, str]]:
-    targets = run.targets if run is not None else []
-    if not targets:
+    if run is None or not run.targets:
         return [("time to accuracy", UNKNOWN)]
     return [
-        (f"time to {metric.upper()} {100 * target:g} %", _time(run, metric, target))
-        for metric, target in targets
+        (f"time to {name.upper()} {100 * rate:g} %", run.time_to_accuracy(**{name: rate}).summary)
+        for name, rate in run.targets
     ]
 
 
-def _time(run: Run, metric: str, target: float) -> str:
-    return run.time_to_accuracy(**{metric: target}).summary
-
-
 def _hardware(run: Run | None) -> str:
-    facts: dict[str, Any] = run.system if run is not None else {}
-    system = facts.get("system") or {}
-    gpus = [str(gpu) for gpu in system.get("gpus") or []]
-    cores = system.get("cores")
-    processor = str(system.get("processor") or "")
-    parts = [", ".join(gpus), f"{cores} cores of {processor}" if cores and processor else processor]
-    return "; ".join(filter(None, parts)) or UNKNOWN
+    system = (run.system if run is not None else {}).get("system") or {}
+    gpus = ", ".join(str(gpu) for gpu in system.get("gpus") or [])
+    cores, processor = system.get("cores"), str(system.get("processor") or "")
+    processor = f"{cores} cores of {processor}" if cores and processor else processor
+    return "; ".join(filter(None, [gpus, processor])) or UNKNOWN
 
 
 def _energy(run: Run | None) -> str:
     use = None if run is None else measured_energy(run).use(run, math.inf)
     if use is None:
         return UNKNOWN
-    return f"{use.total_joules / 3.6e6:.4g} kWh of {', '.join(use.counters)}, and of nothing else"
+    return f"{use.total_joules / 3.6e6:.4g} kWh of {', '.join(use.counters)} only"

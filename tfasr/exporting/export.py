@@ -1,4 +1,4 @@
-"""A run's recogniser as files that other programs run, and as good as the run's own model."""
+"""A run's recogniser as files for other programs, checked against the run's own model."""
 
 import dataclasses
 import tempfile
@@ -15,15 +15,14 @@ from tfasr.decoding.choice import load_lexicon
 from tfasr.errors import UsageError
 from tfasr.exporting.check import (
     WORD_LIMITS,
-    CardFacts,
     CardForm,
-    Heard,
+    SplitOutputs,
     check_agrees,
     check_padded,
     differing_texts,
-    hear,
     largest_difference,
     model_card,
+    outputs_on,
 )
 from tfasr.kit.files import LEXICON_FILE, make_folder, write_whole
 from tfasr.models.build import SavedRecogniser, build_recogniser
@@ -55,14 +54,12 @@ from tfasr.training.trained import TrainedRun, open_trained
 
 FEATURES_FILE = "features.onnx"
 SHERPA = "sherpa"
+# The models whose ONNX graphs are written node by node; all others are converted.
 WRITTEN_BY_HAND = ("acoustic_model", "gru", "separable_conv", "conformer", "deep_speech_2")
-"""The models whose ONNX graphs are written node by node; all others are converted."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote, and how it compares with the run's own model."""
-
     folder: Path
     bytes: int  # of the model
     float32_bytes: int  # of the same model with float32 weights
@@ -70,36 +67,28 @@ class Exported:
     difference: float  # the largest of their log-probabilities
     differing_texts: int  # utterances that they write down differently, by greedy decoding
     wer: float  # of the exported model on these
-    int8: PairedComparison | None  # its WER against the float32 model's; None of a float32 export
-    # Seconds of audio that the model alone hears in a second of one core; measured once, whatever
-    # else the machine did.
-    audio_s_per_s: float
+    int8: PairedComparison | None  # its WER against the float32 model's; None for a float32 export
+    audio_s_per_s: float  # of the model alone on one core, measured once on a busy machine or not
     float32_audio_s_per_s: float
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What is exported."""
-
     trained: TrainedRun
     spec: RecogniserSpec
     acoustics: KerasAcoustics
 
-    @property
-    def folder(self) -> Path:
-        return self.trained.path
-
 
 @dataclass(frozen=True)
 class _CheckedModel:
-    """A model's file, compared with the run's own model on a split."""
+    """A model's file, compared with the run's model on a split."""
 
     float32: Path
     written: Path  # what the export holds: the same, or int8
     source: BatchSource
-    of_run: Heard
-    of_float32: Heard
-    of_written: Heard
+    of_run: SplitOutputs
+    of_float32: SplitOutputs
+    of_written: SplitOutputs
 
 
 def export(
@@ -113,25 +102,16 @@ def export(
     shard_dir: str | Path | None = None,
     data_licence: str | None = None,
 ) -> Exported:
-    """Writes a run's recogniser into a new folder, once it has been checked.
+    """Writes a run's recogniser into a new folder, after checking it against the run's model.
 
-    Args:
-        to: "onnx", "sherpa", "litert", "keras" or "saved_model".
-        run_dir: a folder that `tfasr train` wrote.
-        out: a new or empty folder; it stays as it is if anything fails.
-        int8: whether the weights of the large matrices become eight bits wide.
-        checkpoint: "best" (by validation CER), "last", or a file.
-        split: a prepared split, on whose speech the export is compared with the run's model.
-        shard_dir: where it is; the run's own by default.
-        data_licence: of the training data, for the model card.
-
-    Raises:
-        UsageError: if the run, its checkpoint or the split does not fit, the model cannot be
-            carried, or a package is missing.
-        RunError: if the model cannot be converted, or does not write what the run's model writes.
+    Arguments are the flags of ``tfasr export``: ``out`` is a new or empty folder, unchanged if
+    anything fails; ``checkpoint`` is "best" (by validation CER), "last" or a file; ``split``
+    provides the speech for the comparison, in the run's ``shard_dir`` by default. Raises UsageError
+    if run, checkpoint or split don't fit, the target can't hold the model or a package is missing;
+    RunError if the model can't be converted or its outputs differ.
     """
     out = Path(out)
-    kind, run = _opened(to, Path(run_dir), out, int8=int8, checkpoint=checkpoint)
+    kind, run = _opened(to, Path(run_dir), out, int8, checkpoint)
     source = run.trained.source(split, shard_dir)
     with tempfile.TemporaryDirectory() as temporary:
         checked = _checked_model(kind, run, source, Path(temporary), int8=int8)
@@ -140,10 +120,16 @@ def export(
         folder.mkdir()
         written_bytes = kind.fill(folder, run, checked)
         rates = summarise_scored(checked.of_written.scored)
-        facts = CardFacts(split, rates, int8, data_licence)
-        write_whole(
-            folder / CARD_FILE, model_card(run.folder, run.spec, facts, kind.form(run.spec))
+        card = model_card(
+            run.trained.path,
+            run.spec,
+            kind.form(run.spec),
+            split=split,
+            rates=rates,
+            int8=int8,
+            data_licence=data_licence,
         )
+        write_whole(folder / CARD_FILE, card)
         write_sums(folder)
         if to != SHERPA:
             open_exported(folder, {})
@@ -163,14 +149,9 @@ def export(
     )
 
 
-def write_unchecked(
-    run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str
-) -> None:
-    """Writes an export to be measured, not compared with the run's model, without a model card.
-
-    Arguments and errors are those of `export`.
-    """
-    kind, run = _opened(to, run_dir, out, int8=int8, checkpoint=checkpoint)
+def write_unchecked(run_dir: Path, out: Path, *, to: str = ONNX, int8: bool, checkpoint: str):
+    """Writes an export to be measured: neither compared with the run's model nor with a card."""
+    kind, run = _opened(to, run_dir, out, int8, checkpoint)
     with tempfile.TemporaryDirectory() as temporary:
         model = _written(kind, run, Path(temporary), int8=int8)[-1]
         folder = Path(temporary, "export")
@@ -181,9 +162,7 @@ def write_unchecked(
         _published(folder, out)
 
 
-def _opened(
-    to: str, run_dir: Path, out: Path, *, int8: bool, checkpoint: str
-) -> "tuple[Kind, _Run]":
+def _opened(to: str, run_dir: Path, out: Path, int8: bool, checkpoint: str) -> "tuple[Kind, _Run]":
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(
             f"--out must be a new or empty folder. Received: {out}, which is not. Choose another."
@@ -212,14 +191,13 @@ def _check_installed(*packages: str) -> None:
 
 
 def _written(kind: "Kind", run: _Run, temporary: Path, *, int8: bool) -> list[Path]:
-    """Writes a model in float32, and in int8 if that is wanted; returns the paths."""
     paths = [temporary / name / MODEL_FILES[kind.runtime] for name in ("float32", "int8")]
     for path in paths:
         path.parent.mkdir()
     kind.write(run, paths[0])
     if not int8:
         return paths[:1]
-    kind.write_int8(run, *paths)
+    kind.write(run, paths[1], float32=paths[0])
     return paths
 
 
@@ -229,17 +207,18 @@ def _checked_model(
     paths = _written(kind, run, temporary, int8=int8)
     models = [open_model(kind.runtime, path, run.spec) for path in paths]
     check_padded(run.spec, run.acoustics, models[0])
-    of_run, *heard = (
-        hear(source, model, run.spec.alphabet, run.acoustics.output_lengths)
+    of_run, *outputs = (
+        outputs_on(source, model, run.spec.alphabet, run.acoustics.output_lengths)
         for model in (run.acoustics, *models)
     )
     speech = f"the utterances of {source.split.folder}"
-    check_agrees(of_run.log_probs, heard[0].log_probs, speech)
-    return _CheckedModel(paths[0], paths[-1], source, of_run, heard[0], heard[-1])
+    check_agrees(of_run.log_probs, outputs[0].log_probs, speech)
+    return _CheckedModel(paths[0], paths[-1], source, of_run, outputs[0], outputs[-1])
 
 
 def _describe(folder: Path, run: _Run, runtime: str) -> None:
-    lexicon = load_lexicon(run.folder) if (run.folder / LEXICON_FILE).exists() else []
+    run_dir = run.trained.path
+    lexicon = load_lexicon(run_dir) if (run_dir / LEXICON_FILE).exists() else []
     write_spec(folder, run.spec, lexicon, runtime)
 
 
@@ -252,21 +231,21 @@ def _published(folder: Path, out: Path) -> None:
         write_whole(copy, file.read_bytes())
 
 
-def _whole_utterances(run: _Run) -> tuple[Any, Callable]:
-    """Returns a model of operations that exporters know, and the function that they export."""
+def _portable_model(run: _Run) -> tuple[Any, Callable]:
+    """A copy of operations that exporters know, and its function of whole utterances."""
     config, num_classes = portable(run.acoustics.config), run.spec.alphabet.num_classes
     model = build_recogniser(config, run.acoustics.num_features, num_classes, dtype="float32")
     model.set_weights(run.acoustics.recogniser.get_weights())
 
-    def whole(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
+    def recognise(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         log_probs = tf.nn.log_softmax(model(features, lengths, training=False))
         return {LOG_PROBS: log_probs, OUTPUT_LENGTHS: config.output_lengths(lengths)}
 
-    return model, whole
+    return model, recognise
 
 
 class Kind:
-    """What recognisers are exported to; each method has its default here."""
+    """A target of exports, with defaults for its methods."""
 
     runtime: str  # what runs the model, of `MODEL_FILES`
     has_int8 = False
@@ -274,33 +253,27 @@ class Kind:
     extra = ""  # of pip, that running it needs
 
     def check(self, spec: RecogniserSpec) -> None:
-        """Raises UsageError for a recogniser that it cannot carry."""
+        """Raises UsageError if the target can't hold this recogniser."""
 
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
-        """Returns whether a recogniser that can stream still can."""
+        """Whether a recogniser that can stream still can after the export."""
         return True
 
-    def write(self, run: _Run, path: Path) -> None:
-        """Writes a model."""
-        raise NotImplementedError
-
-    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        """Writes a model, which is at `float32` already, with int8 weights."""
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
+        """Writes the model, with int8 weights if its file in float32 is given."""
         raise NotImplementedError
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
-        """Writes the folder's files but for card and hashes; returns the bytes of the model."""
+        """Writes all files but the card and the hashes; returns the model's size in bytes."""
         num_bytes = model_bytes(checked.written)
         checked.written.rename(folder / checked.written.name)
         _describe(folder, run, self.runtime)
         return num_bytes
 
     def contents(self, spec: RecogniserSpec) -> str:
-        """Returns what the card says of the model's inputs and outputs."""
         raise NotImplementedError
 
     def form(self, spec: RecogniserSpec) -> CardForm:
-        """Returns what the card says of the files."""
         package = f"'tfasr[{self.extra}]'" if self.extra else "tfasr"
         return CardForm(
             files=f"`{MODEL_FILES[self.runtime]}`",
@@ -323,22 +296,18 @@ class _Onnx(Kind):
     def streams(self, acoustics: KerasAcoustics, spec: RecogniserSpec) -> bool:
         return spec.model in WRITTEN_BY_HAND  # a converted graph has no states
 
-    def write(self, run: _Run, path: Path) -> None:
-        from tfasr.exporting.onnx import converted_graph, metadata
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
+        from tfasr.exporting.onnx import converted_graph, metadata, quantised
         from tfasr.exporting.onnx_models import WRITERS
 
         name, num_features, carried = run.spec.model, run.acoustics.num_features, metadata(run.spec)
-        if name in WRITTEN_BY_HAND:
+        if float32 is not None:
+            graph = quantised(float32.read_bytes())
+        elif name in WRITTEN_BY_HAND:
             graph = WRITERS[name](run.acoustics.recogniser, num_features, carried)
         else:
-            _, whole = _whole_utterances(run)
-            graph = converted_graph(whole, num_features, name, carried)
+            graph = converted_graph(_portable_model(run)[1], num_features, name, carried)
         path.write_bytes(graph)
-
-    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        from tfasr.exporting.onnx import quantised
-
-        path.write_bytes(quantised(float32.read_bytes()))
 
     def fill(self, folder: Path, run: _Run, checked: _CheckedModel) -> int:
         from tfasr.exporting.features import checked_feature_graph
@@ -384,21 +353,14 @@ class _Litert(Kind):
 
         return is_stepped(acoustics.config)
 
-    def write(self, run: _Run, path: Path) -> None:
-        self._write(run, path, int8=False)
-
-    def write_int8(self, run: _Run, float32: Path, path: Path) -> None:
-        self._write(run, path, int8=True)
-
-    def _write(self, run: _Run, path: Path, *, int8: bool) -> None:
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         from tfasr.exporting.litert import converted_litert_graph, is_stepped, litert_graph
 
-        num_features = run.acoustics.num_features
+        num_features, int8 = run.acoustics.num_features, float32 is not None
         if is_stepped(run.acoustics.config):
             graph = litert_graph(run.acoustics.recogniser, num_features, int8=int8)
         else:
-            _, whole = _whole_utterances(run)
-            graph = converted_litert_graph(whole, num_features, int8=int8)
+            graph = converted_litert_graph(_portable_model(run)[1], num_features, int8=int8)
         path.write_bytes(graph)
 
     def contents(self, spec: RecogniserSpec) -> str:
@@ -421,7 +383,7 @@ class _Litert(Kind):
 class _Keras(Kind):
     runtime = KERAS
 
-    def write(self, run: _Run, path: Path) -> None:
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
         config, num_features = run.acoustics.config, run.acoustics.num_features
         num_classes = run.spec.alphabet.num_classes
         saved = SavedRecogniser(config, num_features, num_classes, name="recogniser")
@@ -441,14 +403,14 @@ class _Keras(Kind):
 class _SavedModel(Kind):
     runtime = SAVED_MODEL
 
-    def write(self, run: _Run, path: Path) -> None:
-        model, whole = _whole_utterances(run)
+    def write(self, run: _Run, path: Path, float32: Path | None = None) -> None:
+        model, recognise = _portable_model(run)
         shape = [None, None, run.acoustics.num_features]
         inputs = {
             FEATURES: tf.TensorSpec(shape, tf.float32),
             LENGTHS: tf.TensorSpec([None], tf.int32),
         }
-        signatures = {WHOLE_SIGNATURE: tf.function(whole).get_concrete_function(**inputs)}
+        signatures = {WHOLE_SIGNATURE: tf.function(recognise).get_concrete_function(**inputs)}
         if run.spec.streams:
             states = model.initial_state(1)
             names = [f"{STATE}{number}" for number in range(len(states))]
@@ -458,11 +420,9 @@ class _SavedModel(Kind):
                 after = {f"{NEXT_STATE}{number}": state for number, state in enumerate(reached)}
                 return {LOG_PROBS: tf.nn.log_softmax(logits), **after}
 
-            inputs = {FEATURES: tf.TensorSpec([1, *shape[1:]], tf.float32)}
-            inputs |= {
-                name: tf.TensorSpec(state.shape, tf.float32)
-                for name, state in zip(names, states, strict=True)
-            }
+            shapes = {FEATURES: [1, *shape[1:]]}
+            shapes |= {name: state.shape for name, state in zip(names, states, strict=True)}
+            inputs = {name: tf.TensorSpec(shape, tf.float32) for name, shape in shapes.items()}
             signatures[CONTINUED_SIGNATURE] = tf.function(continued).get_concrete_function(**inputs)
         module = tf.Module()
         module.weights = [variable.value for variable in model.variables]
@@ -479,6 +439,7 @@ class _SavedModel(Kind):
         )
 
 
+# By the name of ``--to``.
 KINDS: dict[str, type[Kind]] = {
     ONNX: _Onnx,
     SHERPA: _Sherpa,
@@ -486,4 +447,3 @@ KINDS: dict[str, type[Kind]] = {
     KERAS: _Keras,
     SAVED_MODEL: _SavedModel,
 }
-"""What recognisers are exported to, by the name of ``--to``."""

@@ -1,13 +1,11 @@
-"""A recogniser for LiteRT (once TensorFlow Lite), in one of two shapes.
+"""A recogniser for LiteRT (formerly TensorFlow Lite), in one of two shapes.
 
-A recurrence in one direction is written step by step. LiteRT wants sizes that never change, and its
-LSTM keeps its state to itself. So the graph computes `STEP_FRAMES` output frames, the steps of the
-recurrence one behind the other, from states that it is given, and returns the states behind each of
-them. A recording of any length is computed by calling it again; where fewer frames are left, the
-states behind the last of these are taken.
+A recurrence in one direction is written step by step, because LiteRT wants fixed sizes and its own
+LSTM hides its state. The graph computes `STEP_FRAMES` output frames from given states, and returns
+the states after each frame. Longer recordings take several calls; if fewer frames are left, the
+caller uses the states after the last one.
 
-Every other model is converted: one utterance of any length in a call, with the operations that
-every LiteRT has.
+Every other model is converted: one utterance of any length per call, with LiteRT's own operations.
 """
 
 import contextlib
@@ -28,89 +26,48 @@ from tfasr.models.model import can_stream, model_name
 from tfasr.recognising.runtimes import STATES, STEP, WHOLE, litert_interpreter
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS
 
+# Output frames of a call. More share the products outside the recurrence; fewer wait less.
 STEP_FRAMES = 8
-"""Output frames of a call. More share the products that are no recurrence's; fewer wait less."""
-
-STACKS = ("acoustic_model", "gru")
-"""The models whose steps are written here."""
-
+STACKS = ("acoustic_model", "gru")  # the models whose steps are written here
 _EXPORT_OTHERWISE = "Export it --to onnx or --to saved_model."
-
-QUANTISED = ("int8",)
-"""Those of LiteRT's precisions whose weights become integers."""
+QUANTISED = ("int8",)  # LiteRT's precisions whose weights become integers
 
 
 def is_stepped(config: Any) -> bool:
-    """Returns whether a model of a config is computed step by step, so that it can stream."""
     return model_name(config) in STACKS and can_stream(config)
 
 
 def litert_graph(model: Any, num_features: int, *, int8: bool) -> bytes:
-    """Returns the graph of a model's steps, as a file's content.
-
-    Args:
-        model: a built `tfasr.models.recurrent.RecurrentStack` that runs in one direction.
-        num_features: features per frame.
-        int8: whether large matrices become int8, activations being quantised as they come (dynamic
-            range).
-
-    Raises:
-        RunError: if LiteRT's converter refuses it.
-    """
-    step, given = _step(FoldedStack.of(model), num_features)
-    return _signed(tf.function(step).get_concrete_function(**given), STEP, int8)
+    """The file of a one-way `RecurrentStack`'s steps; int8 quantises activations dynamically."""
+    step, signature = _step(FoldedStack.of(model), num_features)
+    return _signed(tf.function(step).get_concrete_function(**signature), STEP, int8)
 
 
-def converted_litert_graph(whole: Callable, num_features: int, *, int8: bool) -> bytes:
-    """Returns the graph of any model, one utterance of any length in a call, as a file's content.
-
-    Args:
-        whole: a function of ``features`` and ``lengths`` that returns a dictionary of `LOG_PROBS`
-            and `OUTPUT_LENGTHS`.
-        num_features: features per frame.
-        int8: as of `litert_graph`.
-
-    Raises:
-        RunError: if LiteRT cannot express the model with its own operations.
-    """
+def converted_litert_graph(recognise: Callable, num_features: int, *, int8: bool) -> bytes:
+    """The file of any model, one utterance of any length per call; RunError if impossible."""
     names = (LOG_PROBS, OUTPUT_LENGTHS)
-    given = {
-        FEATURES: tf.TensorSpec([1, None, num_features], tf.float32),
-        LENGTHS: tf.TensorSpec([1], tf.int32),
-    }
+    features = tf.TensorSpec([1, None, num_features], tf.float32)
+    signature = {FEATURES: features, LENGTHS: tf.TensorSpec([1], tf.int32)}
 
     def in_order(features: tf.Tensor, lengths: tf.Tensor) -> list[tf.Tensor]:
-        outputs = whole(features, lengths)
+        outputs = recognise(features, lengths)
         return [outputs[name] for name in names]
 
     with quiet_stderr(), _explained(_EXPORT_OTHERWISE):
-        frozen = _frozen(tf.function(in_order).get_concrete_function(*given.values()))
+        frozen = _frozen(tf.function(in_order).get_concrete_function(*signature.values()))
 
     def named(features: tf.Tensor, lengths: tf.Tensor) -> dict[str, tf.Tensor]:
         return dict(zip(names, frozen(features, lengths), strict=True))
 
-    return _signed(tf.function(named).get_concrete_function(**given), WHOLE, int8)
+    return _signed(tf.function(named).get_concrete_function(**signature), WHOLE, int8)
 
 
 def convert(
     model: keras.Model, batch: int, frames: int, num_features: int, *, quantised: bool
 ) -> bytes:
-    """Returns the graph of a model's logits for batches of one size, as a file's content.
-
-    Args:
-        model: built in float32, of a config that `tfasr.models.model.portable` returned.
-        batch: utterances.
-        frames: padded feature frames.
-        num_features: features per frame.
-        quantised: as ``int8`` of `litert_graph`.
-
-    Raises:
-        RunError: if LiteRT cannot express the model with its own operations.
-    """
-    signature = [
-        tf.TensorSpec((batch, frames, num_features), tf.float32),
-        tf.TensorSpec((batch,), tf.int32),
-    ]
+    """The file of a `portable` model's logits for batches of one size; RunError if it can't be."""
+    features = tf.TensorSpec((batch, frames, num_features), tf.float32)
+    signature = [features, tf.TensorSpec((batch,), tf.int32)]
     function = tf.function(lambda features, lengths: model(features, lengths), signature)
     with _explained("Leave litert_float32 and int8 out of SweepConfig.precisions."):
         frozen = _frozen(function.get_concrete_function())
@@ -119,12 +76,11 @@ def convert(
 
 
 def _frozen(concrete: Any) -> Any:
-    """Returns a function with its variables as constants; LiteRT may lose variables in loops."""
+    """A function with its variables as constants; LiteRT may lose variables in loops."""
     return convert_variables_to_constants_v2(concrete, lower_control_flow=False)
 
 
 def _signed(concrete: Any, signature: str, int8: bool) -> bytes:
-    """Returns the content of a file with one function, whose inputs and outputs have names."""
     module = tf.Module()
     module.function = concrete
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
@@ -153,7 +109,7 @@ def _explained(remedy: str) -> Iterator[None]:
 
 
 def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Returns a function from features and lengths to logits, of what `convert` returned."""
+    """A function from features and lengths to logits, from what `convert` returned."""
     interpreter = litert_interpreter(content, num_threads)
     interpreter.allocate_tensors()
     features, lengths = sorted(
@@ -171,38 +127,34 @@ def runner(content: bytes, num_threads: int) -> Callable[[np.ndarray, np.ndarray
 
 
 def _step(stack: FoldedStack, num_features: int) -> tuple[Callable, dict[str, tf.TensorSpec]]:
-    """Returns the function of one call, and what it takes by name."""
     frames = len(stack.kernel) + (STEP_FRAMES - 1) * stack.stride
     layers = [_Layer(weights) for weights in stack.recurrent]
     kernel, bias = _constant(stack.kernel), _constant(stack.bias)
     classifier = _constant(stack.classifier_kernel.T), _constant(stack.classifier_bias)
-    names = [
-        f"{state}_{number}" for number, layer in enumerate(layers) for state in layer.weights.states
-    ]
-    units = [layer.weights.units for layer in layers for _ in layer.weights.states]
+    sizes = {
+        f"{state}_{number}": weights.units
+        for number, weights in enumerate(stack.recurrent)
+        for state in weights.states
+    }
 
     def step(features: tf.Tensor, **states: tf.Tensor) -> dict[str, tf.Tensor]:
         hidden = tf.nn.relu(tf.nn.conv1d(features, kernel, stack.stride, "VALID") + bias)[0]
-        waiting, reached = [states[name] for name in names], []
+        waiting, reached = [states[name] for name in sizes], []
         for layer in layers:
-            given = [waiting.pop(0) for _ in layer.weights.states]
-            after = layer.steps(hidden, given)
+            after = layer.steps(hidden, [waiting.pop(0) for _ in layer.weights.states])
             hidden = after[0]
             reached += after
         logits = tf.matmul(hidden, classifier[0], transpose_b=True) + classifier[1]
-        outputs = {STATES + name: one for name, one in zip(names, reached, strict=True)}
+        outputs = {STATES + name: state for name, state in zip(sizes, reached, strict=True)}
         return {LOG_PROBS: tf.nn.log_softmax(logits), **outputs}
 
-    given = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
-    given |= {
-        name: tf.TensorSpec([1, size], tf.float32) for name, size in zip(names, units, strict=True)
+    signature = {FEATURES: tf.TensorSpec([1, frames, num_features], tf.float32)}
+    return step, signature | {
+        name: tf.TensorSpec([1, size], tf.float32) for name, size in sizes.items()
     }
-    return step, given
 
 
 class _Layer:
-    """The steps of a recurrent layer in one direction, one behind the other."""
-
     def __init__(self, weights: RecurrentWeights):
         self.weights = weights
         self._kernel = _constant(weights.kernel[0])
@@ -215,10 +167,7 @@ class _Layer:
         self._after = _lstm_step if lstm else _gru_step
 
     def steps(self, hidden: tf.Tensor, states: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Returns each state behind each step ``(steps, units)``, the output first.
-
-        They start from ``hidden`` (steps, inputs) and the states before, ``(1, units)`` each.
-        """
+        """The states ``(steps, units)`` after each step, the output first."""
         projected = tf.matmul(hidden, self._kernel, transpose_b=True) + self._bias
         reached: list[list[tf.Tensor]] = [[] for _ in states]
         for inputs in tf.split(projected, STEP_FRAMES):

@@ -1,9 +1,10 @@
-"""ONNX graphs: nodes that are collected one by one, any Keras model converted, int8 weights."""
+"""ONNX graphs: a writer for nodes, conversion of any Keras model, int8 weights."""
 
 import contextlib
 import json
 import logging
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,14 @@ from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, OUTPUT_LENGTHS,
 OPSET = 17
 CONVERTED_OPSET = 18
 IR_VERSION = 8
-BY_FRAME = [0, 2, 1]
-"""The permutation between ``(batch, channels, frames)`` and ``(batch, frames, channels)``."""
-
+BY_FRAME = [0, 2, 1]  # between (batch, channels, frames) and (batch, frames, channels)
 # Not the convolution: ONNX Runtime's integer convolution is slower than its float one.
 _INT8_OPERATORS = ["LSTM", "MatMul"]
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 
 
 def metadata(spec: RecogniserSpec) -> dict[str, str]:
-    """Returns what a graph itself carries, for programs that see nothing else."""
+    """What the graph stores about itself, for programs that read no other file."""
     return {
         "model_type": f"tfasr_{spec.model}",
         "version": __version__,
@@ -48,49 +47,43 @@ def metadata(spec: RecogniserSpec) -> dict[str, str]:
 
 
 class GraphWriter:
-    """Collects nodes and weights; each method returns the name of what its node computes.
+    """Collects nodes and weights; each method returns the name of its node's output.
 
-    Values of layers are ``(batch, channels, frames)``, as ONNX convolves them, unless a method
-    says otherwise.
+    Values are ``(batch, channels, frames)``, as ONNX convolves them, unless a method says
+    otherwise.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix  # of numbered names
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.opsets: Sequence = [helper.make_opsetid("", OPSET)]
         self.states: list[tuple[str, int]] = []  # names and units of a recurrence's
-        self._numbers: dict[str, int] = {}
+        self._numbers: Counter[str] = Counter()
 
     def weight(self, name: str, array: np.ndarray) -> str:
-        """Adds a constant; floats in float32."""
+        """Adds a constant; floats become float32."""
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
         self.weights.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Adds a node with one output."""
         self.nodes.append(helper.make_node(kind, inputs, [output], name=output, **attributes))
         return output
 
     def _named(self, kind: str) -> str:
-        number = self._numbers.get(kind, 0)
-        self._numbers[kind] = number + 1
-        return f"{kind.lower()}_{number}"
+        self._numbers[kind] += 1
+        return f"{self._prefix}{kind.lower()}_{self._numbers[kind]}"
 
     def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Adds a node whose only output is named by a number."""
         return self.node(kind, list(inputs), self._named(kind), **attributes)
 
     def constant(self, array: Any, dtype: Any = np.float32) -> str:
-        """Adds a constant that is named by a number."""
         return self.weight(self._named("constant"), np.asarray(array, dtype))
 
     def strided_lengths(self, strides: list[int]) -> list[str]:
-        """Adds the frames after each of some padded convolutions, rounded up.
-
-        Returns the names of the frames before each of them, and behind the last.
-        """
+        """Adds the frames before each of some padded convolutions and after the last."""
         before = [LENGTHS]
         for number, stride in enumerate(strides, start=1):
             more = self.add("Add", before[-1], self.constant([stride - 1], np.int32))
@@ -101,30 +94,25 @@ class GraphWriter:
         return before
 
     def valid(self, hidden: str, lengths: str) -> str:
-        """Adds booleans ``(batch, frames)``: whether a frame of `hidden` is its utterance's."""
-        frames = self.add("Squeeze", self.add("Shape", hidden, start=2, end=3))
-        zero, one = (self.constant(number, np.int64) for number in (0, 1))
-        number = self.add("Range", zero, frames, one)
+        """Adds booleans ``(batch, frames)``: whether a frame belongs to its utterance."""
         ends = self.add("Unsqueeze", lengths, self.constant([1], np.int64))
-        return self.add("Less", number, self.add("Cast", ends, to=TensorProto.INT64))
+        ends = self.add("Cast", ends, to=TensorProto.INT64)
+        return self.add("Less", self.frame_numbers(hidden, axis=2), ends)
+
+    def frame_numbers(self, hidden: str, axis: int) -> str:
+        frames = self.add("Squeeze", self.add("Shape", hidden, start=axis, end=axis + 1))
+        start, step = (self.constant(number, np.int64) for number in (0, 1))
+        return self.add("Range", start, frames, step)
 
     def mask(self, valid: str, axes: list[int]) -> str:
-        """Adds 1 and 0 for booleans ``(batch, frames)``, with more axes of one element."""
+        """Adds 1 and 0 for booleans ``(batch, frames)``, with axes of size 1 inserted."""
         numbers = self.add("Cast", valid, to=TensorProto.FLOAT)
         return self.add("Unsqueeze", numbers, self.constant(axes, np.int64))
 
     def convolved(
-        self,
-        hidden: str,
-        kernel: np.ndarray,
-        bias: np.ndarray | None,
-        pads: Sequence[int],
-        **attributes: Any,
+        self, hidden: str, kernel: np.ndarray, bias: Any, pads: Sequence[int], **attributes: Any
     ) -> str:
-        """Adds a convolution of a kernel ``(outputs, inputs of a group, frames)``.
-
-        ``pads`` counts zeros before the first and behind the last frame; attributes are ONNX's.
-        """
+        """Adds a convolution of a kernel ``(outputs, inputs per group, frames)``."""
         weights = [self.constant(kernel)] + ([] if bias is None else [self.constant(bias)])
         return self.add("Conv", hidden, *weights, pads=list(pads), **attributes)
 
@@ -134,67 +122,46 @@ class GraphWriter:
         return product if bias is None else self.add("Add", product, self.constant(bias))
 
     def dense_layer(self, hidden: str, layer: Any) -> str:
-        """Adds a Keras dense layer over the last axis."""
         return self.dense(hidden, *(np.asarray(v.numpy()) for v in layer.weights))
 
     def clipped(self, hidden: str, most: float) -> str:
-        """Adds a rectifier that lets nothing above ``most`` through."""
         return self.add("Clip", hidden, self.constant(0.0), self.constant(most))
 
     def class_log_probs(self, hidden: str, classifier: Any) -> str:
-        """Adds the last layer's log-probabilities, of ``(batch, frames, channels)``."""
+        """Adds the last layer's log-probabilities, from ``(batch, frames, channels)``."""
         return self.node("LogSoftmax", [self.dense_layer(hidden, classifier)], LOG_PROBS, axis=-1)
 
     def model(self, num_features: int, num_classes: int, carried: dict[str, str]) -> bytes:
-        """Returns the graph of a whole recogniser, checked, as a file's content."""
         real, integer = TensorProto.FLOAT, TensorProto.INT32
         inputs = [
             (FEATURES, real, ["batch", "frames", num_features]),
             (LENGTHS, integer, ["batch"]),
         ]
-        outputs = [
-            (LOG_PROBS, real, ["batch", "output_frames", num_classes]),
-            (OUTPUT_LENGTHS, integer, ["batch"]),
-        ]
+        outputs = [(LOG_PROBS, real, ["batch", "output_frames", num_classes])]
+        outputs.append((OUTPUT_LENGTHS, integer, ["batch"]))
         inputs += [(name, real, [1, "batch", units]) for name, units in self.states]
         outputs += [(NEXT + name, real, [1, "batch", units]) for name, units in self.states]
         return self.file("recogniser", inputs, outputs, carried)
 
-    def file(
-        self, name: str, inputs: Sequence[tuple], outputs: Sequence[tuple], carried: dict[str, str]
-    ) -> bytes:
-        """Returns the whole graph, checked, as a file's content.
-
-        Inputs and outputs are names, types and shapes; ``carried`` are pairs that the file carries.
-        """
-        values = [
-            [helper.make_tensor_value_info(*value) for value in side] for side in (inputs, outputs)
-        ]
-        graph = helper.make_graph(self.nodes, name, *values, self.weights)
+    def file(self, name: str, inputs: list, outputs: list, carried: dict[str, str]) -> bytes:
+        """The checked graph as a file's content; inputs and outputs are (name, type, shape)."""
+        sides = [[helper.make_tensor_value_info(*v) for v in side] for side in (inputs, outputs)]
+        graph = helper.make_graph(self.nodes, name, *sides, self.weights)
         model = helper.make_model(graph, opset_imports=self.opsets, producer_name="tfasr")
         return checked_content(model, carried)
 
 
 def checked_content(model: onnx.ModelProto, carried: dict[str, str]) -> bytes:
-    """Returns a checked graph that carries pairs of texts, as a file's content."""
     model.ir_version = IR_VERSION
     helper.set_model_props(model, carried)
     onnx.checker.check_model(model, full_check=True)
     return model.SerializeToString()
 
 
-def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str, str]) -> bytes:
-    """Returns the graph of any model, of batches of whole utterances, by tf2onnx.
+def converted_graph(recognise: Any, num_features: int, name: str, carried: dict) -> bytes:
+    """The file of any model by tf2onnx; RunError if it can't express it.
 
-    Args:
-        whole: a function of ``features`` and ``lengths`` that returns a dictionary of `LOG_PROBS`
-            and `OUTPUT_LENGTHS`.
-        num_features: features per frame.
-        name: of the model, for messages.
-        carried: pairs that the file carries.
-
-    Raises:
-        RunError: if tf2onnx cannot express the model.
+    ``recognise`` maps features and lengths to a dictionary of `LOG_PROBS` and `OUTPUT_LENGTHS`.
     """
     import tensorflow as tf
     from tf2onnx import convert
@@ -207,15 +174,12 @@ def converted_graph(whole: Any, num_features: int, name: str, carried: dict[str,
     remedy = "Export it --to saved_model or --to keras."
     try:
         with _corrected_tf2onnx() as handlers, quiet_stderr():
-            model, _ = convert.from_function(
-                tf.function(whole),
-                signature,
-                opset=CONVERTED_OPSET,
-                custom_op_handlers=handlers,
-            )
+            options = {"opset": CONVERTED_OPSET, "custom_op_handlers": handlers}
+            model, _ = convert.from_function(tf.function(recognise), signature, **options)
     except Exception as error:  # whatever tf2onnx and TensorFlow stumble over
         raise RunError(f"{refusal}: {_one_line(error)}. {remedy}") from error
-    unknown = sorted({node.op_type for node in _all_nodes(model.graph) if not _is_known(node)})
+    nodes = _all_nodes(model.graph)
+    unknown = sorted({n.op_type for n in nodes if not onnx.defs.has(n.op_type, n.domain)})
     if unknown:  # tf2onnx writes them all the same, and says so in its log alone
         raise RunError(f"{refusal}: tf2onnx has no {', '.join(unknown)}. {remedy}")
     names = {FEATURES: ["batch", "frames"], LENGTHS: ["batch"]}
@@ -242,16 +206,12 @@ def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from _all_nodes(attribute.g)
 
 
-def _is_known(node: onnx.NodeProto) -> bool:
-    return onnx.defs.has(node.op_type, node.domain)
-
-
 @contextlib.contextmanager
 def _corrected_tf2onnx() -> Iterator[dict[str, tuple]]:
-    """Lends handlers of what tf2onnx 1.17 gets wrong or lacks, and keeps it quiet.
+    """Yields handlers for what tf2onnx 1.17 gets wrong or lacks, and keeps it quiet.
 
-    Its own FloorDiv and FloorMod of negative integers truncate. Its rewriters of bidirectional
-    recurrences take two that are reversed within their lengths for one that ignores lengths.
+    Its FloorDiv and FloorMod truncate for negative integers. Its rewriters of bidirectional
+    recurrences mistake two that are reversed within their lengths for one that ignores lengths.
     """
     from tf2onnx import tfonnx
 
@@ -293,8 +253,8 @@ def _floor_mod(graph: Any, node: Any, *_: Any) -> None:
 def _erfc(graph: Any, node: Any, *_: Any) -> None:
     erf = graph.make_node("Erf", list(node.input)).output[0]
     dtype = helper.tensor_dtype_to_np_dtype(graph.get_dtype(node.input[0]))
-    one = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
-    _replaced(graph, node, "Sub", [one, erf])
+    ones = graph.make_const(f"{node.name}_one", np.ones([], dtype)).output[0]
+    _replaced(graph, node, "Sub", [ones, erf])
 
 
 def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
@@ -304,34 +264,23 @@ def _replaced(graph: Any, node: Any, kind: str, inputs: list[str]) -> None:
 
 
 def quantised(graph: bytes) -> bytes:
-    """Returns a graph whose large matrices are int8, activations being scaled as they come.
-
-    A GRU's stay as they are: ONNX Runtime has no such GRU.
-
-    Args:
-        graph: a file's content.
-    """
+    """The graph with int8 weights, activations scaled dynamically; ONNX Runtime has no int8 GRU."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with tempfile.TemporaryDirectory() as folder, _without_advice():
         float32, int8 = Path(folder, "float32.onnx"), Path(folder, "int8.onnx")
         float32.write_bytes(graph)
-        quantize_dynamic(
-            float32,
-            int8,
-            op_types_to_quantize=_INT8_OPERATORS,
-            weight_type=QuantType.QInt8,
-            per_channel=False,
-        )
+        types = {"op_types_to_quantize": _INT8_OPERATORS, "weight_type": QuantType.QInt8}
+        quantize_dynamic(float32, int8, per_channel=False, **types)
         return int8.read_bytes()
 
 
 @contextlib.contextmanager
 def _without_advice() -> Iterator[None]:
-    """Keeps ONNX Runtime from logging what it does, and how to optimise the graph before."""
+    """Silences ONNX Runtime's log messages about how to optimise the graph first."""
 
     def refused(_: logging.LogRecord) -> bool:
-        return False  # what it tells its own root logger concerns nobody who exports
+        return False
 
     root = logging.getLogger()
     root.addFilter(refused)

@@ -1,7 +1,6 @@
 """The graphs of the five families in ONNX, node by node, without a loop.
 
-They are two to six times as fast as converted ones, and the only ones that take a recurrence's
-states.
+They run two to six times as fast as converted ones, and only they accept a recurrence's states.
 """
 
 from collections.abc import Callable
@@ -20,60 +19,35 @@ _BY_TIME = [2, 0, 3, 1]  # from (batch, channels, frames, bins)
 
 
 def recurrent_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a convolution, recurrent layers and a dense layer.
-
-    Args:
-        model: a built `AcousticModel` or `GruModel`.
-        num_features: features per frame.
-        metadata: pairs that the file carries.
-    """
+    """The file of an `AcousticModel` or `GruModel`."""
     stack = FoldedStack.of(model)
     writer = GraphWriter()
-    _stack_lengths(writer, len(stack.kernel), stack.stride)
-    inputs = [
-        writer.node("Transpose", [FEATURES], "features_by_channel", perm=BY_FRAME),
-        writer.weight("convolution_kernel", stack.kernel.transpose(2, 1, 0)),
-        writer.weight("convolution_bias", stack.bias),
-    ]
-    convolved = writer.node("Conv", inputs, "convolved", strides=[stack.stride], pads=[0, 0])
-    rectified = writer.node("Relu", [convolved], "rectified")
-    hidden = writer.node("Transpose", [rectified], "frames", perm=[2, 0, 1])
+    # (lengths - kernel) / stride + 1
+    sizes = (len(stack.kernel), stack.stride)
+    kernel, stride = (writer.constant([size], np.int32) for size in sizes)
+    strides = writer.add("Div", writer.add("Sub", LENGTHS, kernel), stride)
+    writer.node("Add", [strides, writer.constant([1], np.int32)], OUTPUT_LENGTHS)
+    by_channel = writer.add("Transpose", FEATURES, perm=BY_FRAME)
+    convolution = stack.kernel.transpose(2, 1, 0), stack.bias
+    hidden = writer.convolved(by_channel, *convolution, (0, 0), strides=[stack.stride])
+    hidden = writer.add("Transpose", writer.add("Relu", hidden), perm=[2, 0, 1])
     for number, weights in enumerate(stack.recurrent):
         hidden = _recurrent_layer(writer, number, hidden, weights)
-    kernel = writer.weight("classifier_kernel", stack.classifier_kernel)
-    bias = writer.weight("classifier_bias", stack.classifier_bias)
-    logits = writer.node(
-        "Add", [writer.node("MatMul", [hidden, kernel], "products"), bias], "logits"
-    )
-    by_batch = writer.node("Transpose", [logits], "logits_by_batch", perm=[1, 0, 2])
+    logits = writer.dense(hidden, stack.classifier_kernel, stack.classifier_bias)
+    by_batch = writer.add("Transpose", logits, perm=[1, 0, 2])
     writer.node("LogSoftmax", [by_batch], LOG_PROBS, axis=-1)
     return writer.model(num_features, len(stack.classifier_bias), metadata)
-
-
-def _stack_lengths(writer: GraphWriter, kernel: int, stride: int) -> None:
-    """Adds ``(lengths - kernel) / stride + 1``, the valid output frames."""
-    for name, number in {"kernel": kernel, "stride": stride, "one": 1}.items():
-        writer.weight(name, np.array([number], np.int32))
-    beyond = writer.node("Sub", [LENGTHS, "kernel"], "frames_beyond_kernel")
-    steps = writer.node("Div", [beyond, "stride"], "strides_within")
-    writer.node("Add", [steps, "one"], OUTPUT_LENGTHS)
 
 
 def _recurrent_layer(
     writer: GraphWriter, number: int, hidden: str, weights: RecurrentWeights
 ) -> str:
-    """Adds a recurrent layer, with states in and out where it runs forwards alone."""
     name = f"recurrent_{number}"
-    inputs = [
-        hidden,
-        writer.weight(f"{name}_w", weights.kernel),
-        writer.weight(f"{name}_r", weights.recurrent_kernel),
-        writer.weight(f"{name}_b", weights.bias),
-        OUTPUT_LENGTHS,
-    ]
+    arrays = (weights.kernel, weights.recurrent_kernel, weights.bias)
+    inputs = [hidden, *(writer.constant(array) for array in arrays), OUTPUT_LENGTHS]
     outputs = [f"{name}_outputs"]
-    both = len(weights.kernel) == 2
-    if not both:
+    two_ways = len(weights.kernel) == 2
+    if not two_ways:
         states = [f"{state}_{number}" for state in weights.states]
         writer.states += [(state, weights.units) for state in states]
         inputs += states
@@ -85,18 +59,16 @@ def _recurrent_layer(
             outputs,
             name=name,
             hidden_size=weights.units,
-            direction="bidirectional" if both else "forward",
+            direction="bidirectional" if two_ways else "forward",
             **weights.attributes,
         )
     )
     # From (frames, directions, batch, units) to (frames, batch, directions * units).
-    by_batch = writer.node("Transpose", outputs[:1], f"{name}_by_batch", perm=[0, 2, 1, 3])
-    shape = writer.weight(f"{name}_shape", np.array([0, 0, -1], np.int64))
-    return writer.node("Reshape", [by_batch, shape], f"{name}_hidden")
+    by_batch = writer.add("Transpose", outputs[0], perm=[0, 2, 1, 3])
+    return writer.add("Reshape", by_batch, writer.constant([0, 0, -1], np.int64))
 
 
 def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a `tfasr.models.separable_conv.SeparableConvModel`, built."""
     writer = GraphWriter()
     before, _ = writer.strided_lengths([model.config.stride])
     hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
@@ -117,7 +89,7 @@ def separable_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 
 def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) -> str:
-    """Adds a `tfasr.models.separable_conv.NormalisedConv` without its rectifier."""
+    """Adds a `NormalisedConv` without its rectifier."""
     convolution = layer.convolution
     pointwise = np.asarray(convolution.weights[-1].numpy(), np.float64)
     if len(convolution.weights) == 2:  # a separable convolution; the other kind is a dense layer
@@ -137,7 +109,6 @@ def _normalised_conv(writer: GraphWriter, layer: Any, hidden: str, mask: str) ->
 
 
 def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a `tfasr.models.deep_speech_2.DeepSpeech2`, built."""
     writer = GraphWriter()
     strides = [layer.strides[0] for layer in model.convolutions]
     lengths = writer.strided_lengths(strides)
@@ -149,16 +120,10 @@ def deep_speech_2_graph(model: Any, num_features: int, metadata: dict[str, str])
         mask = writer.mask(writer.valid(hidden, before), [1, 3])
         kernel, bias = (np.asarray(v.numpy(), np.float64) for v in layer.weights)
         kernel, bias = Affine.of(normalisation).behind(kernel, bias)
-        frames = len(kernel)
+        pads = [(len(kernel) - 1) // 2, 0, len(kernel) // 2, 0]
+        kernel, strides = kernel.transpose(3, 2, 0, 1), list(layer.strides)
         masked = writer.add("Mul", hidden, mask)
-        hidden = writer.convolved(
-            masked,
-            kernel.transpose(3, 2, 0, 1),
-            bias,
-            [(frames - 1) // 2, 0, frames // 2, 0],
-            strides=list(layer.strides),
-        )
-        hidden = writer.clipped(hidden, clip)
+        hidden = writer.clipped(writer.convolved(masked, kernel, bias, pads, strides=strides), clip)
     shape = writer.constant([0, 0, -1], np.int64)
     hidden = writer.add("Reshape", writer.add("Transpose", hidden, perm=_BY_TIME), shape)
     for layer in model.recurrent:
@@ -193,7 +158,6 @@ def _clipped_recurrence(writer: GraphWriter, layer: Any, hidden: str) -> str:
 
 
 def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> bytes:
-    """Returns the graph of a `tfasr.models.conformer.ConformerModel`, built."""
     writer = GraphWriter()
     lengths = writer.strided_lengths([2] * len(model.subsampling))
     hidden = writer.add("Transpose", FEATURES, perm=BY_FRAME)
@@ -214,23 +178,14 @@ def conformer_graph(model: Any, num_features: int, metadata: dict[str, str]) -> 
 
 def _positions(writer: GraphWriter, hidden: str, width: int) -> str:
     """Adds the sinusoids ``(frames, width)`` of the frames' numbers."""
-    frames = writer.add("Squeeze", writer.add("Shape", hidden, start=1, end=2))
-    numbers = writer.add(
-        "Range", writer.constant(0, np.int64), frames, writer.constant(1, np.int64)
-    )
+    numbers = writer.frame_numbers(hidden, axis=1)
     steps = writer.add("Unsqueeze", numbers, writer.constant([1], np.int64))
     angles = writer.add("Mul", writer.add("Cast", steps, to=1), writer.constant(wave_rates(width)))
     return writer.add("Concat", writer.add("Sin", angles), writer.add("Cos", angles), axis=-1)
 
 
 class _Block:
-    """Adds a `tfasr.models.conformer.ConformerBlock`; values are by frame.
-
-    Args:
-        writer: collects the nodes.
-        block: the layer.
-        valid: booleans ``(batch, frames)``.
-    """
+    """Adds a `tfasr.models.conformer.ConformerBlock`; ``valid`` is ``(batch, frames)``."""
 
     def __init__(self, writer: GraphWriter, block: Any, valid: str):
         self._writer = writer
@@ -238,7 +193,6 @@ class _Block:
         self._valid = valid
 
     def outputs(self, hidden: str) -> str:
-        """Adds all of it."""
         add, block = self._writer.add, self._block
         first, attention, convolution, second, last = block.norms
         half = self._writer.constant(0.5)
@@ -255,10 +209,8 @@ class _Block:
         return self._normed(hidden, last)
 
     def _normed(self, hidden: str, norm: Any) -> str:
-        weights = [self._writer.constant(v.numpy()) for v in (norm.gamma, norm.beta)]
-        return self._writer.add(
-            "LayerNormalization", hidden, *weights, axis=-1, epsilon=norm.epsilon
-        )
+        inputs = [hidden, *(self._writer.constant(v.numpy()) for v in (norm.gamma, norm.beta))]
+        return self._writer.add("LayerNormalization", *inputs, axis=-1, epsilon=norm.epsilon)
 
     def _silu(self, hidden: str) -> str:
         return self._writer.add("Mul", hidden, self._writer.add("Sigmoid", hidden))
@@ -271,11 +223,11 @@ class _Block:
             add("Reshape", self._writer.dense_layer(hidden, layer), apart)
             for layer in self._block.attention[:3]
         )
-        queries, values = (add("Transpose", one, perm=[0, 2, 1, 3]) for one in (queries, values))
+        queries, values = (add("Transpose", part, perm=[0, 2, 1, 3]) for part in (queries, values))
         keys = add("Transpose", keys, perm=[0, 2, 3, 1])
         scaled = add("Mul", queries, constant((width // heads) ** -0.5))
-        heard = add("Unsqueeze", self._valid, constant([1, 2], np.int64))
-        scores = add("Where", heard, add("MatMul", scaled, keys), constant(FAR_BELOW_ZERO))
+        is_valid = add("Unsqueeze", self._valid, constant([1, 2], np.int64))
+        scores = add("Where", is_valid, add("MatMul", scaled, keys), constant(FAR_BELOW_ZERO))
         together = add("MatMul", add("Softmax", scores, axis=-1), values)
         together = add("Transpose", together, perm=[0, 2, 1, 3])
         joined = add("Reshape", together, constant([0, 0, width], np.int64))
@@ -293,17 +245,14 @@ class _Block:
         # The normalisation is folded into the convolution before it.
         depthwise = np.asarray(block.depthwise.kernel.numpy(), np.float64)[..., 0]
         kernel, bias = Affine.of(block.normalisation).behind(depthwise)
-        hidden = self._writer.convolved(
-            add("Transpose", hidden, perm=BY_FRAME),
-            kernel.T[:, None, :],
-            bias,
-            (reach // 2, reach - reach // 2),
-            group=width,
-        )
+        pads = (reach // 2, reach - reach // 2)
+        hidden = add("Transpose", hidden, perm=BY_FRAME)
+        hidden = self._writer.convolved(hidden, kernel.T[:, None, :], bias, pads, group=width)
         activated = add("Transpose", self._silu(hidden), perm=BY_FRAME)
         return self._writer.dense_layer(activated, block.pointwise)
 
 
+# What writes the graph of a model by its name in `tfasr.models.model.MODELS`.
 WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "acoustic_model": recurrent_graph,
     "gru": recurrent_graph,
@@ -311,4 +260,3 @@ WRITERS: dict[str, Callable[[Any, int, dict[str, str]], bytes]] = {
     "conformer": conformer_graph,
     "deep_speech_2": deep_speech_2_graph,
 }
-"""What writes the graph of a model by its name in `tfasr.models.model.MODELS`."""

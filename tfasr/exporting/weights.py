@@ -1,8 +1,4 @@
-"""A recurrent model's weights as graphs want them, its batch normalisations folded away.
-
-A normalisation multiplies and shifts what the next layer multiplies by a matrix: its numbers go
-into that matrix and that layer's bias.
-"""
+"""A recurrent model's weights for graphs, its batch normalisations folded into the next layer."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,10 +6,10 @@ from typing import Any
 import keras
 import numpy as np
 
-# Where ONNX's gates stand among Keras's: i, o, f, c among i, f, c, o; z, r, h among z, r, h.
+# Positions of ONNX's gates among Keras's: i, o, f, c among i, f, c, o; z, r, h among z, r, h.
 _GATES = {"LSTM": (0, 3, 1, 2), "GRU": (0, 1, 2)}
 _STATES = {"LSTM": ("h", "c"), "GRU": ("h",)}
-# Keras applies the reset gate behind the recurrent product, as cuDNN does.
+# Keras applies the reset gate after the recurrent product, as cuDNN does.
 _ATTRIBUTES: dict[str, dict[str, int]] = {"LSTM": {}, "GRU": {"linear_before_reset": 1}}
 
 
@@ -32,31 +28,25 @@ class RecurrentWeights:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The names of its states."""
         return _STATES[self.operator]
 
     @property
     def attributes(self) -> dict[str, int]:
-        """Attributes of ONNX's node."""
         return _ATTRIBUTES[self.operator]
 
     def behind(self, affine: "Affine") -> "RecurrentWeights":
-        """Returns weights that take inputs before they are scaled and shifted."""
+        """Weights for inputs that have not been scaled and shifted yet."""
         bias = self.bias.copy()
         bias[:, : self.kernel.shape[1]] += self.kernel @ affine.shift
         return replace(self, kernel=self.kernel * affine.scale, bias=bias)
 
 
 def recurrent_weights(layer: Any) -> RecurrentWeights:
-    """Returns the weights of a Keras LSTM or GRU, or of a bidirectional one.
-
-    Raises:
-        TypeError: for another layer.
-    """
+    """The weights of a Keras LSTM or GRU, or of a bidirectional one; else TypeError."""
     if isinstance(layer, keras.layers.Bidirectional):
-        pair = [recurrent_weights(one) for one in (layer.forward_layer, layer.backward_layer)]
+        pair = [recurrent_weights(way) for way in (layer.forward_layer, layer.backward_layer)]
         names = ("kernel", "recurrent_kernel", "bias")
-        joined = {name: np.concatenate([getattr(one, name) for one in pair]) for name in names}
+        joined = {name: np.concatenate([getattr(way, name) for way in pair]) for name in names}
         return replace(pair[0], **joined)
     kinds = {keras.layers.LSTM: "LSTM", keras.layers.GRU: "GRU"}
     operator = next((name for kind, name in kinds.items() if isinstance(layer, kind)), None)
@@ -76,7 +66,7 @@ def recurrent_weights(layer: Any) -> RecurrentWeights:
 
 
 def _in_order(array: np.ndarray, gates: tuple[int, ...]) -> np.ndarray:
-    """Returns an array ``(..., gates * units)`` with its gates in another order."""
+    """An array ``(..., gates * units)`` with its gates in another order."""
     split = np.split(array, len(gates), axis=-1)
     return np.concatenate([split[gate] for gate in gates], axis=-1)
 
@@ -90,7 +80,6 @@ class Affine:
 
     @classmethod
     def of(cls, layer: Any) -> "Affine":
-        """Returns a Keras batch normalisation's numbers."""
         mean, variance = (np.asarray(v.numpy()) for v in (layer.moving_mean, layer.moving_variance))
         scale = 1 / np.sqrt(variance.astype(np.float64) + layer.epsilon)
         shift = -mean * scale
@@ -102,17 +91,17 @@ class Affine:
         return cls(scale, shift)
 
     def before(self, kernel: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel ``(inputs, outputs)`` and bias of a layer that takes what came before."""
+        """Kernel ``(inputs, outputs)`` and bias of the layer after it, for unnormalised inputs."""
         return kernel * self.scale[:, None], bias + self.shift @ kernel
 
     def behind(self, kernel: np.ndarray, bias: Any = 0.0) -> tuple[np.ndarray, np.ndarray]:
-        """Returns kernel ``(..., outputs)`` and bias of a layer that it normalises."""
+        """Kernel ``(..., outputs)`` and bias of the layer before it, normalised."""
         return kernel * self.scale, bias * self.scale + self.shift
 
 
 @dataclass(frozen=True)
 class FoldedStack:
-    """A convolution, recurrent layers and a dense layer; no normalisations are left."""
+    """A built `RecurrentStack` without its normalisations."""
 
     kernel: np.ndarray  # of the convolution (frames, features, filters)
     bias: np.ndarray  # of the convolution (filters,); behind it is a rectifier
@@ -123,7 +112,6 @@ class FoldedStack:
 
     @classmethod
     def of(cls, model: Any) -> "FoldedStack":
-        """Returns the weights of a built `tfasr.models.recurrent.RecurrentStack`."""
         affines = [Affine.of(layer) for layer in model.normalisations]
         recurrent = [recurrent_weights(layer) for layer in model.recurrent]
         classifier = [np.asarray(v.numpy(), np.float64) for v in model.classifier.weights]

@@ -7,30 +7,19 @@ import keras
 class BatchNormalization(keras.layers.BatchNormalization):
     """A `keras.layers.BatchNormalization` that trains faster where it is given a mask.
 
-    Weights, config, results and gradients are those of Keras's layer, which leaves masked frames
-    out of the statistics, too, but passes over the batch far more often. On CPUs it is one compiled
-    operation with the dropout behind it, in float32 and bfloat16; elsewhere it is made of
-    TensorFlow's operations. In inference, without a mask, with ``renorm``, for other inputs than
-    ``(batch, time, channels)`` and on Keras's JAX and PyTorch backends it is Keras's layer.
-
-    With ``synchronized`` the statistics are those of all replicas' frames that count; Keras's
-    layer, given a mask, would take its own replica's alone.
+    Weights, config, results and gradients are those of Keras's layer, which passes over the batch
+    far more often. On CPUs it is one compiled operation with the following dropout, in float32 and
+    bfloat16; elsewhere it is made of TensorFlow's operations. In inference, without a mask, with
+    ``renorm``, for other inputs than ``(batch, time, channels)`` and on other backends it is
+    Keras's layer. With ``synchronized`` the statistics are those of all replicas' unmasked frames;
+    Keras's layer, given a mask, would use its own replica's alone.
     """
 
     def call(self, inputs, training=None, mask=None, valid=None, dropout=None):
-        """Normalises, and drops out what comes of it.
+        """Normalises all frames, the masked ones too, and applies a `Dropout` if given.
 
-        Args:
-            inputs: ``(batch, time, channels)``.
-            training: whether to normalise with the batch's statistics, and to learn from them.
-            mask: booleans ``(batch, time)``: the frames that count for the statistics. Keras also
-                hands it on, with the outputs, to all layers behind.
-            valid: the same, for this layer alone.
-            dropout: a `tfasr.layers.fused_call.Dropout` for the outputs, or None. It drops and
-                counts its draws as if it were called with them.
-
-        Returns:
-            All frames normalised, the masked ones too, in the compute dtype.
+        ``mask`` and ``valid`` are booleans ``(batch, time)``: the frames that count for the
+        statistics. Keras hands ``mask`` on to all following layers, with the outputs.
         """
         mask = mask if valid is None else valid
         if not self._is_masked_training(inputs, training, mask):
@@ -71,6 +60,6 @@ class BatchNormalization(keras.layers.BatchNormalization):
             and len(inputs.shape) == 3
             and len(mask.shape) == 2
             and self.axis in (-1, 2)
-            and not getattr(self, "renorm", False)  # older Keras has none
+            and not getattr(self, "renorm", False)  # older Keras lacks it
             and keras.backend.standardize_dtype(inputs.dtype) != "float64"
         )

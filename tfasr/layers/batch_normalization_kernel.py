@@ -2,32 +2,30 @@
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfasr.layers.compiled import (
     call,
-    function,
     plain,
     runs_here,
     second_derivatives_refused,
     team_size,
 )
 from tfasr.layers.fused_call import kept_scale
-from tfasr.layers.operations import Operation
+from tfasr.layers.operations import Operation, core
 
-_COUNTED: contextvars.ContextVar[tf.Tensor | None] = contextvars.ContextVar(
-    "_COUNTED", default=None
-)
+_COUNTED: contextvars.ContextVar = contextvars.ContextVar("_COUNTED", default=None)
+Tensors = tuple[tf.Tensor, ...]
 
 
 @contextlib.contextmanager
 def counted(share: tf.Tensor) -> Iterator[None]:
-    """Says, while a model is called, whether its utterances count for synchronised statistics.
+    """Sets whether a model's utterances count for synchronised statistics while it is called.
 
-    A replica that has no utterance of a batch takes a step on another's, for nothing.
+    A replica without utterances of a batch takes a step on another's, whose result is not used.
     """
     token = _COUNTED.set(share)
     try:
@@ -37,7 +35,6 @@ def counted(share: tf.Tensor) -> Iterator[None]:
 
 
 def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
-    """Returns the sum of all replicas' values, outside of a replica the values."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return values
@@ -45,20 +42,12 @@ def summed_over_replicas(values: tf.Tensor) -> tf.Tensor:
 
 
 def normalise_synchronised(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    mask: tf.Tensor,
-    epsilon: float,
-    summed: Callable[[tf.Tensor], tf.Tensor] = summed_over_replicas,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises like `normalise_masked`, with mean and variance over all replicas' frames.
+    inputs, gamma, beta, mask, epsilon: float, summed: Callable = summed_over_replicas
+) -> Tensors:
+    """Like `normalise_masked`, with mean and variance over all replicas' frames.
 
     The gradients of ``gamma`` and ``beta`` are those of this replica's frames: an optimizer adds
-    them up.
-
-    Arguments and results are those of `normalise_masked`; ``summed`` adds a tensor up over all
-    replicas.
+    them up. ``summed`` adds a tensor up over all replicas.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1, over a batch that lies on several devices.
     """
@@ -88,20 +77,11 @@ def normalise_synchronised(
     return normalise(inputs, tf.convert_to_tensor(gamma), tf.convert_to_tensor(beta))
 
 
-def normalise_masked(
-    inputs: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, mask: tf.Tensor, epsilon: float
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises all frames with the mean and variance of those that count.
+def normalise_masked(inputs, gamma, beta, mask, epsilon: float) -> Tensors:
+    """Normalises all frames ``(batch, time, channels)`` with mean and variance of unmasked ones.
 
-    Args:
-        inputs: ``(batch, time, channels)``; computed with in float32.
-        gamma: ``(channels,)`` scales.
-        beta: ``(channels,)`` offsets.
-        mask: ``(batch, time)``: True for the frames that count.
-
-    Returns:
-        The outputs like ``inputs``, in float32; the mean and the variance ``(channels,)``, through
-        which no gradient flows.
+    Returns float32 outputs, and the mean and variance ``(channels,)``, through which no gradient
+    flows. ``mask`` ``(batch, time)`` is True for the frames that count.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1.
     """
@@ -130,23 +110,11 @@ def _rows(tensor: tf.Tensor, channels: int) -> tf.Tensor:
     return tf.reshape(tf.cast(tensor, tf.float32), (-1, channels))
 
 
-def _gradient(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    centred: tf.Tensor,
-    inverse: tf.Tensor,
-    weights: tf.Tensor,
-    both: Callable[..., Sequence[tf.Tensor]] = lambda *own: own,
-) -> Callable[..., tuple[tf.Tensor, ...]]:
-    """Returns a normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
+def _gradient(inputs, gamma, centred, inverse, weights, both=lambda *sums: sums) -> Callable:
+    """A normalisation's gradients of ``inputs``, ``gamma`` and ``beta`` as a function.
 
-    Args:
-        gamma: ``(channels,)`` scales.
-        centred: ``(frames, channels)`` deviations from the mean.
-        inverse: ``(channels,)`` reciprocals of the standard deviation.
-        weights: ``(1, frames)`` shares of the frames in mean and variance.
-        both: adds the gradients of ``beta`` and ``gamma`` up over those whose frames share the
-            statistics.
+    ``weights`` ``(1, frames)`` are the frames' shares in the mean; ``both`` adds two gradients up
+    over those who share the statistics.
     """
 
     def gradient(d_outputs, *_):
@@ -162,9 +130,6 @@ def _gradient(
     return gradient
 
 
-# Batch normalisation and dropout behind it as one compiled operation, forwards and backwards.
-
-NORMALISED = "normalise_float32"
 _REFUSE = second_derivatives_refused(
     "Compiled batch normalisation",
     "Compute it in a tf.function with jit_compile=True, which takes TensorFlow's own operations.",
@@ -172,55 +137,37 @@ _REFUSE = second_derivatives_refused(
 
 
 class Drawn(NamedTuple):
-    """What is dropped, and drawn as `tfasr.layers.fused_call` draws it.
+    """What is dropped, and drawn as `tfasr.layers.fused_call` draws it."""
 
-    Attributes:
-        levels: of 65536, which are dropped; 0 for no dropout.
-        seed: int32 ``(2,)`` of the draw; None for no dropout.
-    """
-
-    levels: int = 0
-    seed: tf.Tensor | None = None
+    levels: int = 0  # dropped of 65536; 0 for no dropout
+    seed: tf.Tensor | None = None  # int32 (2,)
 
 
 def normalises_here(dtype: str) -> bool:
-    """Returns whether `normalise_and_drop` can compute in a dtype in the graph being made."""
-    return runs_here(dtype, NORMALISED)
+    """Whether `normalise_and_drop` can compute in a dtype in the graph being made."""
+    return runs_here(dtype, "normalise_float32")
 
 
-def normalise_and_drop(
-    inputs: tf.Tensor,
-    gamma: tf.Tensor,
-    beta: tf.Tensor,
-    mask: tf.Tensor,
-    epsilon: float,
-    drawn: Drawn,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Normalises all frames with the mean and variance of those that count, and drops some values.
+def normalise_and_drop(inputs, gamma, beta, mask, epsilon: float, drawn: Drawn) -> Tensors:
+    """Like `normalise_masked`, followed by dropout, in float32 or bfloat16.
 
-    Arguments are those of `tfasr.layers.batch_normalization_kernel.normalise_masked`, with inputs
-    in float32 or bfloat16, and what is dropped.
-
-    Returns:
-        The outputs, of the shape and dtype of the inputs; the mean and the variance
-        ``(channels,)``, through which no gradient flows. The gradient has no gradient: asking for
-        it raises NotImplementedError.
+    Outputs have the inputs' dtype. A second derivative raises NotImplementedError.
 
     Source: Ioffe and Szegedy 2015, Algorithm 1 and the gradients below it, with weights of 0 and 1;
-        Srivastava et al. 2014, dropout.
+    Srivastava et al. 2014, dropout.
     """
     seed = tf.zeros((2,), tf.int32) if drawn.seed is None else drawn.seed
     mask = tf.cast(mask, tf.bool)
 
     @tf.custom_gradient
     def normalise(inputs, gamma, beta):
-        known = [tf.stop_gradient(tensor) for tensor in (inputs, gamma)]
-        outputs, mean, variance = _forward(*known, tf.stop_gradient(beta), mask, seed, options)
+        tensors = [tf.stop_gradient(tensor) for tensor in (inputs, gamma)]
+        outputs, mean, variance = _forward(*tensors, tf.stop_gradient(beta), mask, seed, options)
 
         @tf.custom_gradient
         def gradient(d_outputs, inputs, gamma):
             d_outputs = tf.stop_gradient(d_outputs)
-            saved = (*known, mean, variance)
+            saved = (*tensors, mean, variance)
             return _backward(saved, d_outputs, mask, seed, options), _REFUSE
 
         return (outputs, mean, variance), lambda d_outputs, *_: gradient(d_outputs, inputs, gamma)
@@ -231,13 +178,13 @@ def normalise_and_drop(
 
 
 def _forward(inputs, gamma, beta, mask, seed, options):
-    run, threads = function(f"normalise_{inputs.dtype.name}"), team_size()
+    run, threads = getattr(core, f"normalise_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
     def normalise(inputs, gamma, beta, mask, seed):
         rows = plain(inputs).reshape(-1, channels)
-        known = rows, gamma, beta, mask.reshape(-1)
-        outputs, *statistics = run(*known, seed=seed, threads=threads(), **options)
+        tensors = rows, gamma, beta, mask.reshape(-1)
+        outputs, *statistics = run(*tensors, seed=seed, threads=threads(), **options)
         return [outputs.view(inputs.dtype).reshape(inputs.shape), *statistics]
 
     operation = _operation("TfasrNormalise", inputs, options)
@@ -247,13 +194,13 @@ def _forward(inputs, gamma, beta, mask, seed, options):
 
 def _backward(saved, d_outputs, mask, seed, options):
     inputs = saved[0]
-    run, threads = function(f"normalise_back_{inputs.dtype.name}"), team_size()
+    run, threads = getattr(core, f"normalise_back_{inputs.dtype.name}"), team_size()
     channels = inputs.shape[-1]
 
     def differentiate(inputs, gamma, mean, variance, d_outputs, mask, seed):
         rows, d_rows = (plain(array).reshape(-1, channels) for array in (inputs, d_outputs))
-        known = rows, gamma, mean, variance, d_rows, mask.reshape(-1)
-        d_inputs, *others = run(*known, seed=seed, threads=threads(), **options)
+        tensors = rows, gamma, mean, variance, d_rows, mask.reshape(-1)
+        d_inputs, *others = run(*tensors, seed=seed, threads=threads(), **options)
         return [d_inputs.view(inputs.dtype).reshape(inputs.shape), *others]
 
     operation = _operation("TfasrNormaliseGradient", inputs, options)
@@ -263,7 +210,6 @@ def _backward(saved, d_outputs, mask, seed, options):
 
 
 def _operation(name, inputs, options):
-    dtypes = [inputs.dtype, tf.float32, tf.float32]
-    known = {"epsilon": float(options["epsilon"]), "scale": float(options["scale"])}
-    levels = int(options["dropped_levels"])
-    return Operation(name, dtypes, {"T": inputs.dtype, "dropped_levels": levels, **known})
+    attributes = {"T": inputs.dtype, "dropped_levels": int(options["dropped_levels"])}
+    attributes |= {name: float(options[name]) for name in ("epsilon", "scale")}
+    return Operation(name, [inputs.dtype, tf.float32, tf.float32], attributes)

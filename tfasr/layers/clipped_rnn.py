@@ -15,20 +15,15 @@ _FAR_BELOW_ZERO = -3e4
 class ClippedReLUCell(keras.layers.Layer):
     """One step of ``h[t] = min(max(x[t] + h[t - 1] R + b, 0), clip)``.
 
-    There is no input matrix: what comes in has been projected already, for all steps at once
-    (cuDNN calls this CUDNN_SKIP_INPUT).
+    There is no input matrix: inputs are projected for all steps at once (cuDNN's CUDNN_SKIP_INPUT).
     """
 
     def __init__(self, units: int, clip: float = 20.0, seed: int = 0, **kwargs):
         super().__init__(**kwargs)
-        self.units = units
-        self.clip = clip
-        self.seed = seed
-        self.state_size = units
-        self.output_size = units
+        self.units, self.clip, self.seed = units, clip, seed
+        self.state_size = self.output_size = units
 
     def build(self, input_shape):
-        """Makes the weights for inputs of the shape ``(batch, units)``."""
         self.recurrent_kernel = self.add_weight(
             shape=(self.units, self.units),
             initializer=keras.initializers.Orthogonal(seed=self.seed),
@@ -38,7 +33,6 @@ class ClippedReLUCell(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, states, training=False):
-        """Returns the output ``(batch, units)`` and the next states."""
         recurrent = keras.ops.matmul(states[0], self.recurrent_kernel)
         output = keras.ops.clip(inputs + recurrent + self.bias, 0.0, self.clip)
         return output, [output]
@@ -52,15 +46,10 @@ class ClippedReLUCell(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ClippedRNN(keras.layers.RNN):
-    """A `keras.layers.RNN` of a `ClippedReLUCell`, with compiled steps on CPUs under TensorFlow.
+    """A `keras.layers.RNN` of a `ClippedReLUCell`, with compiled steps on CPUs under TensorFlow."""
 
-    Attributes:
-        last_kernel: what the latest call really used: "fused CPU" or "generic loop"; None before.
-        requested_kernel: "auto", or "generic" for Keras's loop, the one that exporters know.
-    """
-
-    last_kernel: str | None = None
-    requested_kernel: str = "auto"
+    last_kernel: str | None = None  # "fused CPU" or "generic loop"; None before the first call
+    requested_kernel: str = "auto"  # or "generic": Keras's loop, which exporters know
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
         if not self._fused() or keras.tree.flatten(mask)[0] is not None:
@@ -89,23 +78,15 @@ class ClippedRNN(keras.layers.RNN):
 class BidirectionalClippedRNN(keras.layers.Layer):
     """A projection, batch-normalised and shared by both directions, whose outputs are summed.
 
-    Args:
-        units: width of each direction and of the output.
-        clip: the largest output of a direction; a sum reaches twice that.
-        kernel: "auto", or "generic" for Keras's loop.
+    A direction's outputs are clipped at ``clip``, so a sum reaches twice that.
 
     Source: D. Amodei et al., Deep Speech 2, arXiv 1512.02595, section 3.2: ``B(W h) + U h``; the
-        sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
+    sum and the shared projection also DeepMark's Torch code, torch/audio/BatchBRNN.lua.
     """
 
-    def __init__(
-        self, units: int, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs
-    ):
+    def __init__(self, units, clip: float = 20.0, seed: int = 0, kernel: str = "auto", **kwargs):
         super().__init__(**kwargs)
-        self.units = units
-        self.clip = clip
-        self.seed = seed
-        self.kernel = kernel
+        self.units, self.clip, self.seed, self.kernel = units, clip, seed, kernel
         glorot = keras.initializers.GlorotUniform(3 * seed)
         policy = self.dtype_policy
         self.projection = keras.layers.Dense(
@@ -126,7 +107,6 @@ class BidirectionalClippedRNN(keras.layers.Layer):
             direction.requested_kernel = kernel
 
     def build(self, input_shape):
-        """Makes the weights for inputs of the shape ``(batch, time, channels)``."""
         self.projection.build(input_shape)
         shape = (*input_shape[:-1], self.units)
         for layer in (self.normalisation, self.forwards, self.backwards):
@@ -134,21 +114,11 @@ class BidirectionalClippedRNN(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, valid=None, training=False):
-        """Returns ``(batch, time, units)``, zeros in padded frames.
-
-        Args:
-            inputs: ``(batch, time, channels)``.
-            valid: booleans ``(batch, time)``: False for padded frames, on the right; they count
-                for no statistics and no other frame depends on them. None if there are none.
-            training: whether to normalise with the batch's statistics.
-        """
-        projected = self.projection(inputs)
-        if valid is None:
-            projected = self.normalisation(projected, training=training)
-        else:
-            projected = self.normalisation(projected, training=training, valid=valid)
-            # Far below zero, rectified to zero, which is the state that the direction backwards
-            # begins with: it passes the padding unchanged, and the steps need no mask.
+        """Returns ``(batch, time, units)``, zeros where ``valid`` ``(batch, time)`` is False."""
+        projected = self.normalisation(self.projection(inputs), training=training, valid=valid)
+        if valid is not None:
+            # Rectified to zero, which is the state that the backward direction begins with: it
+            # passes the padding unchanged, and the steps need no mask.
             projected = keras.ops.where(valid[:, :, None], projected, _FAR_BELOW_ZERO)
         backwards = keras.ops.flip(self.backwards(projected, training=training), axis=1)
         return self.forwards(projected, training=training) + backwards
@@ -159,9 +129,6 @@ class BidirectionalClippedRNN(keras.layers.Layer):
     def get_config(self):
         config = {"units": self.units, "clip": self.clip, "seed": self.seed, "kernel": self.kernel}
         return {**super().get_config(), **config}
-
-
-# Keras's SimpleRNN with a clipped ReLU and a faster kernel on CPUs.
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
@@ -192,15 +159,10 @@ class SimpleRNN(keras.layers.SimpleRNN):
     """A `keras.layers.SimpleRNN` that is trained by a hand-derived gradient on CPUs.
 
     That holds for ReLU, clipped or not, without ``recurrent_dropout`` and ``unroll``, in float32
-    and bfloat16 (states in float32) on Keras's TensorFlow backend. Everything else is Keras's layer
-    unchanged. Weights, results, masking, states and saved weights are Keras's own.
-
-    Args:
-        units: see `keras.layers.SimpleRNN`, also for everything else that it takes.
-
-    Attributes:
-        last_kernel: what the latest call really used: "fused CPU", "generic loop", "Keras on jax",
-            "Keras on torch", or None before the first call.
+    and bfloat16 (states in float32) on Keras's TensorFlow backend; everything else is Keras's layer
+    unchanged. Arguments, weights, results, masking, states and saved weights are Keras's own.
+    ``last_kernel`` names what the latest call used: "fused CPU", "generic loop", "Keras on jax" or
+    "Keras on torch"; None before the first call.
     """
 
     def __init__(self, units: int, *args, **kwargs):
@@ -216,8 +178,8 @@ class SimpleRNN(keras.layers.SimpleRNN):
         from tfasr.layers.recurrent_kernels import recurrent_sequence
 
         ceiling = self._ceiling()
-        known = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
-        if not known or not runs_here(self.compute_dtype):
+        is_computed = ceiling is not None and not self.cell.recurrent_dropout and not self.unroll
+        if not is_computed or not runs_here(self.compute_dtype):
             self.last_kernel = "generic loop"
             return super().inner_loop(*arguments)
         self.last_kernel = "fused CPU"

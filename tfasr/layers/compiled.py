@@ -16,20 +16,11 @@ DTYPES = ("float32", "bfloat16")
 
 
 def runs_here(dtype: str, function: str = "forward_float32") -> bool:
-    """Returns whether a compiled function can compute in a dtype in the graph being made.
-
-    Args:
-        function: that is needed; a core built from an older source has fewer.
-    """
+    """Whether a compiled function, which older cores may lack, can run in the graph being made."""
     if not hasattr(core, function) or dtype not in DTYPES or has_gpu():
         return False
-    # A program of XLA's cannot call out of itself. TensorFlow's own layers look it up likewise.
+    # XLA's programs can't call out of themselves. TensorFlow's own layers make the same check.
     return not control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
-
-
-def function(name: str):
-    """Returns a function of the compiled core, where `runs_here` says that there is one."""
-    return getattr(core, name)
 
 
 def call(
@@ -38,25 +29,22 @@ def call(
     arguments: Sequence[tf.Tensor],
     shapes: Sequence[tuple[int | None, ...]],
 ) -> list[tf.Tensor]:
-    """Returns what a compiled function makes of tensors: at once, or in the graph being made.
+    """The results of a compiled function: at once, or as an operation in the graph being made.
 
-    In a graph it is an operation of TensorFlow's; where that cannot be (`operations.registered`),
-    the graph calls back into Python, which takes longer, most of all while Python is busy, and
-    cannot be exported.
+    Without `operations.registered` the graph calls back into Python, which takes longer, most of
+    all while Python is busy, and can't be exported.
     """
     if tf.executing_eagerly():
         # tf.numpy_function would ask bfloat16 tensors for arrays in a way that numpy 2 deprecates.
         return [tf.convert_to_tensor(array) for array in run(*(x.numpy() for x in arguments))]
     if operations.registered():
-        operations.limit_threads(_told_threads())
+        operations.limit_threads(_configured_threads())
         return operations.add(operation, arguments, replicas_here())
     results = tf.numpy_function(run, arguments, operation.dtypes, stateful=False)
     return [tf.ensure_shape(result, s) for result, s in zip(results, shapes, strict=True)]
 
 
 def second_derivatives_refused(what: str, instead: str) -> Callable:
-    """Returns what stands where a gradient's gradient would be, and raises NotImplementedError."""
-
     def refuse(*_):
         raise NotImplementedError(
             f"{what} has first derivatives only, and the gradient of its gradient was asked for. "
@@ -67,34 +55,34 @@ def second_derivatives_refused(what: str, instead: str) -> Callable:
 
 
 def plain(array: np.ndarray) -> np.ndarray:
-    """Returns an array as the core takes it: numpy has no bfloat16 of its own."""
+    """An array as the core takes it: numpy has no bfloat16 of its own."""
     return array if array.dtype == np.float32 else array.view(np.uint16)
 
 
 def replicas_here() -> int:
-    """Returns how many replicas of the model being traced share this process's cores."""
+    """How many replicas of the model being traced share this process's cores."""
     if not tf.distribute.has_strategy():
         return 1
     return max(len(tf.distribute.get_strategy().extended.worker_devices), 1)
 
 
 def team_size() -> Callable[[], int]:
-    """Returns a function that says how many threads a call may use, whenever it is made.
+    """A function that returns how many threads a call may use, whenever it is made.
 
-    No more than the process's cores, see `usable_cores`, nor than TensorFlow was told to use inside
-    of an operation; replicas in one process divide them. What TensorFlow was told is read when a
-    graph is made: it can no longer change, and to ask takes as long as a small call.
+    At most the process's cores, see `usable_cores`, and TensorFlow's threads within an operation;
+    replicas in one process share them. TensorFlow's setting is read when a graph is made: it can't
+    change any more, and reading it takes as long as a small call.
     """
-    told = _told_threads()
+    configured = _configured_threads()
     replicas = replicas_here()
 
     def threads() -> int:
         cores = usable_cores()
-        return max(min(told or cores, cores) // replicas, 1)
+        return max(min(configured or cores, cores) // replicas, 1)
 
     return threads
 
 
-def _told_threads() -> int:
-    told = tf.config.threading.get_intra_op_parallelism_threads()
-    return told or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+def _configured_threads() -> int:
+    configured = tf.config.threading.get_intra_op_parallelism_threads()
+    return configured or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)

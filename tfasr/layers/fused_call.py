@@ -2,28 +2,21 @@
 
 import keras
 
+LEVELS = 1 << 16  # of the 16 random bits of an activation
+
 
 def has_gpu() -> bool:
-    """Returns whether TensorFlow sees a GPU."""
     import tensorflow as tf  # only in functions: on other backends it need not exist
 
     return bool(tf.config.list_logical_devices("GPU"))
 
 
 def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
-    """Calls ``run`` as Keras would call its own loop, and returns what Keras expects of that.
+    """Calls ``run`` as Keras would call its own loop, and returns what Keras expects.
 
-    Args:
-        run: takes ``inputs, kernel, recurrent_kernel, bias``, the list of states in float32 (or
-            float64) and the mask; returns outputs and last states.
-        layer: the recurrent layer, whose cell has the weights and dropout.
-        gates: how many times as wide as the units the weights are.
-        sequences: ``(batch, time, features)``.
-        initial_state: tensors ``(batch, units)``.
-        mask: booleans ``(batch, time)``, None, or a structure with either in the first place.
-
-    Returns:
-        The last output, all outputs, and the last states.
+    ``run`` maps inputs, kernel, recurrent kernel, bias, float32 or float64 states and mask to
+    outputs and last states; ``gates`` is the weights' width in units. Returns the last output, all
+    outputs and the last states.
     """
     import tensorflow as tf
 
@@ -39,58 +32,43 @@ def run_fused(run, layer, gates: int, sequences, initial_state, mask, training):
     no_bias = tf.zeros((gates * cell.units,), weights[0].dtype)
     bias = value_of(cell.bias) if cell.use_bias else no_bias
     initial = keras.tree.flatten(initial_state)
-    states = [tf.cast(state, _state_dtype(state.dtype)) for state in initial]
+    dtypes = [tf.float64 if s.dtype == tf.float64 else tf.float32 for s in initial]
+    states = [tf.cast(state, dtype) for state, dtype in zip(initial, dtypes, strict=True)]
     outputs, *states = run(sequences, *weights, bias, states, mask)
     if mask is not None:
         # Keras repeats the last valid output in masked steps, and begins with zeros.
-        written = mask if layer.zero_output_for_mask else _seen(mask)
+        written = mask
+        if not layer.zero_output_for_mask:
+            written = tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
         outputs = tf.where(written[:, :, tf.newaxis], outputs, tf.zeros_like(outputs))
     outputs.set_shape((*sequences.shape[:2], cell.units))
     return outputs[:, -1], outputs, states
 
 
 def value_of(variable):
-    """Returns a weight in the compute dtype as a plain tensor, not as a variable."""
+    """A weight in the compute dtype as a plain tensor, not as a variable."""
     import tensorflow as tf
 
     return tf.convert_to_tensor(keras.ops.convert_to_tensor(variable))
-
-
-def _state_dtype(dtype):
-    import tensorflow as tf
-
-    return tf.float64 if dtype == tf.float64 else tf.float32
-
-
-def _seen(mask):
-    """Returns whether a step or one before it is valid; mask is ``(batch, time)``."""
-    import tensorflow as tf
-
-    return tf.cumsum(tf.cast(mask, tf.int32), axis=1) > 0
-
-
-# Keras's dropout, drawing half as many random bits on CPUs.
-
-LEVELS = 1 << 16
-"""How many levels the 16 random bits of an activation have."""
 
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class Dropout(keras.layers.Dropout):
     """A `keras.layers.Dropout` that decides by 16 random bits an activation instead of 32.
 
-    The rate is rounded to the next of 65536 levels, and what is kept is scaled by that one, so that
-    expectations are exact. With the same seed other activations are dropped than by Keras's layer.
-    With ``noise_shape``, on GPUs and on Keras's JAX and PyTorch backends it is Keras's layer.
+    The rate is rounded to the next of 65536 levels, and the remaining activations are scaled by
+    that one, so that expectations are exact. With the same seed it drops other activations than
+    Keras's layer. With ``noise_shape``, on GPUs and on Keras's JAX and PyTorch backends it is
+    Keras's layer.
     """
 
     @property
     def dropped_levels(self) -> int:
-        """Which of the 65536 levels are dropped: those below this one."""
+        """The number of dropped levels, the lowest of 65536."""
         return round(self.rate * LEVELS)
 
     def draws(self, training: bool) -> bool:
-        """Returns whether a call drops by the layer's own 16 bits, not by Keras's, and any."""
+        """Whether a call drops anything, by the layer's own 16 bits."""
         return (
             bool(training)
             and keras.backend.backend() == "tensorflow"
@@ -100,7 +78,6 @@ class Dropout(keras.layers.Dropout):
         )
 
     def next_seed(self):
-        """Returns the seed of the next draw, int32 ``(2,)``; each differs from the last."""
         import tensorflow as tf  # on other backends it need not exist
 
         return tf.cast(self.seed_generator.next(), tf.int32)
@@ -108,64 +85,35 @@ class Dropout(keras.layers.Dropout):
     def call(self, inputs, training=False):
         if not self.draws(training):
             return super().call(inputs, training=training)
-        return inputs * _scales(inputs, self.dropped_levels, self.next_seed())
+        import tensorflow as tf
+
+        size = tf.size(inputs)
+        # Drawing is most of dropout: 8.8 of 10.9 ms for 4720 x 800 activations on 2 cores.
+        words = tf.random.stateless_uniform(
+            [(size + 1) // 2], self.next_seed(), minval=None, maxval=None, dtype=tf.uint32
+        )
+        levels = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size], tf.shape(inputs))
+        factor = kept_scale(self.dropped_levels, inputs.dtype.as_numpy_dtype)
+        scale = tf.constant(factor, inputs.dtype)
+        keep = levels >= tf.constant(self.dropped_levels, tf.uint16)
+        return inputs * tf.where(keep, scale, tf.zeros_like(scale))
 
 
 def kept_scale(dropped_levels: int, dtype) -> float:
-    """Returns what restores the expectation where something is kept, rounded to a dtype."""
     return float(dtype(LEVELS / (LEVELS - dropped_levels)))
 
 
-def _scales(inputs, dropped_levels: int, seed):
-    import tensorflow as tf
-
-    size = tf.size(inputs)
-    # Drawing is most of dropout: 8.8 of 10.9 ms for 4720 x 800 activations on 2 cores.
-    words = tf.random.stateless_uniform(
-        [(size + 1) // 2], seed, minval=None, maxval=None, dtype=tf.uint32
-    )
-    levels = tf.reshape(tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size], tf.shape(inputs))
-    scale = tf.constant(kept_scale(dropped_levels, inputs.dtype.as_numpy_dtype), inputs.dtype)
-    kept = levels >= tf.constant(dropped_levels, tf.uint16)
-    return tf.where(kept, scale, tf.zeros_like(scale))
-
-
-# Which frames of a padded batch belong to their utterances, and how to keep the others out.
-
-
 def valid_frames(hidden, lengths):
-    """Returns booleans ``(batch, time)``: whether a frame belongs to its utterance.
-
-    Args:
-        hidden: ``(batch, time, ...)``.
-        lengths: int32 ``(batch,)``: how many do.
-    """
+    """Booleans ``(batch, time)``: whether a frame of ``(batch, time, ...)`` is no padding."""
     steps = keras.ops.arange(keras.ops.shape(hidden)[1], dtype="int32")
     return steps[None, :] < keras.ops.cast(lengths, "int32")[:, None]
 
 
-def without_padding(hidden, valid):
-    """Returns values with zeros where a frame belongs to no utterance.
-
-    A convolution that looks beyond an utterance's end sees there what a batch of one would show it.
-
-    Args:
-        hidden: ``(batch, time, ...)``.
-        valid: booleans ``(batch, time)``.
-    """
-    of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
-    return keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
-
-
 def widened(hidden, valid, before: int, after: int):
-    """Returns values without padding and with frames of zeros around them, for a convolution.
-
-    Args:
-        hidden: ``(batch, time, ...)``.
-        valid: booleans ``(batch, time)``; None if all frames belong to their utterances.
-        before: frames of zeros before the first.
-    """
-    hidden = hidden if valid is None else without_padding(hidden, valid)
+    """Values without padding and with frames of zeros around them, for a convolution."""
+    if valid is not None:
+        of_frames = valid[(..., *(None for _ in hidden.shape[2:]))]
+        hidden = keras.ops.where(of_frames, hidden, keras.ops.zeros_like(hidden))
     if not before and not after:
         return hidden
     return keras.ops.pad(hidden, ((0, 0), (before, after), *((0, 0) for _ in hidden.shape[2:])))

@@ -2,12 +2,12 @@
 
 
 def padded_conv_output_frames(frames, stride: int):
-    """Returns ``ceil(frames / stride)``, the output of a convolution padded to see every frame."""
+    """The output frames of a convolution padded to see every frame."""
     return -(-frames // stride)
 
 
 def conv_output_frames(frames, kernel: int, stride: int):
-    """Returns ``floor((frames - kernel) / stride) + 1``, the output of a valid convolution.
+    """Output frames ``floor((frames - kernel) / stride) + 1`` of a valid convolution.
 
     Source: the paper, equation 5, which is one short whenever frames - kernel is even.
     """

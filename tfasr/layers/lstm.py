@@ -11,29 +11,20 @@ KERNELS = ("auto", "fused", "cudnn", "generic")
 class LSTM(keras.layers.LSTM):
     """A `keras.layers.LSTM` that is trained by a hand-derived gradient on CPUs.
 
-    Weights, results, masking, states and saved weights are those of `keras.layers.LSTM`, and so
-    is the config as long as ``kernel`` is "auto". On GPUs Keras's cuDNN kernel is
-    kept; on Keras's JAX and PyTorch backends, and for what the fused kernel does not compute (other
+    Arguments, weights, results, masking, states and saved weights are those of `keras.layers.LSTM`,
+    and so is the config as long as ``kernel`` is "auto". On GPUs it uses Keras's cuDNN kernel; on
+    Keras's JAX and PyTorch backends, and for what the fused kernel does not compute (other
     activations than tanh and sigmoid, ``recurrent_dropout``, ``unroll``), this is Keras's layer
-    unchanged. Second derivatives are refused.
+    unchanged. Second derivatives raise NotImplementedError. Under mixed precision the matmuls run
+    in the compute dtype, states and gates in float32.
 
-    Under a mixed precision policy the matmuls run in the compute dtype, states and gates in
-    float32.
+    ``kernel`` may demand an implementation: "fused", "cudnn", or "generic" for Keras's loop;
+    ValueError, when the layer is made or called, if that can't compute what is asked for.
 
-    Args:
-        units: see `keras.layers.LSTM`, also for everything else that it takes.
-        kernel: "auto", or the one that must run: "fused", "cudnn", or "generic" for Keras's loop.
-
-    Attributes:
-        last_kernel: what the latest call (in a `tf.function`: the latest trace) really used:
-            "fused CPU", "cuDNN", "generic loop", "Keras on jax", "Keras on torch", or None before
-            the first call. "fused TensorFlow loop" is the same gradient in TensorFlow's operations:
-            on a GPU where cuDNN is not used, in float16 and float64, and where XLA compiles the
-            whole model.
-
-    Raises:
-        ValueError: if the demanded kernel cannot run what is asked for; what is known of that when
-            the layer is made is raised then, the rest when it is called.
+    ``last_kernel`` names what the latest call or trace used: "fused CPU", "cuDNN", "generic loop",
+    "Keras on jax", "Keras on torch"; None before the first call. "fused TensorFlow loop" is the
+    same gradient in TensorFlow's operations: on a GPU without cuDNN, in float16 and float64, and
+    where XLA compiles the whole model.
     """
 
     def __init__(self, units: int, *args, kernel: str = "auto", **kwargs):

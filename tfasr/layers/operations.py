@@ -1,9 +1,9 @@
 """The compiled core's functions (``_recurrent/``) as operations of TensorFlow's graphs.
 
 Importing this module adds them to TensorFlow, where the core is built. A model that Keras's
-``model.export`` wrote holds them, and loads in any process that has imported it; elsewhere
-TensorFlow says "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export`` need
-nothing of tfasr.
+``model.export`` wrote contains them, and loads in any process that has imported this module;
+elsewhere TensorFlow says "Op type not registered 'TfasrRecurrence'". The files of ``tfasr export``
+don't need tfasr.
 """
 
 import functools
@@ -24,40 +24,24 @@ except ImportError:  # built without a compiler: layers then use TensorFlow's ow
     core = None
 
 Attribute = int | float | tf.DType
-
-# What the core takes for no limit.
-_ANY_THREADS = 2**31 - 1
-
+_ANY_THREADS = 2**31 - 1  # the core's value for no limit
 log = logging.getLogger("tfasr")
 
 
 class Operation(NamedTuple):
-    """What kind of operation is to be added to a graph.
-
-    Attributes:
-        name: by which TensorFlow knows the kind.
-        dtypes: of its outputs.
-        attributes: constants of the operation, without "replicas".
-    """
-
     name: str
-    dtypes: list[tf.DType]
-    attributes: dict[str, Attribute]
+    dtypes: list[tf.DType]  # of its outputs
+    attributes: dict[str, Attribute]  # constants, without "replicas"
 
 
 @functools.cache
 def registered() -> bool:
-    """Adds the operations to TensorFlow, and returns whether it has them.
-
-    The core asks TensorFlow's loaded library for the functions of its C interface; where it finds
-    one missing, or is of an older source that does not ask, there are no operations.
-    """
+    """Adds the operations to TensorFlow if its library and the core allow it; returns whether."""
     if not hasattr(core, "register_operations"):
         return False
     reason = _reason_against()
     if reason is None:
-        # What is configured in TensorFlow is asked when a graph is made, not yet: asking makes
-        # TensorFlow look for devices.
+        # TensorFlow's setting is read when a graph is made: reading it looks for devices.
         limit_threads(int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0))
         return True
     log.warning(
@@ -84,23 +68,14 @@ def _reason_against() -> str | None:
     return reason
 
 
-def limit_threads(told: int) -> None:
-    """Says how many threads a call of an operation takes at most in this process.
-
-    Args:
-        told: how many TensorFlow may use inside of an operation; 0 for any number. The cores that a
-            call may run on and this process's quota bound it, too.
-    """
-    granted = max(int(min(quota(), _ANY_THREADS)), 1)
-    core.limit_threads(min(told or _ANY_THREADS, granted))
+def limit_threads(configured: int) -> None:
+    """Limits the threads of an operation to TensorFlow's setting (0: any), cores and quota."""
+    most = max(int(min(quota(), _ANY_THREADS)), 1)
+    core.limit_threads(min(configured or _ANY_THREADS, most))
 
 
 def add(operation: Operation, inputs: Sequence[tf.Tensor], replicas: int) -> list[tf.Tensor]:
-    """Adds an operation to the graph being made, where `registered`.
-
-    Returns:
-        The outputs.
-    """
+    """Adds an operation to the graph being made and returns its outputs, if `registered`."""
     attributes = {**operation.attributes, "replicas": replicas}
     values = {name: _value(attribute) for name, attribute in attributes.items()}
     graph = tf.compat.v1.get_default_graph()

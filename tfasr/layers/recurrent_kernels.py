@@ -10,35 +10,18 @@ import math
 
 import tensorflow as tf
 
-from tfasr.layers.compiled import call, function, plain, second_derivatives_refused, team_size
-from tfasr.layers.operations import Operation
+from tfasr.layers.compiled import call, plain, second_derivatives_refused, team_size
+from tfasr.layers.operations import Operation, core
 
-# The step loops of the LSTM in TensorFlow's own operations, forward and backward.
-
-Tensors = tuple[tf.Tensor, ...]
+_REFUSE = second_derivatives_refused("The fused kernel", "Pass kernel='generic' to the layer.")
 
 
-def forward_steps(
-    projected: tf.Tensor,
-    bias: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    h: tf.Tensor,
-    c: tf.Tensor,
-    mask: tf.Tensor | None = None,
-) -> Tensors:
-    """Runs the recurrence over all steps.
+def forward_steps(projected, bias, recurrent_kernel, h, c, mask=None):
+    """Runs an LSTM over all steps, from projected inputs ``(time, batch, 4 * units)``.
 
-    Args:
-        projected: ``(time, batch, 4 * units)``: inputs times kernel; gates in Keras's order.
-        bias: ``(4 * units,)``.
-        recurrent_kernel: ``(units, 4 * units)``; the matmul runs in its dtype.
-        h: ``(batch, units)``: the output before the first step, in the states' dtype.
-        c: ``(batch, units)``: the cell state before the first step.
-        mask: booleans ``(time, batch)``: False leaves both states as they are; or None.
-
-    Returns:
-        What `backward_steps` needs ``(time, batch, 6 * units)``: the four gates, c before and
-        tanh(c) after each step; h of each step ``(time, batch, units)``; the last h and c.
+    Returns what `backward_steps` needs ``(time, batch, 6 * units)`` (the four gates in Keras's
+    order, c before and tanh(c) after each step), h of each step ``(time, batch, units)``, the last
+    h and c.
     """
     inputs = _readable(projected)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
@@ -58,32 +41,15 @@ def forward_steps(
         return t + 1, new_h, new_c, saved_array, h_array.write(t, new_h)
 
     time = tf.shape(projected)[0]
-    arrays = _array(time, h, 6), _array(time, h, 1)
-    state = (tf.constant(0), h, c, *arrays)
-    end = tf.while_loop(lambda t, *_: t < time, step, state, parallel_iterations=1)
-    _, h, c, saved_array, h_array = end
+    state = (tf.constant(0), h, c, _array(time, h, 6), _array(time, h, 1))
+    _, h, c, saved_array, h_array = tf.while_loop(
+        lambda t, *_: t < time, step, state, parallel_iterations=1
+    )
     return saved_array.stack(), h_array.stack(), h, c
 
 
-def backward_steps(
-    saved: tf.Tensor,
-    d_outputs: tf.Tensor,
-    transposed_kernel: tf.Tensor,
-    d_h: tf.Tensor,
-    d_c: tf.Tensor,
-    mask: tf.Tensor | None = None,
-) -> Tensors:
-    """Runs the gradient of `forward_steps` from its last step to its first.
-
-    Args:
-        d_outputs: ``(time, batch, units)``: the gradient of each step's h.
-        transposed_kernel: ``(4 * units, units)``: a transposed copy of the recurrent kernel.
-        d_h: ``(batch, units)``: the gradient of the last h.
-        d_c: ``(batch, units)``: the gradient of the last c.
-
-    Returns:
-        The gradients of ``projected``, ``h`` and ``c``; those of the weights follow from the first.
-    """
+def backward_steps(saved, d_outputs, transposed_kernel, d_h, d_c, mask=None):
+    """The gradients of `forward_steps`' inputs, h and c; the weights' follow from the first."""
     saved_array, d_outputs_array = _readable(saved), _readable(d_outputs)
     valid = None if mask is None else _readable(mask[:, :, tf.newaxis])
 
@@ -105,8 +71,7 @@ def backward_steps(
 
     time = tf.shape(saved)[0]
     state = (time - 1, d_h, d_c, _array(time, d_h, 4))
-    end = tf.while_loop(lambda t, *_: t >= 0, step, state, parallel_iterations=1)
-    _, d_h, d_c, dz_array = end
+    _, d_h, d_c, dz_array = tf.while_loop(lambda t, *_: t >= 0, step, state, parallel_iterations=1)
     return dz_array.stack(), d_h, d_c
 
 
@@ -115,13 +80,8 @@ def _matmul(states, weights):
 
 
 def _readable(sequence):
-    array = tf.TensorArray(
-        sequence.dtype,
-        size=tf.shape(sequence)[0],
-        element_shape=sequence.shape[1:],
-        clear_after_read=False,
-    )
-    return array.unstack(sequence)
+    sizes = {"size": tf.shape(sequence)[0], "element_shape": sequence.shape[1:]}
+    return tf.TensorArray(sequence.dtype, clear_after_read=False, **sizes).unstack(sequence)
 
 
 def _array(size, state, width):
@@ -129,54 +89,22 @@ def _array(size, state, width):
     return tf.TensorArray(state.dtype, size=size, element_shape=shape)
 
 
-REFUSE_SECOND_DERIVATIVES = second_derivatives_refused(
-    "The fused kernel", "Pass kernel='generic' to the layer."
-)
-
-
-def recurrent_sequence(
-    inputs: tf.Tensor, kernel: tf.Tensor, *recurrence, **options
-) -> tuple[tf.Tensor, ...]:
-    """Runs a recurrent layer over sequences: an LSTM with tanh and sigmoid, or a clipped ReLU.
-
-    Args:
-        inputs: ``(batch, time, features)`` in the dtype of the matmuls: float32
-            or bfloat16.
-        kernel: ``(features, gates * units)``, in the same dtype.
-        *recurrence: what `recurrent_steps` takes after the projected inputs.
-
-    Returns:
-        What `recurrent_steps` returns.
-    """
+def recurrent_sequence(inputs, kernel, *recurrence, **options) -> tuple[tf.Tensor, ...]:
+    """Like `recurrent_steps`, from inputs ``(batch, time, features)`` and their kernel."""
     return recurrent_steps(like(tf.matmul(rows_of(inputs), kernel), inputs), *recurrence, **options)
 
 
 def recurrent_steps(
-    projected: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
-    initial_h: tf.Tensor,
-    initial_c: tf.Tensor | None = None,
-    mask: tf.Tensor | None = None,
-    ceiling: float = math.inf,
+    projected, recurrent_kernel, bias, initial_h, initial_c=None, mask=None, ceiling=math.inf
 ) -> tuple[tf.Tensor, ...]:
     """Runs the steps of a recurrent layer whose inputs are projected already.
 
-    Args:
-        projected: ``(batch, time, gates * units)`` in the dtype of the matmuls, float32 or
-            bfloat16. Four gates make an LSTM, in Keras's order (input, forget, candidate, output);
-            one makes a vanilla layer.
-        recurrent_kernel: ``(units, gates * units)``, in the same dtype.
-        bias: ``(gates * units,)``.
-        initial_h: float32 ``(batch, units)``: the output before the first step.
-        initial_c: float32 ``(batch, units)``: the cell state before it; None for a vanilla layer.
-        mask: booleans ``(batch, time)``: False leaves the states as they are; None for no mask.
-        ceiling: what the vanilla layer's ReLU is clipped at.
-
-    Returns:
-        float32: the outputs h of all steps ``(batch, time, units)``, the last h and, of an LSTM,
-        the last c ``(batch, units)``. The gradient has no gradient: asking for it raises
-        NotImplementedError.
+    ``projected`` is ``(batch, time, gates * units)``, float32 or bfloat16, the dtype of the
+    matmuls. Four gates make an LSTM, in Keras's order (input, forget, candidate, output); one makes
+    a vanilla layer, with no ``initial_c`` and with its ReLU clipped at ``ceiling``. Where ``mask``
+    ``(batch, time)`` is False the states stay as they are. Returns, in float32, all outputs h
+    ``(batch, time, units)``, the last h and, of an LSTM, the last c. A second derivative raises
+    NotImplementedError.
 
     Source: Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
     """
@@ -194,7 +122,7 @@ def recurrent_steps(
             saved = (gates, c, outputs, r, h_c, mask)
             dz, previous_h, d_bias, *d_states = _backward(saved, upstream, ceiling)
             gradients = [dz, outer(previous_h, dz), tf.cast(d_bias, b.dtype)]
-            return gradients + d_states[: len(h_c)], REFUSE_SECOND_DERIVATIVES
+            return gradients + d_states[: len(h_c)], _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 
@@ -206,7 +134,7 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
 
     def steps(projected, bias, recurrent_kernel, h, c, *mask):
         matrices = plain(projected), bias, plain(recurrent_kernel)
-        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
+        run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
         return run(*matrices, h, c, *(mask or [None]), **options)
 
     masks = [] if mask is None else [mask]
@@ -214,9 +142,8 @@ def _forward(projected, bias, recurrent_kernel, states, mask, ceiling):
     batch, time, width = projected.shape
     units = recurrent_kernel.shape[0]
     shapes = [(batch, time, width), (batch, None, units), (batch, time, units)]
-    operation = Operation(
-        "TfasrRecurrence", [tf.float32] * 3, _attributes(projected, mask, ceiling)
-    )
+    attributes = _attributes(projected, mask, ceiling)
+    operation = Operation("TfasrRecurrence", [tf.float32] * 3, attributes)
     return call(steps, operation, arguments, shapes)
 
 
@@ -226,9 +153,9 @@ def _backward(saved, upstream, ceiling):
     name, threads = f"backward_{dtype.name}", team_size()
 
     def steps(gates, c, outputs, recurrent_kernel, h, c0, d_outputs, d_h, d_c, *mask):
-        known = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
-        run, options = function(name), {"threads": threads(), "ceiling": ceiling}
-        dz, previous_h, *others = run(*known, d_outputs, d_h, d_c, **options)
+        tensors = gates, c, outputs, plain(recurrent_kernel), h, c0, *(mask or [None])
+        run, options = getattr(core, name), {"threads": threads(), "ceiling": ceiling}
+        dz, previous_h, *others = run(*tensors, d_outputs, d_h, d_c, **options)
         return [dz.view(dtype.as_numpy_dtype), previous_h.view(dtype.as_numpy_dtype), *others]
 
     masks = [] if mask is None else [mask]
@@ -263,24 +190,8 @@ def outer(left, right):
     return tf.matmul(rows_of(tf.cast(left, right.dtype)), rows_of(right), transpose_a=True)
 
 
-# An LSTM in TensorFlow's own operations, with a gradient derived by hand.
-
-
-def lstm_sequence(
-    inputs: tf.Tensor,
-    kernel: tf.Tensor,
-    recurrent_kernel: tf.Tensor,
-    bias: tf.Tensor,
-    initial_h: tf.Tensor,
-    initial_c: tf.Tensor,
-    mask: tf.Tensor | None = None,
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Runs an LSTM with tanh and sigmoid over sequences.
-
-    Arguments, results and source are those of `recurrent_steps`, but for ``inputs`` ``(batch, time,
-    features)`` and ``kernel`` ``(features, 4 * units)`` in place of the projected ones, and that
-    states and gates may be of any float dtype, that of the initial states.
-    """
+def lstm_sequence(inputs, kernel, recurrent_kernel, bias, initial_h, initial_c, mask=None):
+    """`recurrent_steps` of an LSTM from inputs ``(batch, time, features)``, in any float dtype."""
     forward, backward = _functions(*kernel.shape)
 
     @tf.custom_gradient
@@ -293,7 +204,7 @@ def lstm_sequence(
         def gradient(*upstream_and_differentiable):
             upstream = [tf.stop_gradient(tensor) for tensor in upstream_and_differentiable[:3]]
             gradients = backward(saved, upstream, *constants[1:3], mask)
-            return gradients, REFUSE_SECOND_DERIVATIVES
+            return gradients, _REFUSE
 
         return results, lambda *upstream: gradient(*upstream, *differentiable)
 
@@ -302,10 +213,7 @@ def lstm_sequence(
 
 @functools.cache
 def _functions(features: int, gates: int):
-    """Returns the forward and backward functions of all layers with these sizes.
-
-    Each has its own, so that only batch and time become unknown when their shapes change.
-    """
+    """A forward and a backward function per size: only batch and time become unknown."""
     return tuple(
         tf.function(run, autograph=False, reduce_retracing=True)
         for run in (_lstm_forward, _lstm_backward)

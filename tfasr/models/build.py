@@ -1,4 +1,4 @@
-"""From a registered config to a built model whose logits are what the protocol says."""
+"""From a registered config to a built model whose logits obey the protocol."""
 
 import traceback
 from typing import Any
@@ -19,23 +19,16 @@ from tfasr.models.model import (
     output_frames,
 )
 
-# Output frames of the shortest batch that is tried.
-_FEW = 3
+_FEW = 3  # output frames of the shortest batch that is tried
 
 
 def build_recogniser(
-    config: RecogniserConfig,
-    num_features: int,
-    num_classes: int,
-    *,
-    seed: int = 0,
-    dtype: str | None = None,
+    config: RecogniserConfig, num_features: int, num_classes: int, *, seed: int = 0, dtype=None
 ) -> keras.Model:
     """Makes a model with all its weights and tries it on a few frames.
 
-    Raises:
-        UsageError: if the model cannot be made or called, or its logits disagree with
-            ``config.output_lengths``; it names the file and line that registered it.
+    Raises UsageError, with the file and line that registered it, if the model can't be made or
+    called, or its logits disagree with ``config.output_lengths``.
     """
     name = model_name(config)
     entry = MODELS.entry(name)
@@ -60,7 +53,6 @@ def build_recogniser(
 
 
 def check_intermediate(config: RecogniserConfig, model: Any, num_features: int) -> None:
-    """Raises UsageError unless a model has class scores of a middle layer, by trying it."""
     if not hasattr(model, "call_with_intermediate"):
         raise UsageError(
             "For TrainingConfig.intermediate_loss_weight the model must have a method "
@@ -110,21 +102,14 @@ def _raised_at(error: Exception, file: str) -> str:
     return f" at {file}:{lines[-1]}" if lines else ""
 
 
-# The model that gin files choose by ``ModelConfig.name``.
-
-
 def know_models() -> None:
-    """Makes the configs of all models gin names; bindings of any may stand in a file."""
+    """Registers the configs of all models with gin, so that a file may bind any of them."""
     for name in MODELS:
         MODELS[name]
 
 
 def model_class(lines: GinText) -> type:
-    """Returns the config class of the model that the bindings in force name.
-
-    Raises:
-        UsageError: if no such model is registered; it names file and line.
-    """
+    """The config class that ``ModelConfig.name`` selects; UsageError if it is unknown."""
     name = make(ModelConfig, lines).name
     if name not in MODELS:
         raise UsageError(
@@ -135,20 +120,11 @@ def model_class(lines: GinText) -> type:
     return MODELS[name]
 
 
-# A model as one Keras file, whatever its family.
-
-
 @keras.saving.register_keras_serializable(package="tfasr")
 class SavedRecogniser(keras.Model):
     """A recogniser from features to log-probabilities, which Keras saves and loads.
 
     Once this module is imported, ``keras.saving.load_model("model.keras")`` returns one.
-
-    Args:
-        config: of the recogniser, of a registered class.
-
-    Attributes:
-        recogniser: the model itself, see `tfasr.models.model.RecogniserConfig`.
     """
 
     def __init__(
@@ -162,15 +138,7 @@ class SavedRecogniser(keras.Model):
         self.built = True
 
     def call(self, features: Any, feature_lengths: Any) -> Any:
-        """Computes log-probabilities.
-
-        Args:
-            features: float ``(batch, frames, num_features)``, normalised, right-padded.
-            feature_lengths: int32 ``(batch,)``: valid frames.
-
-        Returns:
-            float32 ``(batch, output frames, classes)``, natural logarithms; see `output_lengths`.
-        """
+        """Maps ``(batch, frames, num_features)`` to ``(batch, output frames, classes)``."""
         logits = self.recogniser(features, feature_lengths, training=False)
         return keras.ops.log_softmax(logits, axis=-1)
 
@@ -188,10 +156,5 @@ class SavedRecogniser(keras.Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "SavedRecogniser":
-        """Returns the model of a config.
-
-        Raises:
-            UsageError: if its kind is not registered.
-        """
         sizes = model_from_json(config["model"], config["sizes"])
         return cls(sizes, config["num_features"], config["num_classes"], name=config["name"])

@@ -1,4 +1,4 @@
-"""A Conformer encoder with a CTC head, against Keras 3 alone."""
+"""A Conformer encoder with a CTC head, in Keras 3 alone."""
 
 import dataclasses
 import math
@@ -13,18 +13,13 @@ from tfasr.layers.geometry import padded_conv_output_frames
 from tfasr.models.costs import step_bytes
 from tfasr.models.recurrent import Network, class_scores
 
-# A block of the Conformer: half a feed-forward, attention, convolution, the other half.
-
 _LONGEST_WAVE = 10_000
 FAR_BELOW_ZERO = -1e9
 _ATTENTION = ("queries", "keys", "values", "outputs")
 
 
 def sinusoids(hidden):
-    """Returns the positions of frames ``(1, time, width)``, to be added to ``hidden``.
-
-    Args:
-        hidden: ``(batch, time, width)``, of even width.
+    """The positions ``(1, time, width)`` to add to ``(batch, time, width)``, of even width.
 
     Source: Vaswani et al. 2017, "Attention is all you need", section 3.5.
     """
@@ -36,7 +31,7 @@ def sinusoids(hidden):
 
 
 def wave_rates(width: int) -> np.ndarray:
-    """Returns how fast the angles of `sinusoids` grow by frame, float32 ``(width / 2,)``."""
+    """How fast the angles of `sinusoids` grow per frame, float32 ``(width / 2,)``."""
     half = width // 2
     falls = np.float32(-math.log(_LONGEST_WAVE) / max(half - 1, 1))
     return np.exp(np.arange(half, dtype=np.float32) * falls)
@@ -44,37 +39,15 @@ def wave_rates(width: int) -> np.ndarray:
 
 @keras.saving.register_keras_serializable(package="tfasr")
 class ConformerBlock(keras.layers.Layer):
-    """One block over ``(batch, time, width)``.
-
-    Args:
-        expansion: of the feed-forward modules, times the width.
-        kernel: frames that the depthwise convolution sees.
-        dropout: share of activations dropped in training at the end of each module.
-        seed: of the weights and of dropout; the block uses 20 numbers from it on.
+    """One block over ``(batch, time, width)``; it uses 20 seeds, from ``seed`` on.
 
     Source: Gulati et al. 2020, section 2, Figures 1 to 4.
     """
 
-    def __init__(
-        self,
-        width: int,
-        num_heads: int,
-        *,
-        expansion: int = 4,
-        kernel: int = 32,
-        dropout: float = 0.1,
-        seed: int = 0,
-        **kwargs,
-    ):
+    def __init__(self, width, num_heads, *, expansion=4, kernel=32, dropout=0.1, seed=0, **kwargs):
         super().__init__(**kwargs)
-        self.sizes = {
-            "width": width,
-            "num_heads": num_heads,
-            "expansion": expansion,
-            "kernel": kernel,
-            "dropout": dropout,
-            "seed": seed,
-        }
+        self.sizes = {"width": width, "num_heads": num_heads, "expansion": expansion}
+        self.sizes |= {"kernel": kernel, "dropout": dropout, "seed": seed}
         self._seeds = iter(range(seed, seed + 20))
         self.norms = [
             keras.layers.LayerNormalization(dtype=self.dtype_policy, name=f"norm_{name}")
@@ -91,26 +64,19 @@ class ConformerBlock(keras.layers.Layer):
         # Not Keras's attention, whose copies of a seeded initializer draw the same weights.
         self.attention = [self._dense(width, f"attention_{name}") for name in _ATTENTION]
         self.gated = self._dense(2 * width, "gated")
+        initializer = keras.initializers.GlorotUniform(next(self._seeds))
+        options = {"depthwise_initializer": initializer, "dtype": self.dtype_policy}
         self.depthwise = keras.layers.DepthwiseConv1D(
-            kernel,
-            depthwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            use_bias=False,
-            dtype=self.dtype_policy,
-            name="depthwise",
+            kernel, use_bias=False, name="depthwise", **options
         )
         self.normalisation = BatchNormalization(dtype=self.dtype_policy, name="normalisation")
         self.pointwise = self._dense(width, "pointwise")
 
     def _dense(self, units: int, name: str):
-        return keras.layers.Dense(
-            units,
-            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        initializer, policy = keras.initializers.GlorotUniform(next(self._seeds)), self.dtype_policy
+        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
 
     def build(self, input_shape):
-        """Makes the weights for inputs of the shape ``(batch, time, width)``."""
         width = self.sizes["width"]
         shape = (None, None, width)
         for layer in (*self.norms, self.gated, self.depthwise, self.normalisation, self.pointwise):
@@ -178,27 +144,18 @@ class ConformerBlock(keras.layers.Layer):
 class ConformerConfig:
     """Sizes of the model; the defaults are Conformer (S)'s.
 
-    Attributes:
-        width: of the encoder.
-        num_blocks: how many.
-        num_heads: of the attention; they share the width.
-        expansion: of the feed-forward modules, times the width.
-        conv_kernel: frames that the depthwise convolution of a block sees.
-        subsampling: convolutions of stride 2 and kernel 3 before the blocks.
-        dropout: share of activations dropped in training at the end of each module.
-
     Source: Gulati et al. 2020, "Conformer: convolution-augmented transformer for speech
-    recognition", sections 2 and 3.2. Apart from it, positions are added as sinusoids before the
+    recognition", sections 2 and 3.2. Unlike there, positions are added as sinusoids before the
     blocks instead of entering the attention relatively, and the subsampling convolves over time.
     """
 
     width: int = 144
     num_blocks: int = 16
-    num_heads: int = 4
-    expansion: int = 4
-    conv_kernel: int = 32
-    subsampling: int = 2
-    dropout: float = 0.1
+    num_heads: int = 4  # of the attention; they share the width
+    expansion: int = 4  # of the feed-forward modules, times the width
+    conv_kernel: int = 32  # frames of a block's depthwise convolution
+    subsampling: int = 2  # convolutions of stride 2 and kernel 3 before the blocks
+    dropout: float = 0.1  # share of activations dropped in training at the end of each module
 
     def check(self) -> None:
         for field in ("width", "num_blocks", "num_heads", "expansion", "conv_kernel"):
@@ -208,11 +165,7 @@ class ConformerConfig:
         require(self.subsampling >= 0, self, "subsampling", "at least 0")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
-    can_stream = False
-
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "ConformerModel":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         return ConformerModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
@@ -260,36 +213,25 @@ class ConformerModel(Network):
 
         self.subsampling = [
             keras.layers.Conv1D(
-                config.width,
-                3,
-                strides=2,
-                activation="relu",
-                kernel_initializer=glorot(number),
-                dtype=policy,
-                name=f"subsampling_{number}",
+                config.width, 3, strides=2, activation="relu",
+                kernel_initializer=glorot(number), dtype=policy, name=f"subsampling_{number}",
             )
             for number in range(config.subsampling)
-        ]
+        ]  # fmt: skip
         self.projection = keras.layers.Dense(
             config.width, kernel_initializer=glorot(90), dtype=policy, name="projection"
         )
         self.blocks = [
             ConformerBlock(
-                config.width,
-                config.num_heads,
-                expansion=config.expansion,
-                kernel=config.conv_kernel,
-                dropout=config.dropout,
-                seed=1000 * seed + 100 + 20 * number,
-                dtype=policy,
-                name=f"block_{number}",
+                config.width, config.num_heads, expansion=config.expansion,
+                kernel=config.conv_kernel, dropout=config.dropout,
+                seed=1000 * seed + 100 + 20 * number, dtype=policy, name=f"block_{number}",
             )
             for number in range(config.num_blocks)
-        ]
+        ]  # fmt: skip
         self.classifier = class_scores(num_classes, 1000 * seed + 91)
 
     def build(self, input_shape=None):
-        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
         shape = input_shape
         for layer in self.subsampling:
             layer.build(shape)

@@ -15,21 +15,26 @@ _GATE_FLOPS = 60
 # AdaDelta, per weight: two running averages, two roots, a division; reads 4 and writes 3 numbers.
 _UPDATE_FLOPS, _UPDATE_MOVES = 12, 7
 
+# Of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" all other
+# matmuls, "elementwise" the rest.
 KINDS = ("convolution", "matmul", "recurrence", "elementwise")
-"""Kinds of work: "recurrence" is the loop over time with its matmuls and gates, "matmul" is all
-other matmuls, "elementwise" the rest."""
+_BASE_BYTES = 900 * 2**20  # of Python, TensorFlow and compiled code before the first batch
+# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
+_COPIES_OF_WEIGHTS = 8
+# Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
+# outputs, and what normalisation and dropout need.
+_KEPT_PER_UNIT = 15
+# The same for what only the layer at work needs: projections, their gradients, copies of both.
+_AT_WORK_PER_UNIT = 24
+_BYTES = 4  # states and gates are float32 under mixed precision too
 
 
 @dataclass(frozen=True)
 class ModuleCost:
     """What a module must compute and move in one training step, forward and backward.
 
-    Attributes:
-        name: of the module.
-        flops: floating-point operations by kind, see `KINDS`.
-        moved: bytes by kind, if every tensor is read and written once wherever it is used, and
-            nothing stays in a cache from one use to the next but recurrent weights, see
-            `model_costs`.
+    FLOPs and bytes are by kind, of `KINDS`. Every tensor is read and written once wherever it is
+    used; only recurrent weights may stay in a cache from one use to the next, see `model_costs`.
     """
 
     name: str
@@ -38,41 +43,28 @@ class ModuleCost:
 
     @property
     def total_flops(self) -> float:
-        """Floating-point operations of all kinds."""
         return float(sum(self.flops.values()))
 
     @property
     def total_bytes(self) -> float:
-        """Bytes moved by all kinds."""
         return float(sum(self.moved.values()))
 
     @property
     def intensity(self) -> float:
-        """Floating-point operations for each byte moved."""
+        """Floating-point operations per byte moved."""
         return self.total_flops / self.total_bytes
 
 
 def model_costs(
-    config: Any,
-    *,
-    num_features: int,
-    num_classes: int,
-    batch: int,
-    frames: int,
-    labels: int,
-    bytes_per_number: int = 4,
-    cache_bytes: int = 0,
-) -> list[ModuleCost]:
-    """Returns the cost of every module of the acoustic model: its stages, loss and update.
+    config: Any, *, num_features: int, num_classes: int, batch: int, frames: int, labels: int,
+    bytes_per_number: int = 4, cache_bytes: int = 0,
+) -> list[ModuleCost]:  # fmt: skip
+    """The cost of every module of the acoustic model: its stages, loss and update.
 
     Multiplications and additions of convolutions and matmuls are exact; the element-wise rest is
-    counted by round numbers of operations per element.
-
-    Args:
-        bytes_per_number: of activations and of weights as computed with; 4, or 2 in 16 bits. The
-            loss and the update always count 4.
-        cache_bytes: recurrent weights of no more than this stay in a cache while their layer runs
-            through time and are read once a pass; larger ones are read at every output frame.
+    counted by round numbers of operations per element. ``bytes_per_number`` is of activations and
+    weights, 4 or 2; loss and update always count 4. Recurrent weights of at most ``cache_bytes``
+    are read once per pass; larger ones at every output frame.
     """
     steps = conv_output_frames(frames, config.conv_kernel, config.conv_stride)
     positions = batch * steps
@@ -92,27 +84,20 @@ def model_costs(
 
 
 def num_weights(config: Any, num_features: int, num_classes: int) -> int:
-    """Returns the trainable weights of the model."""
-    directions = 2 if config.bidirectional else 1
-    width, units = config.conv_filters, config.lstm_units
-    total = config.conv_kernel * num_features * width + width
-    normalised = [width]
-    for _ in range(config.num_lstm_layers):
-        total += directions * 4 * units * (width + units + 1)
-        width = directions * units
-        normalised.append(width)
-    total += width * num_classes + num_classes
-    return total + (2 * sum(normalised) if config.batch_normalisation else 0)
+    """The trainable weights of the acoustic model."""
+    width = config.directions * config.units
+    normalised = config.conv_filters + config.num_layers * width
+    biases = config.conv_filters + config.num_layers * config.gates * width + num_classes
+    scales = 2 * normalised if config.batch_normalisation else 0
+    return least_parameters(config, num_features, num_classes) + biases + scales
 
 
 def unknown_costs(names: Iterable[str]) -> list[ModuleCost]:
-    """Returns modules of which nothing is known: operations and bytes are no numbers."""
     nan = float("nan")
     return [ModuleCost(name, {"matmul": nan}, {"matmul": nan}) for name in names]
 
 
 def total_cost(name: str, costs: list[ModuleCost]) -> ModuleCost:
-    """Returns the sum of several modules."""
     flops = {kind: sum(cost.flops.get(kind, 0.0) for cost in costs) for kind in KINDS}
     moved = {kind: sum(cost.moved.get(kind, 0.0) for cost in costs) for kind in KINDS}
     return ModuleCost(name, flops, moved)
@@ -158,45 +143,28 @@ def _recurrent(
     return ModuleCost(f"recurrent {number + 1}", flops, moved)
 
 
-# How many floating-point operations the matrix products of a recurrent stack take.
-
-
 def forward_flops(config: Any, num_features: int, num_classes: int, batch: int, frames: int) -> int:
-    """Counts a forward pass: 2 for each product and sum of a matrix multiplication.
+    """Operations of a forward pass: 2 for each product and sum of a matrix multiplication.
 
     Counted are the convolution, the input and recurrent products of every layer and the classifier,
-    over all padded frames. What is left out - gates, batch normalisation, dropout, softmax, CTC -
-    is below 1 % at the paper's sizes.
-
-    Raises:
-        ValueError: if the convolution leaves no frame.
+    over all padded frames. Gates, batch normalisation, dropout, softmax and CTC, left out, are
+    below 1 % at the paper's sizes. Raises ValueError if the convolution leaves no frame.
     """
-    outputs = _output_frames(config, frames)
-    convolution = _convolution_flops(config, num_features, outputs)
-    inputs, recurrent = config.conv_filters, 0
-    for _ in range(config.num_layers):
-        gates = config.directions * config.gates * config.units
-        recurrent += 2 * outputs * gates * (inputs + config.units)
-        inputs = config.directions * config.units
-    classifier = 2 * outputs * inputs * num_classes
-    return batch * (convolution + recurrent + classifier)
+    weights = least_parameters(config, num_features, num_classes)
+    return batch * 2 * _output_frames(config, frames) * weights
 
 
 def training_flops(
     config: Any, num_features: int, num_classes: int, batch: int, frames: int
 ) -> int:
-    """Counts a training step: forward, and backward twice as much.
+    """Operations of a training step without the optimizer: forward, and backward twice as much.
 
     Backward multiplies once for the gradient of each product's inputs and once for its weights';
-    only the convolution's inputs, the features, need none. The optimizer is not counted.
+    only the convolution's inputs, the features, need none.
     """
     forward = forward_flops(config, num_features, num_classes, batch, frames)
-    outputs = _output_frames(config, frames)
-    return 3 * forward - batch * _convolution_flops(config, num_features, outputs)
-
-
-def _convolution_flops(config: Any, num_features: int, outputs: int) -> int:
-    return 2 * outputs * config.conv_kernel * num_features * config.conv_filters
+    convolution = config.conv_kernel * num_features * config.conv_filters
+    return 3 * forward - batch * 2 * _output_frames(config, frames) * convolution
 
 
 def _output_frames(config: Any, frames: int) -> int:
@@ -209,24 +177,9 @@ def _output_frames(config: Any, frames: int) -> int:
     return outputs
 
 
-# How much memory a training step takes, about, without trying it.
-
-# What Python, TensorFlow and compiled code take before the first batch.
-_BASE_BYTES = 900 * 2**20
-# Weights, gradients, two slots of the optimizer, what it computes in between and copies of kernels.
-_COPIES_OF_WEIGHTS = 8
-# Values per unit and output frame that a layer keeps for its gradient: inputs, gates, states,
-# outputs, and what normalisation and dropout need.
-_KEPT_PER_UNIT = 15
-# The same for what only the layer at work needs: projections, their gradients, copies of both.
-_AT_WORK_PER_UNIT = 24
-_BYTES = 4  # states and gates are float32 under mixed precision too
-
-
 def estimated_step_bytes(
     config: Any, num_features: int, parameters: int, batch: int, frames: int
 ) -> int:
-    """Estimates the peak memory of a process that trains on batches of this size."""
     units = config.lstm_units * (2 if config.bidirectional else 1) * bool(config.num_lstm_layers)
     per_output = _KEPT_PER_UNIT * config.num_lstm_layers * units + _AT_WORK_PER_UNIT * units
     # The convolution multiplies copies of the frames that each output sees.
@@ -237,16 +190,12 @@ def estimated_step_bytes(
 
 
 def step_bytes(parameters: int, values: int) -> int:
-    """Estimates the peak memory of a process that trains.
-
-    Args:
-        values: numbers that a step keeps for its gradients and needs at its widest.
-    """
+    """Estimates the peak memory of training that keeps so many values for its gradients."""
     return _BASE_BYTES + _BYTES * (_COPIES_OF_WEIGHTS * parameters + values)
 
 
 def least_parameters(config: Any, num_features: int, num_classes: int) -> int:
-    """Returns about how many weights a model has, never more: biases and scales are left out."""
+    """A lower bound of the number of weights, without biases and scales."""
     total = config.conv_kernel * num_features * config.conv_filters
     width = config.conv_filters
     for _ in range(config.num_layers):

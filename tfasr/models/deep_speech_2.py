@@ -1,4 +1,4 @@
-"""The Deep Speech 2 network of the DeepMark benchmark, written against Keras 3 alone."""
+"""The Deep Speech 2 network of the DeepMark benchmark, in Keras 3 alone."""
 
 import dataclasses
 from typing import Literal
@@ -24,27 +24,16 @@ NUM_BINS, NUM_CLASSES = 161, 29
 class DeepSpeech2Config:
     """Sizes of the network; the defaults are DeepMark's.
 
-    Attributes:
-        num_bins: frequency bins of a frame of 10 ms; None for as many as the features have, or
-            DeepMark's 161.
-        conv_filters: channels of both convolutions.
-        num_recurrent_layers: bidirectional recurrent layers.
-        units: width of each of them, and of the fully connected layer.
-        num_classes: outputs, the CTC blank among them, as the last; None for as many as the
-            alphabet has, or DeepMark's 29.
-        clip: the largest value that a rectifier lets through.
-        recurrent_kernel: "auto", or "generic" for Keras's loop.
-
     Source: github.com/DeepMark/deepmark, issue 1 and torch/audio.
     """
 
-    num_bins: int | None = None
-    conv_filters: int = 32
+    num_bins: int | None = None  # of a frame of 10 ms; None: the features', or DeepMark's 161
+    conv_filters: int = 32  # channels of both convolutions
     num_recurrent_layers: int = 7
-    units: int = 1760
-    num_classes: int | None = None
-    clip: float = 20.0
-    recurrent_kernel: Literal["auto", "generic"] = "auto"
+    units: int = 1760  # of each recurrent layer, in each direction, and of the fully connected one
+    num_classes: int | None = None  # the CTC blank is the last; None: the alphabet's, or 29
+    clip: float = 20.0  # the largest output of a rectifier
+    recurrent_kernel: Literal["auto", "generic"] = "auto"  # "generic": Keras's loop
 
     def check(self) -> None:
         for field in ("conv_filters", "units", "clip"):
@@ -54,18 +43,11 @@ class DeepSpeech2Config:
         bins = NUM_BINS if self.num_bins is None else self.num_bins
         require(frequency_bins(bins) > 0, self, "num_bins", "enough for two kernels of 5")
 
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "DeepSpeech2":
-        """Returns the model, see `tfasr.models.model.RecogniserConfig`.
-
-        Raises:
-            UsageError: if the config demands other bins or classes, or the bins are too few.
-        """
-        for field, given in (("num_bins", num_features), ("num_classes", num_classes)):
-            if getattr(self, field) not in (None, given):
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
+        for field, expected in (("num_bins", num_features), ("num_classes", num_classes)):
+            if getattr(self, field) not in (None, expected):
                 raise UsageError(
-                    f"DeepSpeech2Config.{field} must be {given}, as the features and the alphabet "
+                    f"DeepSpeech2Config.{field} must be {expected}, as the features and alphabet "
                     f"are, or be left out. Received: {getattr(self, field)}."
                 )
         if frequency_bins(num_features) < 1:
@@ -111,14 +93,14 @@ class DeepSpeech2Config:
 
 
 def frequency_bins(num_bins: int) -> int:
-    """Returns the frequency bins after both convolutions, which are valid in frequency."""
+    """The frequency bins after both convolutions, which are valid in frequency."""
     for (kernel, _), (stride, _) in CONVOLUTIONS:
         num_bins = conv_output_frames(num_bins, kernel, stride)
     return num_bins
 
 
 def output_frames(frames):
-    """Returns the number of output frames for input frames; convolutions pad in time."""
+    """The output frames of input frames; convolutions pad in time."""
     for _, (_, stride) in CONVOLUTIONS:
         frames = padded_conv_output_frames(frames, stride)
     return frames
@@ -127,12 +109,9 @@ def output_frames(frames):
 class DeepSpeech2(keras.Model):
     """Two convolutions, bidirectional recurrent layers, a fully connected layer, class scores.
 
-    Padding must stand on the right. Given the lengths, padded frames are zero before each
-    convolution, count for no statistics and pass the recurrence unchanged, so that an utterance's
-    logits depend neither on its padding nor, in inference, on its neighbours.
-
-    Args:
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
+    Padding must be on the right. Given the lengths, padded frames are zero before each convolution,
+    are left out of statistics and pass the recurrence unchanged, so that an utterance's logits
+    depend neither on its padding nor, in inference, on its neighbours.
     """
 
     def __init__(self, config: DeepSpeech2Config, seed: int = 0, dtype=None):
@@ -187,7 +166,6 @@ class DeepSpeech2(keras.Model):
         return {kernel for kernel in used if kernel}
 
     def build(self, input_shape=None):
-        """Makes all weights for spectrograms of the shape ``(batch, frames, num_bins)``."""
         config = self.config
         shape = (None, None, self.num_bins, 1)
         for layer, normalisation in zip(self.convolutions, self.normalisations, strict=True):
@@ -204,16 +182,7 @@ class DeepSpeech2(keras.Model):
         self.built = True
 
     def call(self, spectrograms, lengths=None, training=False):
-        """Computes class scores.
-
-        Args:
-            spectrograms: float ``(batch, frames, num_bins)``, right-padded.
-            lengths: int32 ``(batch,)``: valid frames; None if all utterances are of one length.
-            training: whether batches are normalised by their own statistics.
-
-        Returns:
-            float32 logits ``(batch, output frames, num_classes)``; see `output_frames`.
-        """
+        """Maps ``(batch, frames, num_bins)`` to float32 ``(batch, output frames, num_classes)``."""
         hidden, valid = self._convolved(spectrograms, lengths, training)
         for layer in self.recurrent:
             hidden = layer(hidden, valid=valid, training=training)
@@ -221,8 +190,7 @@ class DeepSpeech2(keras.Model):
 
     def _head(self, hidden, valid, training):
         hidden = self.fully_connected(hidden)
-        given = {} if valid is None else {"valid": valid}
-        hidden = self.last_normalisation(hidden, training=training, **given)
+        hidden = self.last_normalisation(hidden, training=training, valid=valid)
         return self.classifier(self._rectified(hidden))
 
     def stages(self) -> list[Stage]:
@@ -249,7 +217,7 @@ class DeepSpeech2(keras.Model):
         return [*stages, Stage("head", head, layers, width)]
 
     def _convolved(self, spectrograms, lengths, training):
-        """Returns the convolutions' features ``(batch, frames, width)`` and which are valid."""
+        """The convolutions' features ``(batch, frames, width)`` and which frames are valid."""
         hidden = keras.ops.expand_dims(spectrograms, -1)
         valid = None if lengths is None else valid_frames(hidden, lengths)
         layers = zip(self.convolutions, self.normalisations, CONVOLUTIONS, strict=True)
@@ -274,6 +242,6 @@ def _normalised(normalisation, hidden, valid, training):
     batch, frames = keras.ops.shape(hidden)[:2]
     # Bins count as frames: all share a channel's mean and variance.
     rows = keras.ops.reshape(hidden, (batch, frames * bins, channels))
-    given = {} if valid is None else {"valid": keras.ops.repeat(valid, bins, axis=1)}
-    rows = normalisation(rows, training=training, **given)
+    valid = None if valid is None else keras.ops.repeat(valid, bins, axis=1)
+    rows = normalisation(rows, training=training, valid=valid)
     return keras.ops.reshape(rows, (batch, frames, bins, channels))

@@ -1,5 +1,6 @@
-"""A keyword spotter of 8504 parameters, written against Keras 3 alone."""
+"""A keyword spotter of 8504 parameters, in Keras 3 alone."""
 
+import math
 from dataclasses import dataclass
 
 import keras
@@ -7,26 +8,18 @@ import keras
 from tfasr.kit.config import config_class, require
 from tfasr.layers.geometry import conv_output_frames
 
-BYTES_PER_FLOAT = 4
+# Where the channels of an image stand, and what Keras calls it.
 LAYOUTS = {"NHWC": "channels_last", "NCHW": "channels_first"}
-"""Where the channels of an image stand, and what Keras calls it."""
 # Time x frequency: kernel of each convolution, and whether maxima of 2 x 2 are taken after it.
 LAYERS = (((9, 5), False), ((3, 3), True), ((3, 3), True), ((3, 3), False))
 
 
 @config_class
 class KeywordSpotterConfig:
-    """Sizes of the network; the defaults have 8504 trainable parameters.
+    """Sizes of the network; the defaults have 8504 trainable parameters."""
 
-    Attributes:
-        num_frames: frames of an utterance of one second.
-        num_bins: log-mel energies of a frame.
-        filters: channels of the four convolutions.
-        num_words: words to tell apart.
-    """
-
-    num_frames: int = 98
-    num_bins: int = 40
+    num_frames: int = 98  # of an utterance of one second
+    num_bins: int = 40  # log-mel energies of a frame
     filters: tuple[int, int, int, int] = (10, 10, 22, 22)
     num_words: int = 30
 
@@ -52,9 +45,7 @@ def _sizes(size: int, axis: int) -> list[int]:
 class KeywordSpotter(keras.Model):
     """Four valid convolutions, batch-normalised and rectified, a mean over all, class scores.
 
-    Args:
-        dtype: Keras's dtype policy of all layers but the last, which stays in float32.
-        layout: of `LAYOUTS`: whether channels are the last dimension of images or the second.
+    The last layer stays in float32 whatever the dtype policy; ``layout`` is of `LAYOUTS`.
     """
 
     def __init__(
@@ -75,17 +66,11 @@ class KeywordSpotter(keras.Model):
                 dtype=policy,
                 name=f"convolution_{number}",
             )
-            for number, (filters, (kernel, _)) in enumerate(
-                zip(config.filters, LAYERS, strict=True)
-            )
+            for number, filters, (kernel, _) in zip(range(4), config.filters, LAYERS, strict=True)
         ]
+        options = {"axis": self._channel_axis, "momentum": 0.9, "dtype": policy}
         self.normalisations = [
-            keras.layers.BatchNormalization(
-                axis=self._channel_axis,
-                momentum=0.9,
-                dtype=policy,
-                name=f"normalisation_{number}",
-            )
+            keras.layers.BatchNormalization(name=f"normalisation_{number}", **options)
             for number in range(len(LAYERS))
         ]
         self.pooling = keras.layers.MaxPooling2D(
@@ -116,58 +101,36 @@ class KeywordSpotter(keras.Model):
         self.built = True
 
     def call(self, features, training=False):
-        """Computes class scores.
-
-        Args:
-            features: float ``(batch, num_frames, num_bins)``.
-            training: whether batches are normalised by their own statistics.
-
-        Returns:
-            float32 logits ``(batch, num_words)``.
-        """
+        """Maps float ``(batch, num_frames, num_bins)`` to float32 logits ``(batch, num_words)``."""
         hidden = keras.ops.expand_dims(features, self._channel_axis)
         layers = zip(self.convolutions, self.normalisations, LAYERS, strict=True)
         for convolution, normalisation, (_, pooled) in layers:
             hidden = keras.ops.relu(normalisation(convolution(hidden), training=training))
             hidden = self.pooling(hidden) if pooled else hidden
-        of_image = (2, 3) if self.layout == "NCHW" else (1, 2)
-        return self.classifier(keras.ops.mean(hidden, axis=of_image))
+        image_axes = (2, 3) if self.layout == "NCHW" else (1, 2)
+        return self.classifier(keras.ops.mean(hidden, axis=image_axes))
 
 
 @dataclass(frozen=True)
 class LayerMemory:
-    """What one layer needs for one utterance.
-
-    Attributes:
-        name: what it computes.
-        shape: of its output, without the batch.
-        weights: trainable parameters.
-    """
-
     name: str
-    shape: tuple[int, ...]
-    weights: int
+    shape: tuple[int, ...]  # of its output, without the batch
+    weights: int  # trainable parameters
 
     @property
     def activations(self) -> int:
-        """Numbers in its output."""
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return math.prod(self.shape)
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of weights and output in single precision."""
-        return BYTES_PER_FLOAT * (self.weights + self.activations)
+        return 4 * (self.weights + self.activations)
 
 
 def memory_accounting(config: KeywordSpotterConfig) -> list[LayerMemory]:
-    """Returns what each layer needs for one utterance, the input first.
+    """What each layer needs for one utterance, the input first.
 
-    Batch normalisation and rectifier work in place on the convolution's output and count with it,
-    scale and shift as weights; the moving statistics are no trainable parameters and, once the
-    network is used, part of scale and shift.
+    Batch normalisation and rectifier work in place on the convolution's output; their scale and
+    shift count as weights. The moving statistics are not trainable and end up in scale and shift.
     """
     rows = [LayerMemory("input", (config.num_frames, config.num_bins), 0)]
     sizes = zip(_sizes(config.num_frames, 0), _sizes(config.num_bins, 1), strict=True)

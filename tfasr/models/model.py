@@ -1,7 +1,7 @@
-"""What a model must offer to be trained, timed, decoded and exported, and the models by name.
+"""The protocol of a model to be trained, timed, decoded and exported, and the models by name.
 
-Code outside `tfasr.models` uses a model through its registered config alone, see
-`RecogniserConfig`. What a config leaves out has a measured or cautious default in this module.
+Code outside `tfasr.models` uses a model only through its registered config, see `RecogniserConfig`.
+What a config leaves out has a measured or cautious default in this module.
 """
 
 import hashlib
@@ -15,8 +15,7 @@ from tfasr.kit.config import config_class
 from tfasr.kit.registry import FILE_MODULE, Registry
 
 DEFAULT_MODEL = "acoustic_model"
-# Feature frames of 41 s: far beyond any utterance that is trained on.
-_MOST_FRAMES = 4096
+_MOST_FRAMES = 4096  # of features, 41 s: far beyond any utterance that is trained on
 
 
 class RecogniserConfig(Protocol):
@@ -57,36 +56,28 @@ class RecogniserConfig(Protocol):
         its recurrence, a method ``stages``, see `tfasr.models.recurrent`, and a method
         ``call_with_intermediate``, see `tfasr.models.recurrent.Network`.
 
-        One that can stream has two methods more. ``initial_state(batch)`` returns a list of
-        tensors ``(batch, ...)``: what a recurrence knows that has heard nothing.
-        ``continued(features, state)`` returns the logits of output frames and the state behind
-        them; its features begin with the first that the next output frame sees, and have no
-        padding. Whatever the frames are cut into, the logits are those of ``call``.
+        One that can stream has two more methods. ``initial_state(batch)`` returns a list of tensors
+        ``(batch, ...)``: the recurrence's state before any frame. ``continued(features, state)``
+        returns the logits of output frames and the state after them; its features begin with the
+        first that the next output frame sees, and have no padding. However the frames are cut into
+        chunks, the logits are those of ``call``.
 
-        Args:
-            seed: of the initial weights and of dropout.
-            dtype: Keras's dtype policy: "float32", "mixed_bfloat16", "mixed_float16" or None.
+        ``seed`` is of the initial weights and of dropout; ``dtype`` is Keras's dtype policy:
+        "float32", "mixed_bfloat16", "mixed_float16" or None.
         """
 
     def output_lengths(self, lengths: Any) -> Any:
-        """Returns the number of output frames for numbers of feature frames.
-
-        Args:
-            lengths: feature frames: an int, an array or a tensor; the result is of the same kind.
-        """
+        """Returns the output frames for feature frames: an int, an array or a tensor."""
 
 
 _REQUIRED = {
     "make": "make(num_features, num_classes, *, seed, dtype), which returns a keras.Model",
     "output_lengths": "output_lengths(lengths), the number of output frames for feature frames",
 }
-
-
 _ANSWERS = ("can_stream", "keeps_momentum")
 
 
 def check_config_class(cls: Any) -> None:
-    """Raises TypeError unless a class can be registered as a model's config."""
     if not inspect.isclass(cls):
         raise TypeError(f"it must be a config class. Received: {cls!r}.")
     lacking = [text for name, text in _REQUIRED.items() if not callable(getattr(cls, name, None))]
@@ -116,26 +107,17 @@ MODELS: Registry[type] = Registry(
     },
     check=check_config_class,
 )
-"""The config classes of all models, by name."""
 
 
 @config_class
 class ModelConfig:
-    """Which model is trained; its sizes are bound on its own config class.
-
-    Attributes:
-        name: of `MODELS`.
-    """
+    """Which model of `MODELS` is trained; its sizes are bound on its own config class."""
 
     name: str = DEFAULT_MODEL
 
 
 def model_name(config: RecogniserConfig) -> str:
-    """Returns the name of a config's class in `MODELS`.
-
-    Raises:
-        UsageError: if it has none.
-    """
+    """The name of a config's class in `MODELS`; UsageError if it is not registered."""
     name = MODELS.name_of(type(config))
     if name is None:
         raise UsageError(
@@ -147,19 +129,14 @@ def model_name(config: RecogniserConfig) -> str:
 
 
 def model_source(config: RecogniserConfig) -> dict[str, str]:
-    """Returns the model's ``name`` and the ``module`` that registers it, as JSON."""
     name = model_name(config)
     return {"name": name, "module": MODELS.entry(name).module}
 
 
 def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> RecogniserConfig:
-    """Returns a config from JSON.
+    """A config from `model_source` (None for tfasr 0.1.0's only model) and its fields.
 
-    Args:
-        source: what `model_source` returned; None for the only model of tfasr 0.1.0.
-
-    Raises:
-        UsageError: if no such model is registered, or it has other fields now.
+    Raises UsageError if no such model is registered, or its fields have changed.
     """
     name = (source or {}).get("name", DEFAULT_MODEL)
     if name not in MODELS:
@@ -186,15 +163,14 @@ def model_from_json(source: dict[str, str] | None, values: dict[str, Any]) -> Re
 
 
 def output_frames(config: RecogniserConfig, frames: int) -> int:
-    """Returns the output frames of one utterance; below 1 where it has none."""
     return int(config.output_lengths(frames))
 
 
 def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
-    """Returns a value that is equal for two models if `output_lengths` is the same for both.
+    """Equal for two models if their `output_lengths` are: kernel and stride of one convolution.
 
-    A stack of convolutions and poolings has as many output frames as one unpadded convolution:
-    its kernel and stride are returned. For other models: a hash of the output lengths.
+    A stack of convolutions and poolings has as many output frames as one unpadded convolution; for
+    other models it is a hash of the output lengths.
     """
     lengths = np.arange(1, _MOST_FRAMES + 1, dtype=np.int32)
     outputs = np.asarray(config.output_lengths(lengths))
@@ -208,20 +184,9 @@ def frame_geometry(config: RecogniserConfig) -> list[int] | list[str]:
 
 
 def model_flops(
-    config: RecogniserConfig,
-    num_features: int,
-    num_classes: int,
-    batch: int,
-    frames: int,
-    *,
-    training: bool,
+    config: Any, num_features: int, num_classes: int, batch: int, frames: int, *, training: bool
 ) -> int | None:
-    """Returns the floating-point operations of a batch; None where the config does not tell.
-
-    Args:
-        frames: feature frames to which they are padded.
-        training: whether to count the backward pass too; the optimizer is never counted.
-    """
+    """Floating-point operations of a padded batch without the optimizer; None if unknown."""
     if not hasattr(config, "flops"):
         return None
     per_utterance = config.flops(num_features, num_classes, frames, training=training)
@@ -231,26 +196,21 @@ def model_flops(
 def estimated_step_bytes(
     config: RecogniserConfig, num_features: int, parameters: int, batch: int, frames: int
 ) -> int | None:
-    """Returns an estimate of a training process's memory; None if only a trial can tell."""
-    if not hasattr(config, "step_bytes"):
-        return None
-    return config.step_bytes(num_features, parameters, batch, frames)
+    is_known = hasattr(config, "step_bytes")
+    return config.step_bytes(num_features, parameters, batch, frames) if is_known else None
 
 
 def least_parameters(config: RecogniserConfig, num_features: int, num_classes: int) -> int | None:
-    """Returns a close lower bound of a model's weights; None where the config does not tell."""
-    if not hasattr(config, "least_parameters"):
-        return None
-    return config.least_parameters(num_features, num_classes)
+    is_known = hasattr(config, "least_parameters")
+    return config.least_parameters(num_features, num_classes) if is_known else None
 
 
 def can_stream(config: RecogniserConfig) -> bool:
-    """Returns whether logits never depend on later frames; False where the config does not tell."""
     return bool(getattr(config, "can_stream", False))
 
 
 def keeps_momentum(config: RecogniserConfig) -> bool | None:
-    """Returns whether batch normalisation keeps its own momentum; None if it does not tell.
+    """Whether batch normalisation keeps its own momentum; None if unknown.
 
     Then those layers follow the training's window whose momentum is their class's default.
     """
@@ -258,13 +218,8 @@ def keeps_momentum(config: RecogniserConfig) -> bool | None:
 
 
 def portable(config: RecogniserConfig) -> RecogniserConfig:
-    """Returns the same model for exporters; the config itself where it does not tell."""
     return config.portable() if hasattr(config, "portable") else config
 
 
 def kernels(model: Any) -> set[str]:
-    """Returns which implementations computed a model's recurrence.
-
-    Empty before the model's first call, or where it does not tell.
-    """
     return set(getattr(model, "kernels", ()))

@@ -1,4 +1,4 @@
-"""A convolution and a stack of recurrent layers: all that LSTMs' and GRUs' models share."""
+"""A convolution and a stack of recurrent layers: the code that LSTM and GRU models share."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -14,7 +14,6 @@ from tfasr.layers.fused_call import Dropout, valid_frames
 from tfasr.layers.geometry import conv_output_frames
 from tfasr.layers.lstm import LSTM
 from tfasr.models.costs import (
-    ModuleCost,
     estimated_step_bytes,
     forward_flops,
     least_parameters,
@@ -23,22 +22,18 @@ from tfasr.models.costs import (
     training_flops,
 )
 
-# What the models of this package have in common: how they are called, and how they end.
+RECURRENT_INITIALIZERS = {
+    "glorot_uniform": keras.initializers.GlorotUniform,
+    "orthogonal": keras.initializers.Orthogonal,
+}
 
 
 class Network(keras.Model):
     """Hidden values of each output frame, by `encode`, and their class scores.
 
-    A subclass makes its layers, `class_scores` as ``classifier`` behind all others, and defines
-    ``build`` and `encode` or `encodings`. Layers count as they are assigned: a checkpoint holds
-    their variables in that order.
-
-    A model is made of its config, the number of classes (the CTC blank is the last), the seed of
-    its initial weights and of dropout, and Keras's dtype policy of all layers but the last, which
-    stays in float32.
-
-    Args:
-        config: sizes; it tells the output lengths, see `tfasr.models.model.RecogniserConfig`.
+    A subclass makes its layers, with `class_scores` as ``classifier`` after all others, and defines
+    ``build`` and `encode` or `encodings`. A checkpoint holds the layers' variables in the order of
+    assignment. The dtype policy applies to all layers but the last, which stays in float32.
     """
 
     def __init__(self, name: str, config: Any, dtype: str | keras.DTypePolicy | None = None):
@@ -49,29 +44,18 @@ class Network(keras.Model):
         return self.config.output_lengths(feature_lengths)
 
     def call(self, features: Any, feature_lengths: Any, training: bool = False) -> Any:
-        """Computes class scores.
+        """Maps features ``(batch, frames, num_features)`` and int32 lengths to float32 logits.
 
-        Args:
-            features: float ``(batch, frames, num_features)``, right-padded.
-            feature_lengths: int32 ``(batch,)``: valid frames.
-            training: whether dropout and batch statistics are on.
-
-        Returns:
-            float32 logits ``(batch, output frames, classes)``; see `output_lengths`.
+        Features are right-padded; logits are ``(batch, output frames, classes)``.
         """
         return self.classifier(self.encode(features, feature_lengths, training))
 
     def call_with_intermediate(
         self, features: Any, feature_lengths: Any, training: bool = False
     ) -> tuple[Any, Any]:
-        """Computes class scores, and those that the last layer gives a middle layer's outputs.
+        """Logits, and those that the last layer gives for the middle one of `encodings`.
 
-        Returns:
-            logits as `call` returns them, and those of the middle one of the layers that
-            `encodings` holds, the earlier of two.
-
-        Raises:
-            UsageError: if there is no layer of the last one's width before it.
+        Raises UsageError if no earlier layer has the last one's width.
 
         Source: J. Lee and S. Watanabe, Intermediate Loss Regularization for CTC-based Speech
         Recognition, ICASSP 2021, section 3.
@@ -81,28 +65,24 @@ class Network(keras.Model):
             raise UsageError(
                 "For TrainingConfig.intermediate_loss_weight the model must have two layers or "
                 "more of one width before its classifier. Received: a model of the class "
-                f"{type(self).__name__} that has none or tells of none. Give it more layers, or "
-                "bind the weight to 0."
+                f"{type(self).__name__} without such layers. Give it more, or bind the weight to 0."
             )
         middle = encodings[(len(encodings) - 1) // 2]
         return self.classifier(encodings[-1]), self.classifier(middle)
 
     def encode(self, features: Any, feature_lengths: Any, training: bool) -> Any:
-        """Returns what the classifier scores: ``(batch, output frames, width)``."""
+        """The classifier's inputs ``(batch, output frames, width)``."""
         return self.encodings(features, feature_lengths, training)[-1]
 
     def encodings(self, features: Any, feature_lengths: Any, training: bool) -> list:
-        """Returns what each layer of the last one's width returns, in order.
-
-        Each is ``(batch, output frames, width)``, the last one what `encode` returns.
-        """
+        """The outputs ``(batch, output frames, width)`` of each layer of the last one's width."""
         if type(self).encode is Network.encode:
             raise NotImplementedError(f"{type(self).__name__} must define encode or encodings.")
         return [self.encode(features, feature_lengths, training)]
 
 
 def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
-    """Returns the last layer, ``classifier``: logits of the classes, the CTC blank last.
+    """The last layer, ``classifier``: logits of the classes, the CTC blank last.
 
     It computes in float32 even under mixed precision, because the loss is computed from them.
     """
@@ -115,30 +95,14 @@ def class_scores(num_classes: int, seed: int) -> keras.layers.Dense:
 
 
 def add_to_blank_bias(model: Any, amount: float) -> None:
-    """Adds to the bias of the CTC blank in a model's last layer, on which every frame's odds hang.
-
-    Args:
-        model: built; its last layer is `class_scores` or another dense layer with a bias, assigned
-            as ``classifier``.
-        amount: above 0 for a network that begins with more blanks than by chance.
-
-    Raises:
-        UsageError: if the model has no such layer.
-    """
+    """Adds to the CTC blank's bias in a model's last layer; UsageError if it has none."""
     bias = _weight_of_classifier(model, "bias", 1, f"initial_blank_bias = {amount}")
     classes = bias.shape[0]
     bias.assign_add(amount * keras.ops.one_hot(classes - 1, classes, dtype=bias.dtype))
 
 
 def zero_classifier(model: Any) -> None:
-    """Sets the kernel of a model's last layer to 0: every frame then has the same class scores.
-
-    Args:
-        model: as for `add_to_blank_bias`; its last layer has a kernel.
-
-    Raises:
-        UsageError: if the model has no such layer.
-    """
+    """Sets the kernel of a model's last layer to 0; UsageError if it has no such layer."""
     kernel = _weight_of_classifier(model, "kernel", 2, "zero_output_layer = True")
     kernel.assign(keras.ops.zeros_like(kernel))
 
@@ -147,81 +111,51 @@ def _weight_of_classifier(model: Any, name: str, dimensions: int, setting: str) 
     classifier = getattr(model, "classifier", None)
     weight = getattr(classifier, name, None)
     if weight is None or len(weight.shape) != dimensions:
-        found = "none" if classifier is None else f"a {type(classifier).__name__} without it"
+        received = "none" if classifier is None else f"a {type(classifier).__name__} without it"
         raise UsageError(
             f"For TrainingConfig.{setting} the model's last layer must be assigned as its "
             f"`classifier` and have a {name} of {dimensions} dimensions, as "
             f"tfasr.models.recurrent.class_scores makes it. Received: {type(model).__name__}, "
-            f"which has {found}."
+            f"which has {received}."
         )
     return weight
 
 
-# A model cut into stages, one after the other, for benchmarks that time each.
-
-
 @dataclass(frozen=True)
 class Stage:
-    """A part of a model, in training.
-
-    Attributes:
-        name: such as "front end", "recurrent 1" or "head".
-        forward: from what the stage before returned, the features for the first, and the valid
-            feature frames ``(batch,)`` to what this one returns: ``(batch, output frames, width)``.
-        layers: whose trainable variables it uses.
-        input_width: last dimension of what it takes; unused for the first.
-    """
-
-    name: str
+    name: str  # such as "front end", "recurrent 1" or "head"
+    # From the previous stage's outputs, or the features, and the valid feature frames (batch,) to
+    # (batch, output frames, width).
     forward: Callable[[Any, Any], Any]
-    layers: list
-    input_width: int = 0
+    layers: list  # whose trainable variables it uses
+    input_width: int = 0  # unused for the first stage
 
     @property
     def variables(self) -> list:
-        """Its trainable variables."""
         return [variable for layer in self.layers for variable in layer.trainable_variables]
 
 
 def stages_of(model: Any) -> list[Stage]:
-    """Returns what a model's method ``stages`` returns; one stage of all where it has none.
-
-    The stages, one after the other, compute what ``model(features, lengths, training=True)`` does.
-    """
+    """A model's stages, which together compute a training call; one stage by default."""
     if hasattr(model, "stages"):
         return model.stages()
-
-    def forward(features: Any, lengths: Any) -> Any:
-        return model(features, lengths, training=True)
-
-    return [Stage("model", forward, [model])]
+    return [Stage("model", lambda x, lengths: model(x, lengths, training=True), [model])]
 
 
 class RecurrentStackConfig:
-    """What follows from the sizes of such a model; a config class has the fields of its own.
-
-    Its fields are conv_filters, conv_kernel, conv_stride, num_KIND_layers, KIND_units,
-    bidirectional, dropout and, optionally, batch_normalisation.
-
-    Attributes:
-        kind: of the recurrent layers, a part of their fields' names.
-        gates: matrices that a recurrent layer has for its inputs, and as many for its states.
-        model: the class of the model.
-    """
+    """Methods of a recurrent model's config, with the fields of `AcousticModelConfig`."""
 
     batch_normalisation: bool = True
-    kind: str
-    gates: int
+    kind: str  # a part of the fields' names
+    gates: int  # of a recurrent layer
     model: type["RecurrentStack"]
 
     @property
     def num_layers(self) -> int:
-        """How many recurrent layers follow the convolution."""
         return getattr(self, f"num_{self.kind}_layers")
 
     @property
     def units(self) -> int:
-        """Width of each recurrent layer, in each direction."""
         return getattr(self, f"{self.kind}_units")
 
     def check(self) -> None:
@@ -230,9 +164,7 @@ class RecurrentStackConfig:
         require(self.num_layers >= 0, self, f"num_{self.kind}_layers", "at least 0")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
 
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "RecurrentStack":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         return self.model(self, num_classes, seed, dtype=dtype)
 
     def smaller(self, units: int) -> "RecurrentStackConfig":
@@ -241,7 +173,6 @@ class RecurrentStackConfig:
 
     @property
     def directions(self) -> int:
-        """Of the recurrence, 1 or 2."""
         return 2 if self.bidirectional else 1
 
     @property
@@ -255,27 +186,20 @@ class RecurrentStackConfig:
         count = training_flops if training else forward_flops
         return count(self, num_features, num_classes, 1, frames)
 
-    def least_parameters(self, num_features: int, num_classes: int) -> int:
-        return least_parameters(self, num_features, num_classes)
+    least_parameters = least_parameters
 
 
 class RecurrentStack(Network):
     """Conv1D, then recurrent layers, then a dense layer to classes.
 
-    Padding must stand on the right. The convolution is valid, and forwards the recurrence comes to
-    the padding last, so that it changes no valid output frame; backwards it is masked. Batch
+    Padding must be on the right. The convolution is valid, and a forward recurrence reaches the
+    padding last, so that it changes no valid output frame; a backward one is masked. Batch
     statistics leave it out.
     """
 
     model_name = ""  # for Keras
 
-    def __init__(
-        self,
-        config: RecurrentStackConfig,
-        num_classes: int,
-        seed: int = 0,
-        dtype: str | keras.DTypePolicy | None = None,
-    ):
+    def __init__(self, config: RecurrentStackConfig, num_classes: int, seed: int = 0, dtype=None):
         super().__init__(self.model_name, config, dtype)
         seeds = iter(range(seed * 1000, seed * 1000 + 1000))
         self.convolution = keras.layers.Conv1D(
@@ -305,7 +229,7 @@ class RecurrentStack(Network):
         raise NotImplementedError(f"{type(self).__name__} must define one_way.")
 
     def _recurrent(self, number: int, seeds: Iterator[int]) -> keras.layers.Layer:
-        # Backwards of its own: Keras's copy of the forward layer would draw the same weights.
+        # A layer made here: Keras's copy of the forward layer would draw the same weights.
         layers = [
             self.one_way(
                 seeds,
@@ -319,15 +243,10 @@ class RecurrentStack(Network):
         ]
         if not self.config.bidirectional:
             return layers[0]
-        return keras.layers.Bidirectional(
-            layers[0],
-            backward_layer=layers[1],
-            dtype=self.dtype_policy,
-            name=f"bidirectional_{number}",
-        )
+        options = {"dtype": self.dtype_policy, "name": f"bidirectional_{number}"}
+        return keras.layers.Bidirectional(layers[0], backward_layer=layers[1], **options)
 
     def build(self, input_shape: Any = None) -> None:
-        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
         self.convolution.build(input_shape)
         shape = (None, None, self.config.conv_filters)
         for block in range(len(self.dropouts)):
@@ -348,12 +267,11 @@ class RecurrentStack(Network):
         return outputs[1:] or outputs
 
     def initial_state(self, batch: int) -> list:
-        """Returns what the recurrence knows before any frame, see `tfasr.models.model`."""
         sizes = [size for layer in self.recurrent for size in _state_sizes(layer)]
         return [keras.ops.zeros((batch, size)) for size in sizes]
 
     def continued(self, features: Any, state: list) -> tuple[Any, list]:
-        """Computes the class scores of frames that follow others, see `tfasr.models.model`."""
+        """Class scores of the next frames of a stream, see `tfasr.models.model`."""
         hidden = self._finished(0, self.convolution(features), None, training=False)
         waiting, reached = list(state), []
         for number, layer in enumerate(self.recurrent):
@@ -365,7 +283,6 @@ class RecurrentStack(Network):
         return self.classifier(hidden), reached
 
     def _valid(self, hidden, feature_lengths):
-        """Returns booleans ``(batch, output frames)``: whether a frame belongs to its utterance."""
         return valid_frames(hidden, self.output_lengths(feature_lengths))
 
     def _recurred(self, number, hidden, valid, training):
@@ -410,14 +327,6 @@ def _state_sizes(layer: Any) -> list[int]:
     return keras.tree.flatten(layer.cell.state_size)
 
 
-# The paper's acoustic model, written against Keras 3 alone.
-
-RECURRENT_INITIALIZERS = {
-    "glorot_uniform": keras.initializers.GlorotUniform,
-    "orthogonal": keras.initializers.Orthogonal,
-}
-
-
 @config_class
 class AcousticModelConfig(RecurrentStackConfig):
     """Sizes of the acoustic model.
@@ -453,11 +362,7 @@ class AcousticModelConfig(RecurrentStackConfig):
     gates = 4
     model = property(lambda self: AcousticModel)
 
-    def step_bytes(self, num_features: int, parameters: int, batch: int, frames: int) -> int:
-        return estimated_step_bytes(self, num_features, parameters, batch, frames)
-
-    def step_costs(self, **sizes: int) -> list[ModuleCost]:
-        return model_costs(self, **sizes)
+    step_bytes, step_costs = estimated_step_bytes, model_costs
 
     def portable(self) -> "AcousticModelConfig":
         return dataclasses.replace(self, lstm_kernel="generic")
@@ -483,21 +388,9 @@ class AcousticModel(RecurrentStack):
         return {layer.last_kernel for layer in layers if layer.last_kernel}
 
 
-# A convolution and a stack of GRUs, in one direction or in both, against Keras 3 alone.
-
-
 @config_class
 class GruModelConfig(RecurrentStackConfig):
-    """Sizes of the model.
-
-    Attributes:
-        conv_filters: output channels of the convolution over frames.
-        conv_kernel: feature frames that one output frame sees.
-        conv_stride: feature frames from one output frame to the next.
-        num_gru_layers: how many recurrent layers follow.
-        gru_units: width of each, in each direction.
-        bidirectional: whether each layer also runs backwards; the outputs are concatenated.
-        dropout: share of activations dropped between layers in training.
+    """Sizes of the model: as `AcousticModelConfig`, with GRUs.
 
     Source: Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder"; around the
     recurrence it is the paper's model, section 4.4.3.
@@ -525,8 +418,6 @@ class GruModelConfig(RecurrentStackConfig):
 
 
 class GruModel(RecurrentStack):
-    """Conv1D, then GRU layers, then a dense layer to classes, see `RecurrentStack`."""
-
     model_name = "gru_model"
 
     def one_way(self, seeds: Iterator[int], **options) -> keras.layers.GRU:

@@ -1,4 +1,4 @@
-"""Blocks of separable convolutions over time, QuartzNet's shape, against Keras 3 alone."""
+"""Blocks of separable convolutions over time, QuartzNet's shape, in Keras 3 alone."""
 
 import dataclasses
 
@@ -16,30 +16,19 @@ from tfasr.models.recurrent import Network, class_scores
 class SeparableConvConfig:
     """Sizes of the model; the defaults are QuartzNet-5x5's.
 
-    Attributes:
-        filters: channels of the blocks, one number each; the first layer has the first block's.
-        kernels: frames that each block's convolutions see, as many numbers.
-        repeats: separable convolutions of a block.
-        stride: feature frames from one output frame to the next, of the first layer.
-        first_kernel: feature frames that the first layer sees.
-        last_filters: channels of the two layers behind the blocks, the second of kernel 1.
-        last_kernel: frames that the first of these sees.
-        last_dilation: frames from one that it sees to the next.
-        dropout: share of activations dropped behind each layer in training.
-
     Source: Kriman et al. 2020, "QuartzNet: deep automatic speech recognition with 1D time-channel
     separable convolutions", Table 1.
     """
 
-    filters: tuple[int, ...] = (256, 256, 512, 512, 512)
-    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)
-    repeats: int = 5
-    stride: int = 2
+    filters: tuple[int, ...] = (256, 256, 512, 512, 512)  # of the blocks; the first layer has [0]
+    kernels: tuple[int, ...] = (33, 39, 51, 63, 75)  # frames, a number per block
+    repeats: int = 5  # separable convolutions of a block
+    stride: int = 2  # of the first layer, in feature frames
     first_kernel: int = 33
-    last_filters: tuple[int, int] = (512, 1024)
-    last_kernel: int = 87
+    last_filters: tuple[int, int] = (512, 1024)  # of the two layers after the blocks
+    last_kernel: int = 87  # of the first of these; the second's is 1
     last_dilation: int = 2
-    dropout: float = 0.0
+    dropout: float = 0.0  # share of activations dropped after each layer in training
 
     def check(self) -> None:
         for field in ("repeats", "stride", "first_kernel", "last_kernel", "last_dilation"):
@@ -47,24 +36,20 @@ class SeparableConvConfig:
         require(len(self.kernels) == len(self.filters), self, "kernels", "as many as filters")
         require(bool(self.filters), self, "filters", "one or more numbers")
         for field in ("filters", "kernels", "last_filters"):
-            require(all(one > 0 for one in getattr(self, field)), self, field, "positive numbers")
+            require(min(getattr(self, field)) > 0, self, field, "positive numbers")
         require(0 <= self.dropout < 1, self, "dropout", "in 0..1, below 1")
-
-    can_stream = False
 
     @property
     def layers(self) -> list[tuple[int, int, int]]:
         """Channels in, channels out and kernel of all separable convolutions but the first's."""
-        found, width = [], self.filters[0]
+        convolutions, width = [], self.filters[0]
         for filters, kernel in zip(self.filters, self.kernels, strict=True):
             for _ in range(self.repeats):
-                found.append((width, filters, kernel))
+                convolutions.append((width, filters, kernel))
                 width = filters
-        return [*found, (width, self.last_filters[0], self.last_kernel)]
+        return [*convolutions, (width, self.last_filters[0], self.last_kernel)]
 
-    def make(
-        self, num_features: int, num_classes: int, *, seed: int = 0, dtype: str | None = None
-    ) -> "SeparableConvModel":
+    def make(self, num_features: int, num_classes: int, *, seed: int = 0, dtype=None):
         return SeparableConvModel(self, num_classes, seed, dtype=dtype)
 
     def output_lengths(self, lengths):
@@ -109,47 +94,39 @@ class SeparableConvModel(Network):
         self.shortcuts = [
             self._pointwise(filters, f"shortcut_{i}") for i, filters in enumerate(config.filters)
         ]
+        filters, more_filters = config.last_filters
         self.last = [
-            self._separable(
-                config.last_filters[0], config.last_kernel, "last_0", config.last_dilation
-            ),
-            self._pointwise(config.last_filters[1], "last_1"),
+            self._separable(filters, config.last_kernel, "last_0", config.last_dilation),
+            self._pointwise(more_filters, "last_1"),
         ]
         self.classifier = class_scores(num_classes, next(self._seeds))
 
-    def _separable(
-        self, filters: int, kernel: int, name: str, dilation: int = 1
-    ) -> "NormalisedConv":
-        strides = self.config.stride if name == "first" else 1
+    def _separable(self, filters: int, kernel: int, name: str, dilation: int = 1):
         layer = keras.layers.SeparableConv1D(
             filters,
             kernel,
-            strides=strides,
+            strides=self.config.stride if name == "first" else 1,
             dilation_rate=dilation,
-            use_bias=False,
             depthwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
             pointwise_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype=self.dtype_policy,
-            name="convolution",
+            **self._options,
         )
         return self._normalised(layer, (kernel - 1) * dilation, name)
 
-    def _pointwise(self, filters: int, name: str) -> "NormalisedConv":
-        layer = keras.layers.Dense(
-            filters,
-            use_bias=False,
-            kernel_initializer=keras.initializers.GlorotUniform(next(self._seeds)),
-            dtype=self.dtype_policy,
-            name="convolution",
-        )
+    def _pointwise(self, filters: int, name: str):
+        initializer = keras.initializers.GlorotUniform(next(self._seeds))
+        layer = keras.layers.Dense(filters, kernel_initializer=initializer, **self._options)
         return self._normalised(layer, 0, name)
+
+    @property
+    def _options(self) -> dict:
+        return {"use_bias": False, "dtype": self.dtype_policy, "name": "convolution"}
 
     def _normalised(self, layer, reach: int, name: str) -> "NormalisedConv":
         rate, seed = self.config.dropout, next(self._seeds)
         return NormalisedConv(layer, reach, rate, seed, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape=None):
-        """Makes all weights for features of the shape ``(batch, frames, num_features)``."""
         shape = self.first.built_for(input_shape)
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             shortcut.built_for(shape)
@@ -168,21 +145,15 @@ class SeparableConvModel(Network):
         for block, shortcut in zip(self.blocks, self.shortcuts, strict=True):
             straight = shortcut(hidden, valid, valid, rectified=False, training=training)
             for number, layer in enumerate(block, start=1):
-                last = number == len(block)
-                added = {"added": straight} if last else {}
-                hidden = layer(hidden, valid, valid, training=training, **added)
+                added = straight if number == len(block) else None
+                hidden = layer(hidden, valid, valid, added, training=training)
         for layer in self.last:
             hidden = layer(hidden, valid, valid, training=training)
         return hidden
 
 
 class NormalisedConv(keras.layers.Layer):
-    """A convolution over time, batch-normalised, rectified, dropped out.
-
-    Args:
-        convolution: valid, over ``(batch, time, channels)``.
-        reach: frames that it sees beside one.
-    """
+    """A convolution over time that sees ``reach`` more frames, with all that follows it."""
 
     def __init__(self, convolution, reach: int, rate: float, seed: int, **kwargs):
         super().__init__(**kwargs)
@@ -192,7 +163,6 @@ class NormalisedConv(keras.layers.Layer):
         self.around = (reach // 2, reach - reach // 2)
 
     def built_for(self, shape) -> tuple:
-        """Makes the weights for inputs of a shape, and returns that of the outputs."""
         self.convolution.build(shape)
         filters = getattr(self.convolution, "filters", None) or self.convolution.units
         self.normalisation.build((None, None, filters))
@@ -200,15 +170,7 @@ class NormalisedConv(keras.layers.Layer):
         return (None, None, filters)
 
     def call(self, inputs, before, valid, added=None, rectified=True, training=False):
-        """Convolves.
-
-        Args:
-            inputs: ``(batch, time, channels)``.
-            before: booleans ``(batch, time)``: which of them count.
-            added: what is added before the rectifier; None for nothing.
-            rectified: whether negative values become 0.
-            training: whether dropout and batch statistics are on.
-        """
+        """Convolves; ``before`` marks input frames ``(batch, time)`` that are not padding."""
         inputs = widened(inputs, before, *self.around)
         hidden = self.normalisation(self.convolution(inputs), training=training, valid=valid)
         hidden = hidden if added is None else hidden + added

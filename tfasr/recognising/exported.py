@@ -1,4 +1,4 @@
-"""A folder that a recogniser was exported to: what lies in it, and whether it is as it was."""
+"""The folder of an exported recogniser: its files, and whether they are unchanged."""
 
 import dataclasses
 import hashlib
@@ -19,37 +19,30 @@ from tfasr.recognising.spec import RecogniserSpec
 
 GRAPH_FILE = "model.onnx"
 ONNX, LITERT, KERAS, SAVED_MODEL = "onnx", "litert", "keras", "saved_model"
+# The model's file, or folder, by runtime.
 MODEL_FILES = {
     ONNX: GRAPH_FILE,
     LITERT: "model.tflite",
     KERAS: "model.keras",
     SAVED_MODEL: "saved_model",
 }
-"""What holds the model, by what runs it; TensorFlow's is a folder."""
 SPEC_FILE = "recogniser.json"
 CARD_FILE = "README.md"
-SUMS_FILE = "SHA256SUMS"
-"""Hashes of all other files, as ``sha256sum --check`` reads them; written last."""
-
+SUMS_FILE = "SHA256SUMS"  # of all other files, for ``sha256sum --check``; written last
 _WEIGHTS = {**MODEL_FILES, SAVED_MODEL: "saved_model/variables/variables.data-00000-of-00001"}
 _FORMAT = 1
 _AGAIN = "Export the run again."
 
 
 def is_exported(folder: Path) -> bool:
-    """Returns whether a folder is an exported one, whole or not."""
     return (folder / SPEC_FILE).is_file()
 
 
 def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: str = ONNX) -> None:
-    """Writes what a recogniser is, next to its model.
-
-    The lexicon holds the words of the training transcripts, or nothing.
-    """
-    statistics = spec.statistics and {
-        name: array.tolist()
-        for name, array in zip(("mean", "deviation"), spec.statistics, strict=True)
-    }
+    """Writes a recogniser's description next to its model; the lexicon may be empty."""
+    statistics = spec.statistics and dict(
+        zip(("mean", "deviation"), (array.tolist() for array in spec.statistics), strict=True)
+    )
     content = {
         "format": _FORMAT,
         "tfasr": __version__,
@@ -68,11 +61,7 @@ def write_spec(folder: Path, spec: RecogniserSpec, lexicon: list[str], runtime: 
 
 
 def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
-    """Reads what `write_spec` wrote, with some of the decoder's fields replaced.
-
-    Raises:
-        UsageError: if it was written by a later tfasr, or something in it is missing.
-    """
+    """Reads what `write_spec` wrote, with some decoder fields replaced; UsageError if it can't."""
     path = folder / SPEC_FILE
     names = ("format", "model", "features", "statistics", "decoder", "geometry", "streams")
     content = read_object(path, _AGAIN, names)
@@ -100,7 +89,7 @@ def read_spec(folder: Path, decoder_changes: dict[str, Any]) -> RecogniserSpec:
 
 
 def exported_runtime(folder: Path) -> str:
-    """Returns what runs an export's model; raises UsageError if it is not of `MODEL_FILES`."""
+    """The runtime of an export's model; UsageError if it is not in `MODEL_FILES`."""
     path = folder / SPEC_FILE
     content = read_object(path, _AGAIN, ("format",))
     runtime = content.get("runtime", ONNX)  # exports without it are ONNX's
@@ -113,14 +102,12 @@ def exported_runtime(folder: Path) -> str:
 
 
 def model_bytes(path: Path) -> int:
-    """Returns the size of what holds a model: a file, or all files of a folder."""
     if path.is_dir():
-        return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+        return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return path.stat().st_size
 
 
 def file_hash(path: Path) -> str:
-    """Returns a file's SHA-256 in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -129,7 +116,7 @@ def file_hash(path: Path) -> str:
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the hashes of all files of an export, which makes it complete."""
+    """Writes the hashes of all files, which completes an export."""
     files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     names = sorted(name for name in files if name != SUMS_FILE)
     lines = [f"{file_hash(folder / name)}  {name}\n" for name in names]
@@ -137,7 +124,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path) -> None:
-    """Raises UsageError unless all files of an export are as they were written."""
+    """Raises UsageError unless all files of an export are unchanged."""
     text = read_text(folder / SUMS_FILE, f"Without it the export is not complete. {_AGAIN}")
     listed = [line.split("  ", 1) for line in text.splitlines()]
     if not listed or any(len(line) != 2 for line in listed):

@@ -1,4 +1,4 @@
-"""Many recordings to transcripts: found, named, resumed, and bad ones left out."""
+"""Transcribes many recordings to files: finds them, resumes, and leaves out those it can't read."""
 
 import json
 from collections import Counter
@@ -17,31 +17,22 @@ from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.segments import Segment, recognised_in_batches
 from tfasr.recognising.spec import StreamResult, Transcript, Word
 
-# Transcripts as text, JSON, subtitles and time-marked words.
-
 # Of a subtitle: two lines on a television, and no longer than can be read; a pause ends it early.
 _MOST_CHARACTERS = 84
 _MOST_S = 6.0
 _PAUSE_S = 0.8
+SETTINGS_FILE = "transcribe.json"
 
 
 @dataclass(frozen=True)
 class Format:
-    """A way to write transcripts."""
-
     write: Callable[[str, Transcript], str]  # from a recording's name and transcript to text
     suffix: str  # of a file that holds one
     header: str = ""  # what comes once before any transcripts
     joins: bool = True  # whether several recordings can stand in one stream
 
 
-def to_text(_: str, transcript: Transcript) -> str:
-    """Returns a line of text."""
-    return transcript.text + "\n"
-
-
 def to_json(name: str, transcript: Transcript) -> str:
-    """Returns a line of JSON; words in Vosk's shape."""
     content = {
         "file": name,
         "duration_s": round(transcript.duration_s, 3),
@@ -52,7 +43,7 @@ def to_json(name: str, transcript: Transcript) -> str:
 
 
 def words_json(words: list[Word]) -> list[dict[str, Any]]:
-    """Returns words as Vosk shapes them: ``conf``, ``start``, ``end`` and ``word``."""
+    """Words in Vosk's shape: ``conf``, ``start``, ``end`` and ``word``."""
     return [
         {
             "conf": round(word.confidence, 4),
@@ -65,7 +56,7 @@ def words_json(words: list[Word]) -> list[dict[str, Any]]:
 
 
 def stream_json(result: StreamResult) -> str:
-    """Returns a line of JSON in Vosk's shape: ``partial``, or ``text`` and ``result``."""
+    """A line of JSON in Vosk's shape: ``partial``, or ``text`` and ``result``."""
     if not result.final:
         content: dict[str, Any] = {"partial": result.text}
     elif result.words:
@@ -76,7 +67,6 @@ def stream_json(result: StreamResult) -> str:
 
 
 def to_srt(_: str, transcript: Transcript) -> str:
-    """Returns SubRip subtitles."""
     blocks = [
         f"{number}\n{_clock(start, ',')} --> {_clock(end, ',')}\n{text}\n"
         for number, (start, end, text) in enumerate(_subtitles(transcript.words), start=1)
@@ -85,7 +75,6 @@ def to_srt(_: str, transcript: Transcript) -> str:
 
 
 def to_vtt(_: str, transcript: Transcript) -> str:
-    """Returns WebVTT subtitles."""
     blocks = [
         f"{_clock(start, '.')} --> {_clock(end, '.')}\n{text}\n"
         for start, end, text in _subtitles(transcript.words)
@@ -94,7 +83,7 @@ def to_vtt(_: str, transcript: Transcript) -> str:
 
 
 def to_ctm(name: str, transcript: Transcript) -> str:
-    """Returns NIST's time-marked words: recording, channel, start, duration, word, confidence."""
+    """NIST's time-marked words: recording, channel, start, duration, word, confidence."""
     recording = "_".join(name.split()) or "-"  # the format has no way to write a space
     return "".join(
         f"{recording} 1 {word.start_s:.3f} {word.end_s - word.start_s:.3f} {word.text} "
@@ -104,7 +93,6 @@ def to_ctm(name: str, transcript: Transcript) -> str:
 
 
 def to_tsv(name: str, transcript: Transcript) -> str:
-    """Returns a line a word: file, start and end in seconds, confidence, word."""
     file = name.replace("\t", " ").replace("\n", " ")
     return "".join(
         f"{file}\t{word.start_s:.3f}\t{word.end_s:.3f}\t{word.confidence:.4f}\t{word.text}\n"
@@ -112,93 +100,70 @@ def to_tsv(name: str, transcript: Transcript) -> str:
     )
 
 
+# By the name of ``--format``.
 FORMATS = {
-    "text": Format(to_text, ".txt"),
+    "text": Format(lambda _, transcript: transcript.text + "\n", ".txt"),
     "json": Format(to_json, ".json"),
     "srt": Format(to_srt, ".srt", joins=False),
     "vtt": Format(to_vtt, ".vtt", joins=False),
     "ctm": Format(to_ctm, ".ctm"),
     "tsv": Format(to_tsv, ".tsv", header="file\tstart_s\tend_s\tconfidence\tword\n"),
 }
-"""How transcripts can be written, by the name of ``--format``."""
 
 
 def _subtitles(words: list[Word]) -> list[tuple[float, float, str]]:
-    """Returns start, end and text of subtitles."""
     groups: list[list[Word]] = []
     for word in words:
         group = groups[-1] if groups else []
         characters = sum(len(other.text) + 1 for other in group) + len(word.text)
-        goes_on = (
+        if (
             group
             and word.start_s - group[-1].end_s < _PAUSE_S
             and word.end_s - group[0].start_s <= _MOST_S
             and characters <= _MOST_CHARACTERS
-        )
-        if goes_on:
+        ):
             group.append(word)
         else:
             groups.append([word])
-    return [
-        (group[0].start_s, group[-1].end_s, " ".join(word.text for word in group))
-        for group in groups
-    ]
+    return [(g[0].start_s, g[-1].end_s, " ".join(word.text for word in g)) for g in groups]
 
 
 def _clock(seconds: float, point: str) -> str:
-    """Returns hours:minutes:seconds with milliseconds behind the given decimal point."""
-    milliseconds = round(1000 * seconds)
-    minutes, milliseconds = divmod(milliseconds, 60_000)
+    """hours:minutes:seconds, a decimal point or comma, and milliseconds."""
+    minutes, milliseconds = divmod(round(1000 * seconds), 60_000)
     hours, minutes = divmod(minutes, 60)
     return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{point}{milliseconds % 1000:03d}"
 
 
-SETTINGS_FILE = "transcribe.json"
-
-
 @dataclass(frozen=True)
 class Source:
-    """A recording's file."""
-
     path: Path
     name: str  # in results: the path as given, or within the folder that was given
 
 
 @dataclass
 class Outcome:
-    """What became of recordings."""
-
     done: int = 0  # how many were transcribed
     audio_s: float = 0.0  # in these
     failed: dict[str, str] = field(default_factory=dict)  # names and reasons
 
 
-def find_sources(given: list[str]) -> list[Source]:
-    """Returns the recordings that are named, and those in the folders that are.
-
-    A file that is named is always taken; of a folder those files whose name ends like audio.
-
-    Raises:
-        UsageError: if a folder holds no audio, or cannot be read.
-    """
+def find_sources(names: list[str]) -> list[Source]:
+    """The named recordings and the audio files of named folders; UsageError if one has none."""
     sources = []
-    for name in given:
+    for name in names:
         path = Path(name)
         if not path.is_dir():
             sources.append(Source(path, name))
             continue
-        found = [
-            Source(file, file.relative_to(path).as_posix())
-            for _, files in walk(path)
-            for file in files
-            if file.suffix.lower() in AUDIO_SUFFIXES
-        ]
-        if not found:
+        files = [file for _, files in walk(path) for file in files]
+        audio = [file for file in files if file.suffix.lower() in AUDIO_SUFFIXES]
+        if not audio:
             raise UsageError(
                 f"A folder must hold audio ({', '.join(sorted(AUDIO_SUFFIXES))}). Received: "
                 f"{path}, which holds none."
             )
-        sources += found
+        sources += [Source(file, file.relative_to(path).as_posix()) for file in audio]
     return sources
 
 
@@ -209,19 +174,32 @@ def transcribe_sources(
     failed: Callable[[Source, str], None],
     batch_size: int = 16,
 ) -> Outcome:
-    """Transcribes recordings one after the other, many in one batch, in their order.
+    """Transcribes recordings in order, ``batch_size`` segments at a time.
 
-    ``finished`` is called with each transcript as soon as it is whole, ``failed`` with what could
-    not be read, and why; ``batch_size`` counts segments.
+    ``finished`` receives each transcript once it is complete, ``failed`` each file that can't be
+    read and the reason.
     """
     outcome = Outcome()
     durations: dict[int, float] = {}
     reasons: dict[int, str] = {}
     words: list[Word] = []
-    # Where a recording ends, a segment without samples tells, in its turn.
-    segments = _segments(recogniser, sources, durations, reasons)
-    for (number, ends), found in recognised_in_batches(recogniser.segments, segments, batch_size):
-        words += found
+
+    def segments() -> Iterator[tuple[tuple[int, bool], Segment]]:
+        # A segment without samples marks the end of a recording.
+        end = Segment(np.zeros(0, np.float32), 0.0, 0.0, 0.0)
+        for number, source in enumerate(sources):
+            durations[number] = 0.0
+            try:
+                for segment in recogniser.cut(source.path, durations, number):
+                    yield (number, False), segment
+            except ValueError as error:
+                reasons[number] = str(error)
+            yield (number, True), end
+
+    for (number, ends), more_words in recognised_in_batches(
+        recogniser.segments, segments(), batch_size
+    ):
+        words += more_words
         if not ends:
             continue
         source, transcript = sources[number], Transcript(words, durations.pop(number))
@@ -236,28 +214,10 @@ def transcribe_sources(
     return outcome
 
 
-def _segments(
-    recogniser: Recogniser,
-    sources: list[Source],
-    durations: dict[int, float],
-    reasons: dict[int, str],
-) -> Iterator[tuple[tuple[int, bool], Segment]]:
-    nothing = Segment(np.zeros(0, np.float32), 0.0, 0.0, 0.0)
-    for number, source in enumerate(sources):
-        durations[number] = 0.0
-        try:
-            for segment in recogniser.cut(source.path, durations, number):
-                yield (number, False), segment
-        except ValueError as error:
-            reasons[number] = str(error)
-        yield (number, True), nothing
-
-
 class ResultFolder:
-    """A folder with a result for each recording, in one of `FORMATS`, each whole or absent.
+    """A folder with a result for each recording in one of `FORMATS`, complete or absent.
 
-    Raises:
-        UsageError: if it holds results of other settings, or two recordings would have one name.
+    Raises UsageError if it has results of other settings, or two recordings would share a name.
     """
 
     def __init__(
@@ -270,14 +230,14 @@ class ResultFolder:
         self._claim(output_format, recogniser)
 
     def _named(self, sources: list[Source]) -> list[Path]:
-        """Returns a file for each; one that ends ``.wav.txt`` where two differ only in that."""
+        """A file for each recording; ``.wav.txt`` where two names differ only in the suffix."""
         suffix = self._format.suffix
         names = [_inside(source.name) for source in sources]
         short = [name.with_suffix(suffix) for name in names]
         times = Counter(short)
         paths = [
-            self._folder / (one if times[one] == 1 else name.with_name(name.name + suffix))
-            for name, one in zip(names, short, strict=True)
+            self._folder / (path if times[path] == 1 else name.with_name(name.name + suffix))
+            for name, path in zip(names, short, strict=True)
         ]
         twice = sorted(str(path) for path, count in Counter(paths).items() if count > 1)
         if twice:
@@ -288,7 +248,7 @@ class ResultFolder:
         return paths
 
     def _claim(self, output_format: str, recogniser: Recogniser) -> None:
-        """Writes the settings of the results, or compares them with those that are there."""
+        """Writes the settings of the results, or compares them with those in the folder."""
         spec = recogniser.spec
         wanted = {
             "recogniser": spec.identity,
@@ -299,8 +259,8 @@ class ResultFolder:
         }
         path = self._folder / SETTINGS_FILE
         if path.exists():
-            there = read_object(path, "Choose another --out.")
-            differing = [name for name in wanted if there.get(name) != wanted[name]]
+            written = read_object(path, "Choose another --out.")
+            differing = [name for name in wanted if written.get(name) != wanted[name]]
             if differing:
                 raise UsageError(
                     f"The results in --out must be of one recogniser and format. {self._folder} "
@@ -310,21 +270,19 @@ class ResultFolder:
         write_whole(path, json.dumps(wanted, indent=1) + "\n")
 
     def has(self, source: Source) -> bool:
-        """Returns whether a recording's result is there and not older than the recording."""
+        """Whether a recording's result exists and is not older than the recording."""
         try:
             return self._paths[source].stat().st_mtime >= source.path.stat().st_mtime
         except OSError:
             return False
 
     def write(self, source: Source, transcript: Transcript) -> None:
-        """Writes a recording's result; raises OSError if it cannot."""
         path = self._paths[source]
         make_folder(path.parent)
-        text = self._format.header + self._format.write(source.name, transcript)
-        write_whole(path, text)
+        write_whole(path, self._format.header + self._format.write(source.name, transcript))
 
 
 def _inside(name: str) -> Path:
-    """Returns a name as a path within a folder: that of a file from elsewhere is its last part."""
+    """The name as a path within a folder: only the last part of a file from elsewhere."""
     path = Path(name)
     return Path(path.name) if path.is_absolute() or ".." in path.parts else path

@@ -21,7 +21,8 @@ from tfasr.recognising.spec import (
 )
 from tfasr.recognising.stream import EndpointRules, Stream
 
-# From a run's folder or an exported one to a recogniser.
+# Blocks in which a long array of samples is looked at: converting it then takes little memory.
+_BLOCK_S = 60
 
 
 def load_recogniser(
@@ -34,18 +35,17 @@ def load_recogniser(
 ) -> "Recogniser":
     """Returns a trained recogniser, ready to transcribe.
 
-    It computes in float32, whatever precision the run was trained in. That of a folder that was
-    exported to ONNX or LiteRT does not load TensorFlow.
+    It computes in float32, whatever precision the run was trained in. Exports to ONNX and LiteRT
+    run without TensorFlow.
 
     Args:
         run_dir: a folder that `tfasr train` or `tfasr export` wrote.
         checkpoint: of a run: "best" (by validation CER), "last", or a file.
-        decoder: "greedy", "beam" or "word_beam"; the run's own by default.
-        beam_width: of the decoder; the run's own by default.
-        recombine: of word beam search; the run's own by default.
+        decoder: "greedy", "beam" or "word_beam"; by default, like `beam_width` and `recombine` (of
+            word beam search), as in the run.
 
     Raises:
-        UsageError: if the folder holds no run, or no checkpoint, or something in it does not fit.
+        UsageError: if the folder has no run or checkpoint, or its files don't fit together.
     """
     run_dir = Path(run_dir)
     changes = {"name": decoder, "beam_width": beam_width, "recombine": recombine}
@@ -66,10 +66,6 @@ def load_recogniser(
     return Recogniser(*open_run(open_trained(run_dir), checkpoint, changes))
 
 
-# Blocks in which a long array of samples is looked at: converting it then takes little memory.
-_BLOCK_S = 60
-
-
 class Recogniser:
     """Writes down what recordings say; `tfasr.load_recogniser` makes it."""
 
@@ -80,7 +76,7 @@ class Recogniser:
 
     @property
     def sample_rate_hz(self) -> int:
-        """Of the samples that it takes."""
+        """Sample rate of the audio that it takes."""
         return self.spec.features.sample_rate_hz
 
     def transcribe(self, audio: "str | Path | np.ndarray") -> Transcript:
@@ -99,16 +95,12 @@ class Recogniser:
     def transcribe_many(
         self, recordings: "Iterable[str | Path | np.ndarray]", batch_size: int = 16
     ) -> list[Transcript]:
-        """Transcribes recordings; many go through the model together.
-
-        Args:
-            recordings: each as in `transcribe`.
-            batch_size: segments in one batch.
+        """Transcribes recordings as `transcribe` does, ``batch_size`` segments at a time.
 
         Raises:
-            ValueError: for the first recording that cannot be read.
+            ValueError: for the first recording that can't be read.
         """
-        heard: dict[int, list[Word]] = defaultdict(list)
+        words = defaultdict(list)
         durations: dict[int, float] = {}
 
         def numbered_segments() -> Iterator[tuple[int, Segment]]:
@@ -118,18 +110,14 @@ class Recogniser:
                     yield number, segment
 
         numbered = numbered_segments()
-        for number, words in recognised_in_batches(self.segments, numbered, batch_size):
-            heard[number] += words
-        return [Transcript(heard[number], seconds) for number, seconds in durations.items()]
+        for number, more_words in recognised_in_batches(self.segments, numbered, batch_size):
+            words[number] += more_words
+        return [Transcript(words[number], seconds) for number, seconds in durations.items()]
 
     def cut(
         self, audio: "str | Path | np.ndarray", durations: dict[int, float], number: int
     ) -> Iterator[Segment]:
-        """Yields a recording's segments, and counts its seconds at a number in a dictionary.
-
-        Raises:
-            ValueError: as `transcribe`.
-        """
+        """Yields a recording's segments, and adds its seconds to ``durations[number]``."""
 
         def count(seconds: float) -> None:
             durations[number] += seconds
@@ -139,11 +127,8 @@ class Recogniser:
     def transcribe_blocks(self, blocks: Iterable[np.ndarray]) -> Transcript:
         """Transcribes a recording that comes block by block, as from a pipe.
 
-        Args:
-            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
-
-        Raises:
-            ValueError: if samples are no finite numbers.
+        Blocks are samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``. Raises
+        ValueError if samples are not finite.
         """
         seconds = 0.0
 
@@ -153,18 +138,14 @@ class Recogniser:
                 seconds += len(block) / self.sample_rate_hz
                 yield block
 
-        heard = [word for words in self.parts(counted()) for word in words]
-        return Transcript(heard, seconds)
+        words = [word for part in self.parts(counted()) for word in part]
+        return Transcript(words, seconds)
 
     def parts(self, blocks: Iterable[np.ndarray], batch_size: int = 1) -> Iterator[list[Word]]:
-        """Yields a recording's words part by part, each as soon as it is heard.
+        """Yields a recording's words part by part, each as soon as it is recognised.
 
-        Args:
-            blocks: samples at `sample_rate_hz`, floats in -1..1 or int16 ``(samples,)``.
-            batch_size: segments in one batch; a few such batches become known together.
-
-        Raises:
-            ValueError: if samples are no finite numbers.
+        Arguments and errors as in `transcribe_blocks`; ``batch_size`` counts segments, and a few
+        batches are recognised together.
         """
         segments = cut_segments(map(as_samples, blocks), self.sample_rate_hz, lambda _: None)
         keyed = ((None, segment) for segment in segments)
@@ -174,18 +155,17 @@ class Recogniser:
     def stream(
         self, chunks: Iterable[np.ndarray], endpoints: EndpointRules | None = None
     ) -> Iterator[StreamResult]:
-        """Yields what is heard of speech as it comes; the last result is final.
+        """Yields the text of speech as it comes; the last result is final.
 
         The texts do not depend on how the samples are cut into chunks.
 
         Args:
             chunks: samples at `sample_rate_hz`, floats in -1..1 or int16, any number of them.
-            endpoints: what ends an utterance; None: the end of the chunks alone.
+            endpoints: what ends an utterance; None: only the end of the chunks.
 
         Raises:
-            UsageError: if the model needs to have heard an utterance to its end; it names a preset
-                whose models do not.
-            ValueError: if samples are no finite numbers.
+            UsageError: if the model can't stream; it names a preset whose models can.
+            ValueError: if samples are not finite.
         """
         stream = self.open_stream(endpoints)
         for chunk in chunks:
@@ -193,18 +173,11 @@ class Recogniser:
         yield from stream.finish()
 
     def open_stream(self, endpoints: EndpointRules | None = None) -> Stream:
-        """Opens a stream that chunks are pushed into, for callers that must not wait in a loop.
-
-        Arguments and errors are those of `stream`.
-        """
+        """Opens a stream to push chunks into; arguments and errors are those of `stream`."""
         return Stream(self.spec, self.acoustics, self.segments.decoder, endpoints)
 
     def blocks(self, audio: "str | Path | np.ndarray") -> Iterator[np.ndarray]:
-        """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`.
-
-        Raises:
-            ValueError: as `transcribe`.
-        """
+        """Yields a recording's samples in blocks, float32 ``(samples,)`` at `sample_rate_hz`."""
         if isinstance(audio, str | Path):
             from tfasr.data.audio import audio_blocks
 

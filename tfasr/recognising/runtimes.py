@@ -1,4 +1,4 @@
-"""What runs the model of an exported folder; each runtime is imported when it is wanted."""
+"""Runs the model of an exported folder; each runtime is imported when it is needed."""
 
 import contextlib
 import queue
@@ -22,38 +22,23 @@ from tfasr.recognising.exported import (
 )
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, Acoustics, RecogniserSpec, State
 
-NEXT = "next_"
-"""In ONNX, the name of a state behind a chunk is this and the name of the state before it."""
+NEXT = "next_"  # in ONNX, begins the name of a state after a chunk
+# LiteRT's signatures: a number of output frames with states in and out, or one whole utterance.
 STEP, WHOLE = "step", "whole"
-"""LiteRT's signatures: so many output frames with states in and out, or one whole utterance."""
-STATES = "states_"
-"""In LiteRT, the states behind each output frame are this and the name of the state before."""
+STATES = "states_"  # in LiteRT, begins the name of the states after each output frame
 
 
 def open_exported(
     folder: Path, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, Acoustics]:
-    """Opens what `tfasr export` wrote.
-
-    Args:
-        folder: of the export.
-        decoder_changes: fields of its decoder to replace.
-
-    Raises:
-        UsageError: if a file is missing or has changed, or what runs it is not installed.
-    """
+    """Opens what `tfasr export` wrote, with decoder fields replaced; UsageError if it can't."""
     check_sums(folder)
-    runtime = exported_runtime(folder)
-    spec = read_spec(folder, decoder_changes)
+    runtime, spec = exported_runtime(folder), read_spec(folder, decoder_changes)
     return spec, open_model(runtime, folder / MODEL_FILES[runtime], spec)
 
 
 def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
-    """Opens a file, or TensorFlow's folder, with a runtime of `MODEL_FILES`.
-
-    Raises:
-        UsageError: if the model cannot be loaded, or what runs it is not installed.
-    """
+    """Opens a model with a runtime of `MODEL_FILES`; UsageError if it can't."""
     if runtime == ONNX:
         return OnnxAcoustics(path)
     if runtime == LITERT:
@@ -71,34 +56,26 @@ def open_model(runtime: str, path: Path, spec: RecogniserSpec) -> Acoustics:
 
 
 class OnnxAcoustics:
-    """Computes log-probabilities with ONNX Runtime.
-
-    Args:
-        graph: the path of the file, or its content.
-        num_threads: that may be in it at the same time; None: one per core that this process may
-            use.
-    """
+    """Computes log-probabilities with ONNX Runtime, in one thread per usable core by default."""
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         runtime = _onnx_runtime()
         self.batches_at_once = num_threads or usable_cores()
         options = runtime.SessionOptions()
-        # Threads of the caller, each with a batch of its own, and none of ONNX Runtime's: these
-        # share an LSTM's step badly, and take a quarter more of the processor while they wait.
-        options.intra_op_num_threads = 1
-        options.inter_op_num_threads = 1
+        # Use the caller's threads, each with its own batch: ONNX Runtime's share an LSTM's step
+        # badly, and take a quarter more of the processor while they wait.
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         source = graph if isinstance(graph, bytes) else str(graph)
+        provider = ["CPUExecutionProvider"]
         try:
-            self._session = runtime.InferenceSession(
-                source, options, providers=["CPUExecutionProvider"]
-            )
+            self._session = runtime.InferenceSession(source, options, providers=provider)
         except Exception as error:  # ONNX Runtime's own kinds, none of them public
-            raise UsageError(
-                f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
-            ) from error
-        inputs = [one for one in self._session.get_inputs() if one.name not in (FEATURES, LENGTHS)]
-        self._states = {one.name: one.shape[2] for one in inputs}
+            message = f"ONNX Runtime must be able to load {_shown(graph)}: {error}"
+            raise UsageError(message) from error
+        inputs = self._session.get_inputs()
+        states = [value for value in inputs if value.name not in (FEATURES, LENGTHS)]
+        self._states = {state.name: state.shape[2] for state in states}
 
     def log_probs(self, features: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         batch = len(features)
@@ -111,18 +88,15 @@ class OnnxAcoustics:
         return [np.zeros((1, 1, units), np.float32) for units in self._states.values()]
 
     def continued(self, features: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        inputs = {
-            FEATURES: features[None],
-            LENGTHS: np.array([len(features)], np.int32),
-            **dict(zip(self._states, state, strict=True)),
-        }
+        inputs = {FEATURES: features[None], LENGTHS: np.array([len(features)], np.int32)}
+        inputs |= zip(self._states, state, strict=True)
         outputs = [LOG_PROBS, *(NEXT + name for name in self._states)]
         log_probs, *state = self._session.run(outputs, inputs)
         return log_probs[0], state
 
 
 def _shown(graph: str | Path | bytes) -> str:
-    return "what it was given" if isinstance(graph, bytes) else str(graph)
+    return "these bytes" if isinstance(graph, bytes) else str(graph)
 
 
 def _onnx_runtime() -> Any:
@@ -139,7 +113,6 @@ def _onnx_runtime() -> Any:
 def open_litert(
     graph: str | Path | bytes, stride: int, num_threads: int | None = None
 ) -> "LitertAcoustics | LitertUtterances":
-    """Opens a graph of either signature; see `LitertAcoustics` for the arguments."""
     interpreter = litert_interpreter(graph, 1)
     if STEP in interpreter.get_signature_list():
         return LitertAcoustics(graph, stride, num_threads)
@@ -157,7 +130,7 @@ class _Litert:
 
     @contextlib.contextmanager
     def _runner(self) -> Iterator[Any]:
-        """Lends a function of the graph's inputs by name; makes one for whoever finds none."""
+        """Yields a function of the graph's inputs by name, of an idle interpreter or a new one."""
         try:
             runner = self._idle.get_nowait()
         except queue.Empty:
@@ -168,14 +141,7 @@ class _Litert:
 
 
 class LitertAcoustics(_Litert):
-    """Computes log-probabilities with LiteRT, a fixed number of output frames in a call.
-
-    Args:
-        graph: the path of the file, or its content.
-        stride: feature frames from one output frame to the next.
-        num_threads: that may be in it at the same time; None: one per core that this process may
-            use.
-    """
+    """Computes log-probabilities with LiteRT, a fixed number of output frames per call."""
 
     def __init__(self, graph: str | Path | bytes, stride: int, num_threads: int | None = None):
         super().__init__(graph, STEP, num_threads)
@@ -183,7 +149,7 @@ class LitertAcoustics(_Litert):
         with self._runner() as runner:
             details = runner.get_input_details()
             frames = int(details[FEATURES]["shape"][1])
-            shapes = {name: tuple(one["shape"]) for name, one in details.items()}
+            shapes = {name: tuple(detail["shape"]) for name, detail in details.items()}
             self._states = {name: shape for name, shape in shapes.items() if name != FEATURES}
             steps, self._classes = runner.get_output_details()[LOG_PROBS]["shape"]
         self._frames, self._steps = frames, int(steps)
@@ -218,10 +184,7 @@ class LitertAcoustics(_Litert):
 
 
 class LitertUtterances(_Litert):
-    """Computes log-probabilities with LiteRT, one whole utterance in a call; it cannot stream.
-
-    Args: as of `LitertAcoustics`.
-    """
+    """Computes log-probabilities with LiteRT, one utterance per call; it can't stream."""
 
     def __init__(self, graph: str | Path | bytes, num_threads: int | None = None):
         super().__init__(graph, WHOLE, num_threads)
@@ -245,11 +208,7 @@ class LitertUtterances(_Litert):
 
 
 def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
-    """Returns an interpreter of a graph, given as a path or as its content.
-
-    Raises:
-        UsageError: if LiteRT cannot load it, or is not installed.
-    """
+    """An interpreter of a graph, from a path or a file's content; UsageError if it can't load."""
     interpreter_class = _interpreter_class()
     source = {"model_content": graph} if isinstance(graph, bytes) else {"model_path": str(graph)}
     with warnings.catch_warnings():
@@ -261,11 +220,9 @@ def litert_interpreter(graph: str | Path | bytes, num_threads: int) -> Any:
 
 
 def _interpreter_class() -> Any:
-    try:
+    with contextlib.suppress(ModuleNotFoundError):
         from ai_edge_litert.interpreter import Interpreter
-    except ModuleNotFoundError:
-        pass
-    else:
+
         return Interpreter
     try:  # TensorFlow's copy is on its way out, and says so
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Segments of many recordings through the model in batches of similar length."""
+"""Cuts recordings into segments and recognises them in batches of similar length."""
 
 import dataclasses
 import itertools
@@ -17,13 +17,19 @@ from tfasr.data.features import expect_many_frames
 from tfasr.decoding.choice import make_decoder
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, Word
 
-# Long recordings cut where it is quiet, with enough around each cut to clip no word.
-
 LONGEST_S = 16.0
-CONTEXT_S = 0.5
-# Over so long the energy is averaged: the quietest such stretch is a pause, not a stop consonant.
-_PAUSE_S = 0.3
+CONTEXT_S = 0.5  # around each cut, to clip no word
+_PAUSE_S = 0.3  # the quietest stretch as long as this is a pause, not a stop consonant
 _BLOCK_S = 0.01
+_MANY_FRAMES = 10_000  # from here on, a faster transform is worth the time that it takes to load
+# Segments of similar length are batched among so many batches; fewer at first, so that the model
+# doesn't wait for reading.
+_BATCHES_SORTED = (1, 2, 4)
+_READ_AHEAD = 32
+_END = object()
+_NOTHING = np.zeros(0, np.float32)
+# A segment's batch at the model, and its row there; None of one too short for an output frame.
+_Place = tuple[Future, int] | None
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,11 @@ class Segment:
 
 
 class PauseCutter:
-    """Cuts a recording, given block by block, into segments that a model can hear at once.
+    """Cuts a recording, given block by block, into segments of at most `longest_s`.
 
-    One that is short enough stays whole. A longer one is cut in the middle of the quietest 0.3 s
-    of the second half of what fits. Each segment reaches half a second beyond its cuts, so that a
-    word at a cut is heard whole by both of its neighbours; whose it is, the middle of the word
-    decides.
-
-    `longest_s` is of a segment, what is around its cuts included.
+    A longer recording is cut in the middle of the quietest 0.3 s of the second half of what fits.
+    Each segment extends half a second beyond its cuts, so that both neighbours contain the whole of
+    a word at a cut; it belongs to the one that contains its middle.
     """
 
     def __init__(self, sample_rate_hz: int, longest_s: float = LONGEST_S):
@@ -66,11 +69,8 @@ class PauseCutter:
         return segments
 
     def finish(self) -> list[Segment]:
-        """Returns the last segment; none of a recording without samples."""
         held = self._all()
-        if not len(held):
-            return []
-        return [self._segment(held, self._from, None)]
+        return [self._segment(held, self._from, None)] if len(held) else []
 
     def _cut(self) -> Segment:
         held = self._all()
@@ -79,9 +79,9 @@ class PauseCutter:
         cut = _quietest(held[:fits], (begun + fits) // 2, self._rate_hz)
         segment = self._segment(held[: cut + self._context], self._from, self._start + cut)
         self._from = self._start + cut
-        kept = max(cut - self._context, 0)
-        self._blocks, self._held = [held[kept:].copy()], len(held) - kept
-        self._start += kept
+        dropped = max(cut - self._context, 0)
+        self._blocks, self._held = [held[dropped:].copy()], len(held) - dropped
+        self._start += dropped
         return segment
 
     def _segment(self, samples: np.ndarray, start: int, end: int | None) -> Segment:
@@ -98,7 +98,7 @@ class PauseCutter:
 def cut_segments(
     blocks: Iterable[np.ndarray], sample_rate_hz: int, count: Callable[[float], None]
 ) -> Iterator[Segment]:
-    """Yields the segments of a recording of float32 blocks; ``count`` gets each block's seconds."""
+    """Yields the segments of float32 blocks; ``count`` receives each block's seconds."""
     cutter = PauseCutter(sample_rate_hz)
     for block in blocks:
         count(len(block) / sample_rate_hz)
@@ -107,7 +107,7 @@ def cut_segments(
 
 
 def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
-    """Returns the middle of the quietest stretch whose middle is not before ``earliest``."""
+    """The middle of the quietest stretch whose middle is not before ``earliest``."""
     block = max(int(_BLOCK_S * rate_hz), 1)
     count = len(samples) // block
     power = np.square(samples[: count * block].reshape(count, block), dtype=np.float64).mean(axis=1)
@@ -121,13 +121,8 @@ def _quietest(samples: np.ndarray, earliest: int, rate_hz: int) -> int:
     return (last_quietest + width // 2) * block
 
 
-# Where the words of a hypothesis are: its CTC alignment.
-
-
 @dataclass(frozen=True)
 class LabelSpan:
-    """A label and the frames that it is written in."""
-
     label: int  # a class, not the blank
     start: int  # its first frame
     end: int  # the frame behind its last
@@ -136,21 +131,16 @@ class LabelSpan:
 def aligned_words(
     text: str, log_probs: np.ndarray, alphabet: Alphabet, first_s: float, step_s: float
 ) -> list[Word]:
-    """Returns the words of a hypothesis with their times and confidences.
+    """The words of a hypothesis with times and confidences.
 
-    A word reaches from the first frame of its first character to the last of its last one. CTC
-    models write a character in a few frames anywhere in its sound, so that times are some frames
-    off, and the time between words belongs to none.
-
-    Args:
-        text: of the hypothesis, in plain spelling.
-        log_probs: float32 ``(frames, classes)``, natural logarithms, blank last.
-        alphabet: of the classes.
-        first_s: where the first frame's share of the time begins.
-        step_s: seconds from one frame to the next.
+    A word extends from the first frame of its first character to the last frame of its last one.
+    CTC models write a character in a few frames anywhere in its sound, so times are a few frames
+    off, and the time between words belongs to no word. ``log_probs`` are ``(frames, classes)``;
+    ``first_s`` is where the first frame's share of the time begins.
     """
-    spans = _best_path(text, log_probs, alphabet)
-    if spans is None:
+    spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
+    # The most probable path is the best alignment if it spells the text.
+    if alphabet.decode([span.label for span in spans]).split() != text.split():
         spans = align(alphabet.encode(" ".join(text.split())), log_probs, alphabet)
     return [
         Word(
@@ -164,38 +154,24 @@ def aligned_words(
 
 
 def path_spans(path: np.ndarray, blank_id: int) -> list[LabelSpan]:
-    """Returns the labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
+    """The labels of a path ``(frames,)`` of classes, repeats and blanks removed."""
+    return [LabelSpan(number, *span) for number, *span in _runs(path) if number != blank_id]
+
+
+def _runs(path: np.ndarray) -> list[tuple[int, int, int]]:
+    """Each run of equal numbers: the number, its first frame and the frame after its last."""
     if not len(path):
         return []
     starts = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
     ends = np.append(starts[1:], len(path))
-    return [
-        LabelSpan(int(path[start]), int(start), int(end))
-        for start, end in zip(starts, ends, strict=True)
-        if path[start] != blank_id
-    ]
-
-
-def _best_path(text: str, log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan] | None:
-    """Returns the most probable path of all where it spells the text: then none is better."""
-    spans = path_spans(log_probs.argmax(axis=1), alphabet.blank_id)
-    spelled = alphabet.decode([span.label for span in spans])
-    return spans if spelled.split() == text.split() else None
+    return list(zip(path[starts].tolist(), starts.tolist(), ends.tolist(), strict=True))
 
 
 def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[LabelSpan]:
-    """Returns the most probable way to write labels into frames, each label's frames.
+    """The most probable alignment of labels with frames ``(frames, classes)``.
 
-    A separator may be left out where a blank stands between its equal neighbours, as a decoder may
-    have done, too.
-
-    Args:
-        labels: classes, no blanks; a text as `Alphabet.encode` spells it.
-        log_probs: float32 ``(frames, classes)``.
-        alphabet: names the blank and the separator.
-
-    Raises:
-        ValueError: if there are too few frames for the labels.
+    A separator may be left out where a blank separates its equal neighbours, as decoders do. Raises
+    ValueError if there are too few frames.
     """
     if not labels:
         return []
@@ -207,14 +183,14 @@ def align(labels: list[int], log_probs: np.ndarray, alphabet: Alphabet) -> list[
     # From two before: no blank between different labels. From three before, a blank: no separator.
     two = is_label & (number >= 2) & (states != np.roll(states, 2))
     three = is_label & (number >= 3) & (np.roll(states, 2) == separator)
-    path = _viterbi(log_probs[:, states], two, three)
-    return _spans_of_states(path, states)
+    runs = _runs(_viterbi(log_probs[:, states], two, three))
+    return [LabelSpan(labels[state // 2], *span) for state, *span in runs if state % 2 == 1]
 
 
 def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarray:
-    """Returns the state of each frame on the best path ``(frames,)`` of scores (frames, states).
+    """The best path through scores (frames, states), a state per frame.
 
-    ``two`` and ``three`` say which states can follow the one two or three before them.
+    ``two`` and ``three`` mark the states that can follow the one two or three before them.
     """
     count = scores.shape[1]
     best = np.full(count, -np.inf)
@@ -241,18 +217,8 @@ def _viterbi(scores: np.ndarray, two: np.ndarray, three: np.ndarray) -> np.ndarr
     return path
 
 
-def _spans_of_states(path: np.ndarray, states: np.ndarray) -> list[LabelSpan]:
-    changes = np.flatnonzero(np.append(True, path[1:] != path[:-1]))
-    ends = np.append(changes[1:], len(path))
-    return [
-        LabelSpan(int(states[path[start]]), int(start), int(end))
-        for start, end in zip(changes, ends, strict=True)
-        if path[start] % 2 == 1
-    ]
-
-
 def _words(spans: list[LabelSpan], alphabet: Alphabet) -> Iterator[list[LabelSpan]]:
-    """Yields the spans of each word's characters, separators left out."""
+    """Yields the spans of each word's characters, without separators."""
     word: list[LabelSpan] = []
     for span in spans:
         character = alphabet.characters[span.label]
@@ -271,28 +237,18 @@ def _confidence(word: list[LabelSpan], log_probs: np.ndarray) -> float:
     return min(math.exp(sum(best) / len(best)), 1.0)
 
 
-# From a recording's segments to words: features, log-probabilities, decoder, alignment.
-
-# After so much, a faster transform is worth the time that it takes to load.
-_MANY_FRAMES = 10_000
-
-
 class SegmentModel:
     """The stages that each segment passes, one method each."""
 
     def __init__(self, spec: RecogniserSpec, acoustics: Acoustics):
         self.spec = spec
         self._acoustics = acoustics
+        self.batches_at_once = acoustics.batches_at_once
         self.decoder = make_decoder(spec.decoder, spec.alphabet, spec.lexicon)
         self._frames = 0
 
-    @property
-    def batches_at_once(self) -> int:
-        """How many batches may go through the model at the same time."""
-        return self._acoustics.batches_at_once
-
     def features(self, segment: Segment) -> np.ndarray:
-        """Returns a segment's normalised features, float32 ``(frames, num_features)``."""
+        """A segment's normalised features, float32 ``(frames, num_features)``."""
         features = self.spec.heard(segment.samples)
         self._frames += len(features)
         if self._frames > _MANY_FRAMES > self._frames - len(features):
@@ -300,10 +256,7 @@ class SegmentModel:
         return features
 
     def log_probs(self, features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the log-probabilities of segments, and their valid output frames.
-
-        The features of each ``(frames, num_features)`` must be enough for an output frame.
-        """
+        """The log-probabilities of segments, and their valid output frames, at least one each."""
         batch, lengths = padded(features)
         frames = np.array([self.spec.output_frames(int(length)) for length in lengths])
         return self._acoustics.log_probs(batch, lengths), frames
@@ -311,64 +264,36 @@ class SegmentModel:
     def words(
         self, segments: list[Segment], log_probs: np.ndarray, lengths: np.ndarray
     ) -> list[list[Word]]:
-        """Returns, for each of a batch's segments, the words that are its own.
-
-        Log-probabilities are ``(batch, output frames, classes)``, lengths valid output frames.
-        """
         words_of_segments = []
         hypotheses = self.decoder.decode(log_probs, lengths)
-        for segment, hypothesis, scores, length in zip(
-            segments, hypotheses, log_probs, lengths, strict=True
-        ):
-            words = aligned_words(
-                hypothesis.text,
-                scores[:length],
-                self.spec.alphabet,
-                segment.start_s + self.spec.first_frame_s,
-                self.spec.frame_step_s,
+        alphabet, step_s = self.spec.alphabet, self.spec.frame_step_s
+        items = zip(segments, hypotheses, log_probs, lengths, strict=True)
+        for segment, hypothesis, scores, length in items:
+            first_s = segment.start_s + self.spec.first_frame_s
+            words = aligned_words(hypothesis.text, scores[:length], alphabet, first_s, step_s)
+            words_of_segments.append(
+                [w for w in words if segment.from_s <= (w.start_s + w.end_s) / 2 < segment.to_s]
             )
-            words_of_segments.append([word for word in words if _belongs(word, segment)])
         return words_of_segments
 
 
-def _belongs(word: Word, segment: Segment) -> bool:
-    return segment.from_s <= (word.start_s + word.end_s) / 2 < segment.to_s
-
-
 def padded(features: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
-    lengths = np.array([len(one) for one in features], np.int32)
+    """Features right-padded with 0 ``(batch, frames, num_features)``, and their frames."""
+    lengths = np.array([len(frames) for frames in features], np.int32)
     batch = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
-    for row, one in zip(batch, features, strict=True):
-        row[: len(one)] = one
+    for row, frames in zip(batch, features, strict=True):
+        row[: len(frames)] = frames
     return batch, lengths
-
-
-# Batches' worth of segments among which those of similar length are found. The first ones are
-# fewer, so that the model does not wait until so many have been read.
-_BATCHES_SORTED = (1, 2, 4)
-_READ_AHEAD = 32
-_END = object()
-_NOTHING = np.zeros(0, np.float32)
-# A segment's batch at the model, and its row there; None of one too short to be heard.
-_Place = tuple[Future, int] | None
 
 
 def recognised_in_batches(
     model: SegmentModel, segments: Iterable[tuple[Any, Segment]], batch_size: int
 ) -> Iterator[tuple[Any, list[Word]]]:
-    """Yields each segment's words, in the order of the segments.
+    """Yields each segment's key and words, in the order of the segments.
 
-    Reading and features run in a thread of their own, decoding in another, while batches go
-    through the model, as many at once as it can use; at most some hundred segments are in memory.
-
-    Args:
-        model: hears and decodes them.
-        segments: each with a key that comes back with its words.
-        batch_size: segments in one batch.
-
-    Raises:
-        Exception: whatever ``segments`` raises, once what came before it has been yielded.
+    Reading and features run in one thread, decoding in another, while batches go through the model,
+    as many at once as it can use; at most some hundred segments are in memory. An error of
+    ``segments`` is raised once everything before it has been yielded.
     """
     stages = _Stages(model, batch_size)
     try:
@@ -384,7 +309,7 @@ def recognised_in_batches(
 
 
 def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
-    """Yields key, segment and features; an error takes its turn behind what was read before it."""
+    """Yields key, segment and features; an error is raised after everything read before it."""
     queue: Queue = Queue(_READ_AHEAD)
     stopped = threading.Event()
 
@@ -401,8 +326,8 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
         try:
             for key, segment in segments:
                 # The samples have done their work, and take more room than the features.
-                heard = dataclasses.replace(segment, samples=_NOTHING)
-                if not put((key, heard, model.features(segment))):
+                without_samples = dataclasses.replace(segment, samples=_NOTHING)
+                if not put((key, without_samples, model.features(segment))):
                     return
             put(_END)
         except BaseException as error:  # noqa: BLE001 - raised where the segments are wanted
@@ -421,7 +346,7 @@ def _read_ahead(model: SegmentModel, segments: Iterable) -> Iterator[tuple]:
 
 
 def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
-    """Yields lists of a few batches; the last before an error is still yielded."""
+    """Yields lists of a few batches, also the last one before an error."""
     sizes = itertools.chain(_BATCHES_SORTED, itertools.repeat(_BATCHES_SORTED[-1]))
     size = batch_size * next(sizes)
     group: list[tuple] = []
@@ -444,7 +369,7 @@ def _groups(items: Iterator[tuple], batch_size: int) -> Iterator[list[tuple]]:
 
 
 class _Stages:
-    """The threads in which batches go through the model, and the one in which they are decoded."""
+    """The threads in which batches go through the model, and the one that decodes."""
 
     def __init__(self, model: SegmentModel, batch_size: int):
         self._model = model
@@ -455,14 +380,14 @@ class _Stages:
     def begin(self, group: list[tuple]) -> tuple[list[Any], list[_Place]]:
         """Hands a group's batches to the model; returns keys and where the words will be."""
         spec = self._model.spec
-        heard = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
+        long_enough = [n for n, item in enumerate(group) if spec.output_frames(len(item[2]))]
         # The longest first: the threads then end at about the same time.
-        heard.sort(key=lambda n: len(group[n][2]), reverse=True)
+        long_enough.sort(key=lambda n: len(group[n][2]), reverse=True)
         places: list[_Place] = [None] * len(group)
-        share = -(-len(heard) // self._model.batches_at_once)
+        share = -(-len(long_enough) // self._model.batches_at_once)
         size = max(min(self._batch_size, share), 1)
-        for start in range(0, len(heard), size):
-            numbers = heard[start : start + size]
+        for start in range(0, len(long_enough), size):
+            numbers = long_enough[start : start + size]
             future = self._hearing.submit(self._hear, [group[n] for n in numbers])
             for row, n in enumerate(numbers):
                 places[n] = (future, row)
@@ -474,7 +399,7 @@ class _Stages:
         return self._decoding.submit(self._model.words, segments, log_probs, frames)
 
     def close(self) -> None:
-        """Waits for what goes on; what has not begun is left out."""
+        """Waits for running work; drops what has not begun."""
         for executor in (self._hearing, self._decoding):
             executor.shutdown(cancel_futures=True)
 

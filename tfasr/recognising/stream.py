@@ -1,6 +1,5 @@
-"""Speech as it comes: chunks of samples to results, the same however the samples are cut."""
+"""Recognises speech as it comes; results don't depend on how the samples are cut into chunks."""
 
-import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,31 +10,25 @@ from tfasr.decoding.decoder import Decoder, GreedyDecoder
 from tfasr.recognising.segments import aligned_words
 from tfasr.recognising.spec import Acoustics, RecogniserSpec, StreamResult, Word, as_samples
 
-# When an utterance of a stream has ended.
+_MOST_S = 5.0  # of a chunk that is processed at a time, so that an hour in one needs little memory
 
 
 @dataclass(frozen=True)
 class EndpointRules:
-    """Three rules, of which any ends an utterance; ``math.inf`` switches one off.
+    """Three rules, any of which ends an utterance; ``math.inf`` switches one off.
 
-    Silence is time in which the most probable class is no character: a blank, a space or a
-    separator.
-
-    Attributes:
-        silence_s: so much silence, whether or not something was said before.
-        silence_after_speech_s: so much silence after something was said.
-        longest_s: so long an utterance, silent or not.
+    Silence is time in which the most probable class is a blank, a space or a separator.
 
     Source: sherpa-onnx's rules 1 to 3 with its defaults, which come from Kaldi's.
     """
 
-    silence_s: float = 2.4
+    silence_s: float = 2.4  # of silence, whether or not there was speech before
     silence_after_speech_s: float = 1.2
-    longest_s: float = 20.0
+    longest_s: float = 20.0  # of an utterance, silent or not
 
 
 class EndpointDetector:
-    """Looks for the end of an utterance, frame by frame, however the frames are cut into chunks."""
+    """Finds the end of an utterance, frame by frame, across chunks."""
 
     def __init__(self, rules: EndpointRules, alphabet: Alphabet, frame_step_s: float):
         self._rules = rules
@@ -45,48 +38,37 @@ class EndpointDetector:
         self.restart()
 
     def restart(self) -> None:
-        """Begins another utterance."""
         self._frames = 0
         self._silence = 0
         self._spoken = False
 
     def end(self, log_probs: np.ndarray) -> int | None:
-        """Returns behind which of the next frames the utterance ends; None while it goes on."""
+        """The number of frames until the utterance ends, or None while it goes on."""
         for frame, silent in enumerate(np.isin(log_probs.argmax(axis=1), self._silent)):
             self._frames += 1
             self._silence = self._silence + 1 if silent else 0
             self._spoken |= not silent
-            if self._ends():
+            silence_s, rules = self._silence * self._step_s, self._rules
+            if (
+                silence_s >= rules.silence_s
+                or (self._spoken and silence_s >= rules.silence_after_speech_s)
+                or self._frames * self._step_s >= rules.longest_s
+            ):
                 return frame + 1
         return None
-
-    def _ends(self) -> bool:
-        silence_s = self._silence * self._step_s
-        rules = self._rules
-        return (
-            silence_s >= rules.silence_s
-            or (self._spoken and silence_s >= rules.silence_after_speech_s)
-            or self._frames * self._step_s >= rules.longest_s
-        )
-
-
-# A chunk is looked at in parts of this length, so that an hour in one chunk needs little memory.
-_MOST_S = 5.0
 
 
 class Stream:
     """One stream of speech.
 
-    It keeps what the next frame needs: samples that fill no step yet, features that the
-    convolution still looks at, and the state of the recurrence. Log-probabilities and texts are
-    therefore those of the whole recording, whatever chunks it comes in. An utterance that ended
-    starts the recurrence anew, as a new recording would.
+    It keeps what the next frame needs: samples that don't fill a step yet, features that the
+    convolution still sees, and the recurrence's state. So log-probabilities and texts are those of
+    the whole recording, whatever chunks it comes in. After the end of an utterance the recurrence
+    starts anew, as for a new recording.
 
-    While an utterance goes on, its text is what the decoder would say if it ended now; a decoder
-    that needs all frames at once is asked in the end alone, and greedy decoding until then.
-
-    Without endpoints only `finish` ends an utterance. Raises UsageError for a model that needs to
-    have heard an utterance to its end.
+    During an utterance the text is what the decoder would return if it ended now; a decoder that
+    needs all frames runs only at the end, and greedy decoding until then. Without endpoints only
+    `finish` ends an utterance. Raises UsageError for a model that can't stream.
     """
 
     def __init__(
@@ -101,9 +83,7 @@ class Stream:
         self._acoustics = acoustics
         self._decoder = decoder
         self._begin_decoding = getattr(decoder, "begin", GreedyDecoder(spec.alphabet).begin)
-        self._detector = None
-        if endpoints is not None:
-            self._detector = EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
+        self._detector = endpoints and EndpointDetector(endpoints, spec.alphabet, spec.frame_step_s)
         self._samples = np.zeros(0, np.float32)
         self._features = np.zeros((0, spec.features.num_features), np.float32)
         self._begun = 0  # the utterance's first feature frame, counted from the stream's
@@ -119,17 +99,10 @@ class Stream:
             self._detector.restart()
 
     def push(self, samples: np.ndarray) -> list[StreamResult]:
-        """Takes the next samples.
+        """Takes any number of samples, floats in -1..1 or int16, at the model's rate.
 
-        Args:
-            samples: floats in -1..1 or int16 ``(samples,)``, any number of them, at the model's
-                rate.
-
-        Returns:
-            Utterances that ended, and what is heard of the one that goes on if it has changed.
-
-        Raises:
-            ValueError: if samples are no finite numbers.
+        Returns utterances that ended, and the text of the one that goes on if it has changed.
+        Raises ValueError if samples are not finite.
         """
         samples = as_samples(np.asarray(samples))
         results = []
@@ -146,7 +119,7 @@ class Stream:
 
     @property
     def partial(self) -> str:
-        """What was last heard of the utterance that goes on."""
+        """The latest text of the utterance that goes on."""
         return self._shown
 
     def finish(self) -> list[StreamResult]:
@@ -154,7 +127,7 @@ class Stream:
         return [self._final()]
 
     def _see(self, samples: np.ndarray) -> None:
-        """Adds the features of all windows that are full now."""
+        """Adds the features of all complete windows."""
         config = self._spec.features
         held = np.concatenate([self._samples, samples])
         frames = numpy_features(held, config)
@@ -162,7 +135,6 @@ class Stream:
         self._features = np.concatenate([self._features, self._spec.normalised(frames)])
 
     def _hear(self) -> list[StreamResult]:
-        """Computes all output frames that can be; returns utterances that ended in them."""
         kernel, stride = self._spec.geometry
         results = []
         while count := self._spec.output_frames(len(self._features)):
@@ -185,7 +157,6 @@ class Stream:
         return results
 
     def _final(self) -> StreamResult:
-        """Returns the utterance as the decoder writes it down in the end."""
         if hasattr(self._decoder, "begin") or not self._frames:
             return self._result(self._decoded.best().text, final=True)
         frames = np.array([self._frames])
@@ -195,9 +166,14 @@ class Stream:
     def _result(self, text: str, final: bool) -> StreamResult:
         features = self._spec.features
         begun_s = self._begun * features.step_samples / features.sample_rate_hz
-        align = functools.partial(
-            _aligned, text, list(self._log_probs), self._spec, begun_s + self._spec.first_frame_s
-        )
+        alphabet, step_s = self._spec.alphabet, self._spec.frame_step_s
+        first_s, log_probs = begun_s + self._spec.first_frame_s, list(self._log_probs)
+
+        def align() -> list[Word]:
+            if not log_probs:
+                return []
+            return aligned_words(text, np.concatenate(log_probs), alphabet, first_s, step_s)
+
         return StreamResult(" ".join(text.split()), final, align)
 
     @property
@@ -205,11 +181,3 @@ class Stream:
         """Log-probabilities of the utterance that goes on, float32 ``(frames, classes)``."""
         classes = self._spec.alphabet.num_classes
         return np.concatenate([np.zeros((0, classes), np.float32), *self._log_probs])
-
-
-def _aligned(
-    text: str, log_probs: list[np.ndarray], spec: RecogniserSpec, first_s: float
-) -> list[Word]:
-    if not log_probs:
-        return []
-    return aligned_words(text, np.concatenate(log_probs), spec.alphabet, first_s, spec.frame_step_s)

@@ -1,4 +1,4 @@
-"""What computes with TensorFlow: a run's model, an exported Keras file, a SavedModel."""
+"""Models that run in TensorFlow: a run's model, an exported Keras file, a SavedModel."""
 
 import functools
 import hashlib
@@ -15,20 +15,12 @@ from tfasr.models.model import RecogniserConfig, can_stream, frame_geometry, mod
 from tfasr.recognising.spec import FEATURES, LENGTHS, LOG_PROBS, RecogniserSpec, State
 from tfasr.training.trained import TrainedRun
 
+# A SavedModel's: for batches of recordings, and for the next frames of one stream.
 WHOLE_SIGNATURE, CONTINUED_SIGNATURE = "serving_default", "continued"
-"""A SavedModel's: of batches of recordings, and of the next frames of one stream."""
 STATE, NEXT_STATE = "state_", "next_state_"
 
 
 class KerasAcoustics:
-    """Computes log-probabilities with a model in float32.
-
-    Args:
-        recogniser: a built Keras model.
-        config: its config, see `tfasr.models.model.RecogniserConfig`.
-        num_features: features per frame.
-    """
-
     batches_at_once = 1  # TensorFlow divides one among the cores
 
     def __init__(self, recogniser: Any, config: RecogniserConfig, num_features: int):
@@ -57,8 +49,7 @@ class KerasAcoustics:
 
     @functools.cached_property
     def _continued(self) -> Callable:
-        """Traced once for chunks of all lengths."""
-        state_spec = [tf.TensorSpec(one.shape, one.dtype) for one in self.initial_state()]
+        state_spec = [tf.TensorSpec(state.shape, state.dtype) for state in self.initial_state()]
         features_spec = tf.TensorSpec([1, None, self.num_features], tf.float32)
 
         @tf.function(input_signature=[features_spec, state_spec])
@@ -72,15 +63,9 @@ class KerasAcoustics:
 def open_run(
     trained: TrainedRun, checkpoint: str, decoder_changes: dict[str, Any]
 ) -> tuple[RecogniserSpec, KerasAcoustics]:
-    """Returns a run's recogniser in its parts.
+    """A run's recogniser from a checkpoint ("best" by validation CER, "last" or a file).
 
-    Args:
-        trained: the run.
-        checkpoint: "best" (by validation CER), "last", or a file.
-        decoder_changes: fields of the run's own decoder to replace.
-
-    Raises:
-        UsageError: if the run or its checkpoint is missing or does not fit.
+    Raises UsageError if the run or its checkpoint is missing or does not fit.
     """
     path, model = trained.checkpoint(checkpoint), trained.model(checkpoint, precision="float32")
     experiment, decoder = trained.experiment, trained.decoder(**decoder_changes)
@@ -90,11 +75,10 @@ def open_run(
             f"A model in use must have output frames at equal distances. Received: "
             f"{model_name(experiment.model)!r}, whose output_lengths are those of no convolution."
         )
-    of_corpus = experiment.features.normalisation == "corpus"
     spec = RecogniserSpec(
         model=model_name(experiment.model),
         features=experiment.features,
-        statistics=trained.statistics if of_corpus else None,
+        statistics=trained.statistics if experiment.features.normalisation == "corpus" else None,
         alphabet=trained.alphabet,
         decoder=decoder,
         lexicon=tuple(trained.lexicon(decoder)),
@@ -102,27 +86,16 @@ def open_run(
         streams=can_stream(experiment.model) and hasattr(model.recogniser, "continued"),
         identity=hashlib.sha256(path.read_bytes()).hexdigest(),
     )
-    num_features = experiment.features.num_features
-    return spec, KerasAcoustics(model.recogniser, experiment.model, num_features)
+    return spec, KerasAcoustics(model.recogniser, experiment.model, spec.features.num_features)
 
 
 def open_keras_file(path: Path) -> KerasAcoustics:
-    """Returns a model that `tfasr export --to keras` wrote.
-
-    Raises:
-        UsageError: if it is of a kind that has not been registered.
-    """
+    """A model that `tfasr export --to keras` wrote; UsageError if its kind is not registered."""
     model = keras.saving.load_model(path)
     return KerasAcoustics(model.recogniser, model.config, model.num_features)
 
 
 class SavedModelAcoustics:
-    """Computes log-probabilities with what `tfasr export --to saved_model` wrote.
-
-    Args:
-        path: of the folder.
-    """
-
     batches_at_once = 1  # TensorFlow divides one among the cores
 
     def __init__(self, path: Path):

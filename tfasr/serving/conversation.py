@@ -1,4 +1,4 @@
-"""A client that speaks: its samples over a WebSocket, and what is heard of them back."""
+"""A client that speaks: its samples over a WebSocket, and the recognised text back."""
 
 import asyncio
 import json
@@ -12,62 +12,9 @@ from aiohttp import WSMessage, WSMsgType, web
 from tfasr.recognising.files import stream_json
 from tfasr.recognising.spec import StreamResult, as_samples
 from tfasr.recognising.stream import EndpointRules, Stream
-from tfasr.serving.service import RefusedError, Service
-
-# Bytes from a client to samples at the model's rate.
+from tfasr.serving.service import RefusedError, Service, client_may_leave
 
 LOWEST_HZ, HIGHEST_HZ = 8000, 192000
-
-
-class IncomingSpeech:
-    """Signed 16-bit samples, little endian, one channel, in pieces of any number of bytes.
-
-    Raises RefusedError for a rate that no microphone has.
-    """
-
-    def __init__(self, rate_hz: object, model_rate_hz: int):
-        if type(rate_hz) is float and rate_hz.is_integer():  # as some write 16000.0
-            rate_hz = int(rate_hz)
-        if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
-            received = rate_hz if isinstance(rate_hz, int | float) else type(rate_hz).__name__
-            raise RefusedError(
-                f"sample_rate must be a whole number of Hz, {LOWEST_HZ} to {HIGHEST_HZ}. Received: "
-                f"{received}.",
-                code=1007,
-            )
-        self._rate_hz = rate_hz
-        self._half = b""
-        self._count = 0
-        self._resampler = None
-        if rate_hz != model_rate_hz:
-            self._resampler = soxr.ResampleStream(
-                rate_hz, model_rate_hz, 1, dtype="float32", quality="HQ"
-            )
-
-    @property
-    def seconds(self) -> float:
-        """Of audio that came."""
-        return self._count / self._rate_hz
-
-    def samples(self, data: bytes) -> np.ndarray:
-        """Returns the samples of the next bytes, float32 ``(samples,)``; half a one waits."""
-        data = self._half + data
-        whole = len(data) // 2 * 2
-        self._half = data[whole:]
-        self._count += whole // 2
-        samples = as_samples(np.frombuffer(data[:whole], "<i2").astype(np.int16, copy=False))
-        if self._resampler is None or not len(samples):
-            return samples
-        return self._resampler.resample_chunk(samples)
-
-    def rest(self) -> np.ndarray:
-        """Returns what the filter still holds when all has come, float32 ``(samples,)``."""
-        nothing = np.zeros(0, np.float32)
-        if self._resampler is None or not self._count:
-            return nothing
-        return self._resampler.resample_chunk(nothing, last=True)
-
-
 # aiohttp ends a larger message's connection without a word; a smaller one gets an answer.
 _ROOM = 4
 _CLOSING_S = 2.0
@@ -76,44 +23,75 @@ _COMMANDS = '{"config": {"sample_rate": Hz}} before the samples, or {"eof": 1} b
 log = logging.getLogger("tfasr")
 
 
+class IncomingSpeech:
+    """Signed 16-bit little-endian mono samples, in pieces of any number of bytes."""
+
+    def __init__(self, rate_hz: object, model_rate_hz: int):
+        if type(rate_hz) is float and rate_hz.is_integer():  # as some write 16000.0
+            rate_hz = int(rate_hz)
+        if type(rate_hz) is not int or not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
+            received = rate_hz if isinstance(rate_hz, int | float) else type(rate_hz).__name__
+            limits = f"{LOWEST_HZ} to {HIGHEST_HZ}. Received: {received}."
+            raise RefusedError(f"sample_rate must be a whole number of Hz, {limits}", code=1007)
+        self._rate_hz = rate_hz
+        self._half = b""
+        self._count = 0
+        self._resampler = None
+        if rate_hz != model_rate_hz:
+            rates = rate_hz, model_rate_hz
+            self._resampler = soxr.ResampleStream(*rates, 1, dtype="float32", quality="HQ")
+
+    @property
+    def seconds(self) -> float:
+        return self._count / self._rate_hz
+
+    def samples(self, data: bytes) -> np.ndarray:
+        """The next bytes as samples, float32 ``(samples,)``; half a sample waits."""
+        data = self._half + data
+        count = len(data) // 2
+        self._half = data[2 * count :]
+        self._count += count
+        samples = as_samples(np.frombuffer(data, "<i2", count).astype(np.int16, copy=False))
+        if self._resampler is None or not len(samples):
+            return samples
+        return self._resampler.resample_chunk(samples)
+
+    def rest(self) -> np.ndarray:
+        """What the resampling filter still holds at the end, float32 ``(samples,)``."""
+        nothing = np.zeros(0, np.float32)
+        if self._resampler is None or not self._count:
+            return nothing
+        return self._resampler.resample_chunk(nothing, last=True)
+
+
 async def converse(request: web.Request, service: Service) -> web.WebSocketResponse:
-    """Answers a request for a stream until either side ends it."""
     socket = web.WebSocketResponse(
         timeout=_CLOSING_S, compress=False, max_msg_size=_ROOM * service.limits.max_message_bytes
     )
     await socket.prepare(request)
     conversation = Conversation(socket, service)
-    try:
-        await _until_refused(conversation, service)
-    except ConnectionError:  # the client is gone
-        pass
-    except asyncio.TimeoutError:  # it does not read: nothing more can be said to it
-        if request.transport is not None:
-            request.transport.abort()
+    with client_may_leave(request):
+        try:
+            with service.streams.place():
+                await conversation.run()
+        except RefusedError as refusal:
+            await conversation.end(refusal)
+        except (ConnectionError, asyncio.TimeoutError):
+            raise
+        except Exception:
+            log.exception("A stream failed.")
+            conversation.forget()
+            message = "The server failed at this stream; its log says how. Others go on."
+            await conversation.end(RefusedError(message, code=1011))
     return socket
-
-
-async def _until_refused(conversation: "Conversation", service: Service) -> None:
-    try:
-        with service.streams.place():
-            await conversation.run()
-    except RefusedError as refusal:
-        await conversation.end(refusal)
-    except (ConnectionError, asyncio.TimeoutError):
-        raise
-    except Exception:
-        log.exception("A stream failed.")
-        conversation.forget()
-        message = "The server failed at this stream; its log says how. Others go on."
-        await conversation.end(RefusedError(message, code=1011))
 
 
 class Conversation:
     """One stream, by Vosk's protocol.
 
-    Every message with samples is answered: by the utterances that ended in it, or else by what is
-    heard of the one that goes on. Before the next message is read, its answers are on their way and
-    no more than the system's buffer waits for the client: who does not read is not heard either.
+    Every message with samples is answered: with the utterances that ended in it, else with the text
+    of the one that goes on. The next message is read only after the answers have been sent, and
+    only the system's buffer holds unread ones: a client that doesn't read isn't heard either.
     """
 
     def __init__(self, socket: web.WebSocketResponse, service: Service):
@@ -126,13 +104,7 @@ class Conversation:
         self._opened = self._heard = time.monotonic()
 
     async def run(self) -> None:
-        """Hears the client to its end.
-
-        Raises:
-            RefusedError: what ends the stream before the client did.
-            ConnectionError: if the client is gone.
-            asyncio.TimeoutError: if it does not read its answers.
-        """
+        """Processes messages until the client ends the stream, is gone or is refused."""
         if self._service.why_no_streams is not None:
             raise RefusedError(self._service.why_no_streams, code=1003)
         self._ending = asyncio.ensure_future(self._service.ending.wait())
@@ -148,22 +120,18 @@ class Conversation:
             self._ending.cancel()
 
     def forget(self) -> None:
-        """Drops what was heard, of which nothing can be said any more."""
         self._stream = None
 
     async def end(self, refusal: RefusedError) -> None:
-        """Tells the client what was heard until now, and then why no more will be."""
+        """Sends the text recognised so far, then the reason why the stream ends."""
         await self._finish(only_words=True)
         await self._say(json.dumps({"error": str(refusal)}))
         await self._close(refusal.code)
 
     async def _next(self) -> WSMessage | None:
-        """Returns the next message with text or samples; None if the client has closed."""
-        now = time.monotonic()
-        left_s = min(
-            self._heard + self._limits.idle_s - now,
-            self._opened + self._limits.max_stream_s - now,
-        )
+        """The next message with text or samples; None if the client has closed."""
+        last = self._heard + self._limits.idle_s, self._opened + self._limits.max_stream_s
+        left_s = min(last) - time.monotonic()
         if left_s <= 0 or self._service.ending.is_set():  # whatever still comes
             raise self._why_not_waited()
         receiving = asyncio.ensure_future(self._socket.receive())
@@ -189,13 +157,11 @@ class Conversation:
         )
 
     def _too_long(self) -> RefusedError:
-        return RefusedError(
-            f"A stream may last at most {self._limits.max_stream_s:g} s (--max_stream_s). Open "
-            "another one."
-        )
+        most = f"{self._limits.max_stream_s:g} s (--max_stream_s)"
+        return RefusedError(f"A stream may last at most {most}. Open another one.")
 
     def _is_end(self, text: str) -> bool:
-        """Obeys a message of text; returns whether it ends the stream."""
+        """Obeys a text message; returns whether it ends the stream."""
         try:
             command = json.loads(text)
         except (ValueError, RecursionError):
@@ -204,9 +170,8 @@ class Conversation:
             return True
         config = command.get("config") if isinstance(command, dict) and len(command) == 1 else None
         if not isinstance(config, dict) or set(config) != {"sample_rate"}:
-            raise RefusedError(
-                f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}.", code=1007
-            )
+            message = f"A message of text must be {_COMMANDS}. Received: {text[:80]!r}."
+            raise RefusedError(message, code=1007)
         if self._incoming is not None:
             raise RefusedError("The sample_rate must come once, before the samples.", code=1007)
         self._incoming = IncomingSpeech(config["sample_rate"], self._model_rate_hz)
@@ -219,16 +184,13 @@ class Conversation:
                 f"{len(data)}. Send samples as they come, a tenth of a second at a time.",
                 code=1009,
             )
-        answers = await self._service.soon(self._push, data)
-        for answer in answers:
-            await self._say(answer)
+        await self._say(*await self._service.soon(self._push, data))
         if data:
             self._heard = time.monotonic()
         if self._incoming is not None and self._incoming.seconds > self._limits.max_stream_s:
             raise self._too_long()
 
     def _push(self, data: bytes) -> list[str]:
-        """Returns the answers to a message's samples."""
         if self._incoming is None:
             self._incoming = IncomingSpeech(self._model_rate_hz, self._model_rate_hz)
         if self._stream is None:
@@ -238,23 +200,23 @@ class Conversation:
         return ended or [json.dumps({"partial": self._stream.partial}, ensure_ascii=False)]
 
     async def _finish(self, *, only_words: bool = False) -> None:
-        """Says what the utterance that went on ended as, even if nothing was heard in it."""
+        """Sends the final text of the utterance that went on, even if it is empty."""
         if self._stream is None:
             answers = [] if only_words else ['{"text": ""}']
         else:
             stream, self._stream = self._stream, None
             answers = await self._service.soon(self._last, stream, only_words)
-        for answer in answers:
-            await self._say(answer)
+        await self._say(*answers)
 
     def _last(self, stream: Stream, only_words: bool) -> list[str]:
-        rest = stream.push(self._incoming.rest()) if self._incoming is not None else []
-        results: list[StreamResult] = [result for result in rest if result.final]
+        pushed = stream.push(self._incoming.rest()) if self._incoming is not None else []
+        results: list[StreamResult] = [result for result in pushed if result.final]
         results += [result for result in stream.finish() if result.text or not only_words]
         return [stream_json(result) for result in results]
 
-    async def _say(self, answer: str) -> None:
-        await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
+    async def _say(self, *answers: str) -> None:
+        for answer in answers:
+            await asyncio.wait_for(self._socket.send_str(answer.strip()), self._limits.idle_s)
 
     async def _close(self, code: int) -> None:
         await asyncio.wait_for(self._socket.close(code=code), self._limits.idle_s + _CLOSING_S)

@@ -10,7 +10,7 @@ import logging
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from importlib import resources
 from urllib.parse import urlsplit
 
@@ -24,8 +24,12 @@ from tfasr.serving.conversation import converse
 from tfasr.serving.service import Limits, Service
 from tfasr.serving.uploads import transcribe
 
-# Who may speak with the server: no page of another site, by whatever name it calls itself.
+# What the system keeps of answers to a client that does not read them; it doubles the number.
+_UNREAD_BYTES = 1 << 16
+_BACKLOG = 128
+_ENDING_S = 10.0
 
+log = logging.getLogger("tfasr")
 SAFE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -35,19 +39,16 @@ SAFE_HEADERS = {
 
 
 def check_sender(host: str | None, origin: str | None, allowed: Collection[str]) -> str | None:
-    """Returns why a request is refused; None if it may pass.
+    """Why a request is refused; None if it may pass.
 
-    A page of another site can have a name that leads here (DNS rebinding), and then reads what it
-    likes as if it were ours. It cannot have an address for its name: so addresses pass, and names
-    only if they are known. A browser says in ``Origin`` whose page asks: that must be ours.
-
-    Args:
-        host: the request's header ``Host``.
-        origin: its header ``Origin``; None if it has none, as from programs.
-        allowed: names of the server in addition to localhost; with a port if a proxy has its own.
+    A page of another site can have a name that resolves to this server (DNS rebinding) and could
+    then read everything as if it were ours. It can't have an IP address for its name: so addresses
+    pass, and names only if they are known. A browser's ``Origin`` names the page that asks, which
+    must be ours; programs send none. ``allowed`` are names in addition to localhost, with a port if
+    a proxy has another.
     """
     name = _part(f"//{host}", "hostname") if host else None
-    names = ("localhost", *(one.partition(":")[0] for one in allowed))
+    names = ("localhost", *(known.partition(":")[0] for known in allowed))
     if name is None or not (_is_address(name) or name in names):
         return (
             f"The server must be asked for by its address, as localhost, or by a name that was "
@@ -75,28 +76,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def guard(allowed: Collection[str]) -> Callable:
-    """Returns aiohttp's middleware that lets only requests pass that `check_sender` allows."""
-    allowed = [name.lower() for name in allowed]
-
-    @web.middleware
-    async def guarded(
-        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
-        headers = request.headers
-        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
-        if refused is not None:
-            return web.json_response({"error": refused}, status=403)
-        return await handler(request)
-
-    return guarded
-
-
-# The page that browsers get: one file, to which nothing is loaded from anywhere.
-
-
 def page(name: str, service: Service) -> web.Response:
-    """Returns the page, with the limits of a service that is called ``name``."""
     limits = service.limits
     facts = {
         "name": name,
@@ -110,7 +90,8 @@ def page(name: str, service: Service) -> web.Response:
     # Within a script, nothing but "<" could end it.
     text = json.dumps(facts).replace("<", "\\u003c")
     nonce = secrets.token_urlsafe(16)
-    body = _template().replace("NONCE", nonce).replace('"FACTS"', text)
+    template = resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
+    body = template.replace("NONCE", nonce).replace('"FACTS"', text)
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}' blob:; worker-src blob:; "
         f"style-src 'nonce-{nonce}'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -120,23 +101,18 @@ def page(name: str, service: Service) -> web.Response:
     return web.Response(text=body, content_type="text/html", headers=headers)
 
 
-@functools.cache
-def _template() -> str:
-    return resources.files("tfasr.serving").joinpath("page.html").read_text(encoding="utf-8")
-
-
-# What the system keeps of answers to a client that does not read them; it doubles the number.
-_UNREAD_BYTES = 1 << 16
-_BACKLOG = 128
-_ENDING_S = 10.0
-
-log = logging.getLogger("tfasr")
-
-
 def make_application(
     name: str, service: Service, allowed_hosts: Sequence[str] = ()
 ) -> web.Application:
-    """Returns what answers requests: the page, files, streams; see `serve` for the arguments."""
+    allowed = [name.lower() for name in allowed_hosts]
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Callable) -> web.StreamResponse:
+        headers = request.headers
+        refused = check_sender(headers.get("Host"), headers.get("Origin"), allowed)
+        if refused is not None:
+            return web.json_response({"error": refused}, status=403)
+        return await handler(request)
 
     async def show(_: web.Request) -> web.Response:
         return page(name, service)
@@ -147,7 +123,7 @@ def make_application(
     async def make_safe(_: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(SAFE_HEADERS)
 
-    application = web.Application(middlewares=[guard(allowed_hosts)])
+    application = web.Application(middlewares=[guard])
     application.on_response_prepare.append(make_safe)
     application.router.add_get("/", show)
     application.router.add_get("/favicon.ico", no_icon)
@@ -166,19 +142,11 @@ def serve(
     allowed_hosts: Sequence[str] = (),
     started: Callable[[str], None] = print,
 ) -> None:
-    """Serves a recogniser until SIGINT or SIGTERM: streams are then told what was heard.
+    """Serves a recogniser until SIGINT or SIGTERM; open streams then receive their final text.
 
-    Args:
-        recogniser: does the work.
-        name: of it, for the page.
-        host: an address, or a name of one, to listen at.
-        port: to listen at; 0: any free one.
-        limits: of what clients may ask.
-        allowed_hosts: names by which the server is known beside localhost and its addresses.
-        started: is called with the page's address once it can be opened.
-
-    Raises:
-        UsageError: if it cannot listen there.
+    ``name`` is shown on the page; ``allowed_hosts`` are names of the server in addition to
+    localhost and its addresses; ``started`` receives the page's address. UsageError if it can't
+    listen there.
     """
     listening = _listen(host, port)
     with contextlib.closing(listening):
@@ -189,13 +157,12 @@ def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens, before the time is spent that a model takes to be ready."""
+    """A listening socket, opened before the time that loading a model takes."""
     if not 0 <= port <= 65535:
         raise UsageError(f"--port must be 0 (any free one) to 65535. Received: {port}.")
     try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        options = {"type": socket.SOCK_STREAM, "flags": socket.AI_PASSIVE}
+        family, _, _, _, address = socket.getaddrinfo(host, port, **options)[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(
             f"--host must be an address of this machine, such as 127.0.0.1 (it alone) or 0.0.0.0 "
@@ -214,23 +181,19 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _not_listening(host: str, port: int, error: OSError) -> Exception:
-    if error.errno == errno.EADDRINUSE:
-        return UsageError(
-            f"--port must be free. Received: {port}, at which something listens already. Choose "
-            "another, or 0 for any free one."
-        )
-    if error.errno == errno.EADDRNOTAVAIL:
-        return UsageError(f"--host must be an address of this machine. Received: {host!r}.")
-    if error.errno == errno.EACCES:
-        return UsageError(f"--port must be one this user may use, above 1023. Received: {port}.")
+    wrong_use = {
+        errno.EADDRINUSE: f"--port must be free. Received: {port}, at which something listens "
+        "already. Choose another, or 0 for any free one.",
+        errno.EADDRNOTAVAIL: f"--host must be an address of this machine. Received: {host!r}.",
+        errno.EACCES: f"--port must be one this user may use, above 1023. Received: {port}.",
+    }
+    if error.errno in wrong_use:
+        return UsageError(wrong_use[error.errno])
     return RunError(f"The server cannot listen at {host}, port {port}: {error}.")
 
 
 async def _run(
-    application: web.Application,
-    service: Service,
-    listening: socket.socket,
-    started: Callable[[str], None],
+    application: web.Application, service: Service, listening: socket.socket, started: Callable
 ) -> None:
     loop = asyncio.get_running_loop()
     ended_by = (signal.SIGINT, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""What all clients share: the recogniser, the threads that it runs in, and the limits."""
+"""What all clients share: the recogniser, its threads and the limits."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,12 @@ from tfasr.errors import UsageError
 from tfasr.recognising.recogniser import Recogniser
 from tfasr.recognising.stream import EndpointRules
 
-# What one client, and all of them together, may ask of the server.
-
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds that keep memory, disk and time finite whatever clients do; all must be positive."""
 
-    max_streams: int = 16  # at once; as many files besides
+    max_streams: int = 16  # at once, and as many files
     max_stream_s: float = 3600.0  # of a stream, and of the time in which a file must have come
     max_upload_mb: float = 500.0  # of a file, millions of bytes
     max_upload_s: float = 4 * 3600.0  # of the audio in a file
@@ -33,21 +31,16 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if not 0 < value < math.inf:
-                raise UsageError(
-                    f"--{field.name} must be more than 0, and finite. Received: {value}."
-                )
+                message = f"--{field.name} must be more than 0, and finite. Received: {value}."
+                raise UsageError(message)
 
     @property
     def max_upload_bytes(self) -> int:
-        """The most bytes of a file."""
         return int(self.max_upload_mb * 1e6)
 
 
 class RefusedError(Exception):
-    """What a client is told whose request or stream ends here; nobody else notices.
-
-    A WebSocket is closed with the code (RFC 6455, section 7.4.1), another request gets the status.
-    """
+    """Why a client's request (HTTP status) or stream (RFC 6455, section 7.4.1) ends."""
 
     def __init__(self, message: str, *, code: int = 1008, status: int = 400):
         super().__init__(message)
@@ -55,8 +48,20 @@ class RefusedError(Exception):
         self.status = status
 
 
+@contextlib.contextmanager
+def client_may_leave(request: Any) -> Iterator[None]:
+    """Ends the block if the client is gone, or doesn't read and can't be answered."""
+    try:
+        yield
+    except ConnectionError:
+        pass
+    except asyncio.TimeoutError:
+        if request.transport is not None:
+            request.transport.abort()
+
+
 class Places:
-    """So many streams or files may come in at once; the next are refused until one has gone."""
+    """Admits a number of streams or files at once; refuses more."""
 
     def __init__(self, count: int, what: str):
         self._count = count
@@ -65,7 +70,6 @@ class Places:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Keeps a place while the block runs; raises RefusedError if all are taken."""
         if self.taken >= self._count:
             raise RefusedError(
                 f"The server takes at most {self._count} {self._what} at once (--max_streams), and "
@@ -86,11 +90,11 @@ Result = TypeVar("Result")
 class Service:
     """A recogniser for many clients at once.
 
-    Its work is done in threads, so that the event loop goes on: what takes milliseconds in one
-    pool, parts of files in another, where long recordings take turns and delay no speaker for
-    longer than the processors are busy. Nothing is locked: ONNX Runtime, Keras's traced functions
-    and the decoders may be called from several threads, and what changes belongs to one `Stream`,
-    whose chunks follow each other.
+    Its work runs in threads so that the event loop goes on: what takes milliseconds in one pool,
+    parts of files in another, where long recordings take turns and delay no speaker for longer than
+    the processors are busy. Nothing is locked: ONNX Runtime, Keras's traced functions and the
+    decoders may be called from several threads, and what changes belongs to one `Stream`, whose
+    chunks follow each other.
     """
 
     def __init__(self, recogniser: Recogniser, limits: Limits):
@@ -102,29 +106,27 @@ class Service:
         threads = max(2, os.cpu_count() or 1)
         self._short = ThreadPoolExecutor(threads, thread_name_prefix="short")
         self._long = ThreadPoolExecutor(threads, thread_name_prefix="long")
+        self.why_no_streams: str | None = None
         try:
             recogniser.spec.check_streams()
         except UsageError as error:
-            self.why_no_streams: str | None = str(error)
-        else:
-            self.why_no_streams = None
+            self.why_no_streams = str(error)
 
     def warm_up(self) -> None:
-        """Runs the model once: the first chunk of the first client then waits for no tracing."""
+        """Runs the model once, so that the first client doesn't wait for tracing."""
         second = np.zeros(self.recogniser.sample_rate_hz, np.float32)
         self.recogniser.transcribe(second)
         if self.why_no_streams is None:
             self.recogniser.open_stream(EndpointRules()).push(second)
 
     async def soon(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Returns what a piece of work returns that takes milliseconds, such as a chunk."""
+        """The result of work that takes milliseconds, such as a chunk."""
         return await asyncio.get_running_loop().run_in_executor(self._short, work, *arguments)
 
     async def in_turn(self, work: Callable[..., Result], *arguments: Any) -> Result:
-        """Returns what a piece of work returns that takes longer, such as minutes of audio."""
+        """The result of work that takes longer, such as minutes of audio."""
         return await asyncio.get_running_loop().run_in_executor(self._long, work, *arguments)
 
     def close(self) -> None:
-        """Waits until the threads have done what they do, and ends them."""
         for pool in (self._short, self._long):
             pool.shutdown(cancel_futures=True)

@@ -1,4 +1,4 @@
-"""A client's file: kept on the disk while it is heard, answered part by part."""
+"""A client's file: kept on disk while it is recognised, answered part by part."""
 
 import asyncio
 import contextlib
@@ -17,13 +17,12 @@ from tfasr.data.audio import audio_blocks
 from tfasr.errors import explained
 from tfasr.recognising.files import to_json, words_json
 from tfasr.recognising.spec import Transcript, Word
-from tfasr.serving.service import RefusedError, Service
+from tfasr.serving.service import RefusedError, Service, client_may_leave
 
-# Seconds that are decoded at a time, and channels: both keep memory small, whatever a header says.
+# Seconds decoded at a time, and channels: both keep memory small, whatever a header says.
 _BLOCK_S = 1.0
 _MOST_CHANNELS = 32
-# So many segments go through the model together; a few such batches are answered together.
-_BATCH_SIZE = 2
+_BATCH_SIZE = 2  # segments; a few batches are answered together
 _PIECE_BYTES = 1 << 18
 _LONGEST_NAME = 200
 _END = object()
@@ -32,28 +31,21 @@ log = logging.getLogger("tfasr")
 
 
 async def transcribe(request: web.Request, service: Service) -> web.StreamResponse:
-    """Answers a request whose body is a file of audio, in lines of JSON.
+    """Answers a request whose body is an audio file, in lines of JSON.
 
-    The first has ``duration_s``; then follows what is heard, in Vosk's shape, as soon as it is; the
-    last one is what `tfasr transcribe --format json` writes of the file, or an ``error``.
-
-    Args:
-        request: its query may have a ``name``, by which answers call the file.
-        service: hears it.
+    The first has ``duration_s``; then come the words in Vosk's shape as soon as they are
+    recognised; the last is what `tfasr transcribe --format json` writes for the file, or an
+    ``error``. The query may have a ``name``, by which answers call the file.
     """
     name = Path(request.query.get("name", "")).name[:_LONGEST_NAME] or "recording"
     name = name.encode(errors="replace").decode()
     response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
     try:
-        await _answer(request, name, response, service)
-        await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
-    except RefusedError as refusal:  # before anything was said
+        with client_may_leave(request):
+            await _answer(request, name, response, service)
+            await asyncio.wait_for(response.write_eof(), service.limits.idle_s)
+    except RefusedError as refusal:  # before the first line
         return web.json_response({"error": str(refusal)}, status=refusal.status)
-    except ConnectionError:  # the client is gone
-        pass
-    except asyncio.TimeoutError:  # the client does not read: nothing more can be said to it
-        if request.transport is not None:
-            request.transport.abort()
     return response
 
 
@@ -83,7 +75,6 @@ async def _answer(
 
 @contextlib.asynccontextmanager
 async def _kept(request: web.Request, name: str, service: Service) -> AsyncIterator[Path]:
-    """Yields the body's file while the block runs."""
     suffix = Path(name).suffix.lower()
     with contextlib.ExitStack() as stack:
         with _disk_errors_explained():
@@ -139,10 +130,10 @@ async def _receive(request: web.Request, file: BinaryIO, name: str, service: Ser
 
 
 async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
-    heard = Heard(path, name, service)
-    duration_s = await service.soon(heard.check)
+    upload = UploadedFile(path, name, service)
+    duration_s = await service.soon(upload.check)
     yield json.dumps({"duration_s": round(duration_s, 3)}) + "\n"
-    parts = heard.parts()
+    parts = upload.parts()
     try:
         while (words := await service.in_turn(next, parts, _END)) is not _END:
             if service.ending.is_set():
@@ -152,15 +143,15 @@ async def _lines(path: Path, name: str, service: Service) -> AsyncIterator[str]:
                 content = {"result": words_json(words), "text": text}
                 yield json.dumps(content, ensure_ascii=False) + "\n"
     except ValueError as error:
-        raise heard.refused(error) from error
+        raise upload.refused(error) from error
     finally:
         with contextlib.suppress(ValueError):  # it still runs, where the server could not wait
             await service.in_turn(parts.close)
-    yield to_json(name, heard.transcript)
+    yield to_json(name, upload.transcript)
 
 
-class Heard:
-    """What is heard of a file, which its client knows by another name than its path."""
+class UploadedFile:
+    """What is recognised in a file, whose client knows it by another name than its path."""
 
     def __init__(self, path: Path, name: str, service: Service):
         self._path = path
@@ -171,32 +162,21 @@ class Heard:
         self._seconds = 0.0
 
     def check(self) -> float:
-        """Returns the seconds of audio that the header promises.
-
-        Raises:
-            RefusedError: if they are too many, or it is no audio.
-        """
+        """The seconds of audio in the header; RefusedError if too many, or it is no audio."""
         try:
             with opened_audio(self._path) as file:
                 seconds, channels = file.frames / file.samplerate, file.channels
         except ValueError as error:
             raise self.refused(error) from error
         if channels > _MOST_CHANNELS:
-            raise RefusedError(
-                f"A file may have at most {_MOST_CHANNELS} channels. Received: {self._name} with "
-                f"{channels}.",
-                status=422,
-            )
+            received = f"Received: {self._name} with {channels}."
+            message = f"A file may have at most {_MOST_CHANNELS} channels. {received}"
+            raise RefusedError(message, status=422)
         self._check_seconds(seconds)
         return seconds
 
     def parts(self) -> Iterator[list[Word]]:
-        """Yields the words of the next part, until all is heard.
-
-        Raises:
-            ValueError: if the file cannot be read to its end; it names path and cause.
-            RefusedError: if it is longer than its header said, and too long.
-        """
+        """Yields the words of the next part; ValueError if the file can't be read to its end."""
         for words in self._recogniser.parts(self._blocks(), _BATCH_SIZE):
             self._words += words
             yield words
@@ -218,10 +198,8 @@ class Heard:
             )
 
     def refused(self, error: ValueError) -> RefusedError:
-        """Returns what a client is told of a file that cannot be read, by its own name for it."""
         return RefusedError(str(error).replace(str(self._path), self._name), status=422)
 
     @property
     def transcript(self) -> Transcript:
-        """All that was heard."""
         return Transcript(self._words, self._seconds)
