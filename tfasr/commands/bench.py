@@ -21,7 +21,6 @@ from tfasr.tta.policies import PAPER, POLICIES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of synthetic workloads, and the subcommands with their own."""
     add = parser.add_argument
     known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
     add("--gin_file", help=f"a preset or file that names a workload ({known})")
@@ -53,7 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the workload; returns the exit status."""
     if arguments.subcommand is not None:
         print(arguments.run_subcommand(arguments), end="")
         return 0
@@ -82,7 +80,6 @@ def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> 
 
 
 def _numbers(arguments: argparse.Namespace, flag: str) -> tuple[int, ...]:
-    """Returns the integers of a flag such as ``--batch 8,16``."""
     text = getattr(arguments, flag)
     try:
         return tuple(int(number) for number in text.split(","))
@@ -280,10 +277,10 @@ def _scaling(arguments: argparse.Namespace) -> str:
     return predict(asked, out=arguments.out, output_format=arguments.format)
 
 
+# workloads with flags of their own
 SUBCOMMANDS = {
     "decoder": (_decoder_flags, _decoder),
     "step": (_step_flags, _step),
     "inference": (_inference_flags, _inference),
     "scaling": (_scaling_flags, _scaling),
 }
-"""Workloads with flags of their own, besides a preset."""

@@ -9,28 +9,13 @@ from tfasr.errors import RunError, UsageError
 from tfasr.kit.process import run_module
 
 log = logging.getLogger("tfasr")
-
 BATCH_SIZES = (8, 64)
 
 
 def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 1) -> Path:
-    """Makes a corpus, trains on it with two batch sizes, evaluates and reports the runs.
-
-    Each step is the command that a user would type, in a process of its own: clocks and memory
-    are then those of a real run. What is there already is kept, runs excepted.
-
-    Args:
-        demo_dir: gets the corpus, the shards, the runs and the report.
-        seed: of the runs; of the first ones where there are several.
-        seeds: how many runs there are of each batch size; several lie in a folder each and are
-            reported as groups.
-
-    Returns:
-        The path of ``report.html``.
-
-    Raises:
-        UsageError: if ``seeds`` is less than 1.
-        RunError: if a step fails.
+    """Makes a corpus, trains on it with two batch sizes, evaluates and reports the runs; returns
+    the path of ``report.html``. Each step is the command that a user would type, in a process of
+    its own. Raises `UsageError` if ``seeds`` is less than 1, `RunError` if a step fails.
     """
     if seeds < 1:
         raise UsageError(f"--seeds must be at least 1. Received: {seeds}.")
@@ -54,7 +39,6 @@ def demo(*, demo_dir: str | Path = "demo", seed: int = 1, seeds: int = 1) -> Pat
 
 
 def next_free(folder: Path, name: str) -> Path:
-    """Returns ``folder/name``, or with the first number that makes it new."""
     candidate, number = folder / name, 2
     while candidate.exists():
         candidate, number = folder / f"{name}-{number}", number + 1

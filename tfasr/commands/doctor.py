@@ -47,11 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Writes what was found to stdout; returns the exit status 0.
-
-    Raises:
-        RunError: if the buffer of a preset does not fit into memory.
-    """
     found = examine(tensorflow=args.tensorflow)
     buffer = None
     if args.gin_file or args.gin_binding:
@@ -81,12 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def doctor_text(found: Examination, buffer: "BufferNeed | None" = None) -> str:
-    """Returns what was found as two columns, and advice below.
-
-    Args:
-        found: of the machine.
-        buffer: what a preset's buffer needs, where one was named.
-    """
+    """Returns the findings as two columns, and advice below."""
     rows = _rows(found, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
@@ -96,7 +86,6 @@ def doctor_text(found: Examination, buffer: "BufferNeed | None" = None) -> str:
 
 
 def doctor_table(found: Examination, buffer: "BufferNeed | None" = None) -> Table:
-    """Returns the same as a table, advice as its notes."""
     rows = [list(row) for row in _rows(found, buffer)]
     return Table("This machine", ["part", "found"], rows, advice(found))
 

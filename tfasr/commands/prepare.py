@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from tfasr.training.from_gin import LoadedConfig
 
 
-# ``tfasr ngram``: an n-gram language model of a split's transcripts, as an ARPA file.
-
-
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shard_dir", required=True, help="what tfasr prepare wrote")
     parser.add_argument("--split", default="train", help="default: %(default)s")
@@ -44,7 +41,6 @@ def run_ngram(arguments: argparse.Namespace) -> None:
 
 
 def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
-    """Returns one line on a prepared split."""
     left_out = f"{index['too_long']} too long, {index['bad']} bad"
     if index["bad"]:
         left_out += f", listed in {shard_dir / split / 'dropped.json'}"

@@ -9,8 +9,6 @@ from tfasr.errors import UsageError
 from tfasr.kit.files import GIN_GIVEN_FILE, GIN_OPERATIVE_FILE
 from tfasr.training.logs import LOGS
 
-# ``tfasr launch``: trains in several processes on this machine; ends all when one fails.
-
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 STREAMED = ("json", "text")
-
 log = logging.getLogger("tfasr")
 
 
@@ -60,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of `recogniser_of`, but for --run_dir."""
+    """Declares the flags of `recogniser_of`, except --run_dir."""
     parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
     parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
     parser.add_argument("--beam_width", type=int, help="default: the run's own")
@@ -68,7 +67,6 @@ def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
-    """Returns the recogniser that flags name."""
     from tfasr.recognising.recogniser import load_recogniser
 
     return load_recogniser(
@@ -81,12 +79,6 @@ def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Runs the command.
-
-    Raises:
-        UsageError: if the flags or the run do not fit.
-        RunError: if a recording could not be transcribed; the others are.
-    """
     if arguments.batch_size < 1:
         raise UsageError(f"--batch_size must be at least 1. Received: {arguments.batch_size}.")
     if arguments.format is None:
@@ -224,8 +216,6 @@ def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
     except ValueError as error:
         raise RunError(str(error)) from error
 
-
-# ``tfasr serve``: a page to drop recordings on or to speak into.
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
 

@@ -16,11 +16,7 @@ from tfasr.reports.watching import Watch, Watched, line, screen
 from tfasr.tta.policies import POLICIES
 from tfasr.tta.published import find_logs
 
-# ``tfasr history``: times to accuracy over commits, and which part of them became slower.
-
-SLOWER = 3
-"""The exit code where a slowdown stands."""
-
+SLOWER = 3  # the exit code if a slowdown stands
 _log = logging.getLogger(__name__)
 
 

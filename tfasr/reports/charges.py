@@ -20,8 +20,6 @@ from tfasr.tta.energy import (
 )
 from tfasr.tta.run import Run
 
-# The energy of a run whose workers are on several hosts: every host once, or none at all.
-
 
 @dataclass(frozen=True)
 class MeasuredEnergy:
@@ -36,7 +34,7 @@ class MeasuredEnergy:
         return sorted(name for _, names in self.sources for name in names)
 
     def use(self, run: Run, until_us: float) -> EnergyUse | None:
-        """Returns the energy of a run's beginning; None where that of a host is not known."""
+        """Returns the energy of a run's beginning, or None if that of a host is unknown."""
         if self.problem or not self.sources:
             return None
         each = [
@@ -47,7 +45,7 @@ class MeasuredEnergy:
 
 
 def measured_energy(run: Run) -> MeasuredEnergy:
-    """Returns what is known of a run's energy: of the chief's host, and of all others."""
+    """Returns what is known of the energy of all hosts of a run."""
     if not run.path.is_dir():
         return MeasuredEnergy(())
     samples = read_samples(run.path)
@@ -97,9 +95,8 @@ def _problem(workers: int, machines: Sequence[WorkerMachine], own: Sequence[Any]
 
 @dataclass(frozen=True)
 class TargetCharge:
-    """Cost and energy until a target was met.
-
-    From the run's beginning: the creation of its process where that is known.
+    """Cost and energy until a target was met, from the creation of the run's process if that is
+    known.
     """
 
     cost: Cost
@@ -119,15 +116,10 @@ class RunCharges:
 
 
 class Machines:
-    """Says on which machine a run ran: what was asked for, else what the run recorded.
+    """On which machine a run ran: what ``--hardware`` names, else what the run recorded.
 
-    Args:
-        asked: "FILE" for all runs, or "NAME=FILE" for the run or the folder of runs of that name;
-            a name goes before the file for all.
-        price_usd_per_hour: replaces the rent of all machines.
-
-    Raises:
-        UsageError: if a description cannot be read, or one is given twice.
+    ``asked`` has "FILE" for all runs, or "NAME=FILE" for the run or folder of that name, which goes
+    before the file for all. Raises `UsageError` for a wrong or repeated description.
     """
 
     def __init__(self, asked: Iterable[str] = (), price_usd_per_hour: float | None = None):
@@ -141,7 +133,7 @@ class Machines:
             self._by_name[name] = load_hardware(file, price_usd_per_hour=price_usd_per_hour)
 
     def of(self, run: Run, folder: str) -> tuple[HardwareConfig | None, list[str]]:
-        """Returns a run's machine, or None, and what has to be said about it."""
+        """Returns a run's machine, or None, and notes about it."""
         names = [name for name in (run.name, folder) if name in self._by_name]
         if names:
             return self._by_name[names[0]], []
@@ -150,7 +142,6 @@ class Machines:
         return self._recorded(run)
 
     def check_all_used(self, names: Collection[str]) -> None:
-        """Raises UsageError if a machine was named for a run or folder that is not among these."""
         unused = sorted(self._by_name.keys() - set(names) - {""})
         if unused:
             raise UsageError(
@@ -173,9 +164,8 @@ def charges_of(
     machine: tuple[HardwareConfig | None, list[str]],
     untils: Sequence[Mapping[str, float] | None],
 ) -> RunCharges:
-    """Returns the cost and energy of a run on a machine of `Machines.of`.
-
-    ``untils``: for each target the seconds by interval until it was met; None if it never was.
+    """Returns the cost and energy of a run on a machine of `Machines.of`; ``untils`` has for each
+    target the seconds by interval until it was met, or None.
     """
     hardware, notes = machine
     measured = measured_energy(run)

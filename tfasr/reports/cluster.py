@@ -17,15 +17,12 @@ from tfasr.kit.files import WORKER_EVENTS
 from tfasr.ledger.events import read_events
 from tfasr.tta.energy import EnergySample
 
-# What the workers of a cluster noted, each in a file of its own.
-
 Events = Sequence[Mapping[str, Any]]
 
 
 def read_worker_files(run_dir: Path) -> dict[int, Events]:
-    """Returns the events of each worker by its rank; {} of a run of one process.
-
-    A damaged file can't be trusted and counts as empty.
+    """Returns the events of each worker by its rank. A damaged file can't be trusted and counts as
+    empty.
     """
     files: dict[int, Events] = {}
     for path in run_dir.glob(WORKER_EVENTS) if run_dir.is_dir() else []:
@@ -64,17 +61,15 @@ class WorkerPart:
 
     @property
     def waited_share(self) -> float:
-        """The part of its steps that it waited for others, a fraction."""
         return self.waited_s / self.step_s if self.step_s else 0.0
 
 
 def worker_parts(run_dir: Path) -> list[WorkerPart]:
-    """Returns the parts of a run's workers by rank; [] where fewer than two noted their steps."""
+    """Returns the parts of a run's workers by rank, [] if fewer than two noted their steps."""
     return parts_of(read_worker_files(run_dir))
 
 
 def parts_of(files: Mapping[int, Events]) -> list[WorkerPart]:
-    """Returns the parts of workers by rank, from what each noted; see `worker_parts`."""
     noted = {rank: _steps(events) for rank, events in files.items()}
     together = _noted_by_all(noted)
     ranks = sorted({rank for parts in together for rank in parts})
@@ -154,9 +149,6 @@ def _from_ready(parts: Mapping[int, Mapping[str, Any]]) -> dict[int, float]:
     return {rank: max(p["step_s"] - p["ready_s"], 0.0) for rank, p in parts.items()}
 
 
-# What the exchange of gradients took in the steps, against what the workers' link can do.
-
-
 @dataclass(frozen=True)
 class Exchange:
     """A run's exchange, over the steps of its workers' table."""
@@ -174,7 +166,7 @@ class Exchange:
 
 
 def exchange_of(parts: Sequence[WorkerPart], cluster: Any) -> Exchange | None:
-    """Returns a run's exchange from its workers' parts and the ledger's fact; None if unknown."""
+    """Returns the exchange from the workers' parts and the ledger's fact, or None if unknown."""
     known = cluster if isinstance(cluster, dict) else {}
     size, count = known.get("gradient_bytes"), known.get("workers")
     if not parts or not _positive(size) or not _positive(count):
@@ -201,9 +193,6 @@ def _positive(value: Any) -> bool:
     return number and 0 < value < math.inf
 
 
-# What each worker's machine did: utilisation, and energy with every counter counted once.
-
-
 @dataclass(frozen=True)
 class WorkerMachine:
     """A worker's machine, over the sessions in which it noted it."""
@@ -221,17 +210,15 @@ class WorkerMachine:
 
     @property
     def measured(self) -> bool:
-        """Whether energy of its host is counted, here or with another worker."""
         return bool(self.counters) or self.shares_with is not None
 
 
 def worker_machines(run_dir: Path) -> list[WorkerMachine]:
-    """Returns the machines of a run's workers by rank; [] where no worker noted any."""
+    """Returns the machines of a run's workers by rank."""
     return machines_of(read_worker_files(run_dir))
 
 
 def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
-    """Returns the machines of workers by rank, from what each noted; see `worker_machines`."""
     taken: dict[tuple[str, str], int] = {}
     found = []
     chief_s = _steps_s(files.get(0, []))
@@ -262,8 +249,8 @@ def machines_of(files: Mapping[int, Events]) -> list[WorkerMachine]:
     return found
 
 
+# Session, monotonic clock in seconds, wall clock in milliseconds, and what was noted
 Noted = tuple[int, float, float, Mapping[str, Any]]
-"""Session, monotonic clock in seconds, wall clock in milliseconds, and what was noted."""
 
 
 def _samples(events: Events) -> Iterable[Noted]:

@@ -49,8 +49,6 @@ HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 
 @dataclass(frozen=True)
 class System:
-    """One system's hypotheses: a run's, or those in a file."""
-
     name: str  # distinct within the report
     path: Path  # the file they were read from
     scored: list[Scored]  # the utterances in the file's order
@@ -60,8 +58,6 @@ class System:
 
 @dataclass(frozen=True)
 class ErrorReport:
-    """Systems, and how each stands to the first one."""
-
     systems: list[System]  # in the order given
     comparisons: list[PairedComparison | str]  # with the first, or why there is none
     worst: int  # how many utterances to show of each
@@ -69,7 +65,6 @@ class ErrorReport:
 
 
 def is_hypotheses(path: str | Path) -> bool:
-    """Whether a path is a file of hypotheses rather than a run or a log."""
     path = Path(path)
     return path.is_file() and path.suffix in SUFFIXES
 
@@ -77,10 +72,7 @@ def is_hypotheses(path: str | Path) -> bool:
 def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> ErrorReport:
     """Scores the hypotheses of runs and files and compares each with the first.
 
-    A run without hypotheses is left out and said.
-
-    Raises:
-        UsageError: if nothing has hypotheses, or a file is broken.
+    Raises `UsageError` if nothing has hypotheses, or a file is broken.
     """
     files = [one for one in sources if isinstance(one, Path)]
     of_files = dict(zip(files, distinct_names(files), strict=True))
@@ -101,7 +93,7 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
-    """Returns the hypotheses of the epoch with the lowest CER; None where the run has none."""
+    """Returns the hypotheses of the epoch with the lowest CER, or None if the run has none."""
     found = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
     points = [point for point in run.curves.get("cer", []) if point.epoch in found]
     if points:
@@ -145,9 +137,8 @@ def _paired(first: System, other: System) -> PairedComparison | str:
         return str(error)
 
 
+# Systems whose speakers, confusions and alignments are shown; files have them all
 MOST_IN_DETAIL = 6
-"""Systems whose speakers, confusions and alignments are shown; files have them all."""
-
 _MOST_CONFUSIONS = 10
 
 
@@ -160,7 +151,6 @@ def _range(interval: Interval, sign: str = "") -> str:
 
 
 def error_tables(report: ErrorReport) -> list[Table]:
-    """Returns all tables of a report: rates and comparisons of all systems, details of some."""
     tables = [_rates_table(report)]
     if len(report.systems) > 1:
         tables.append(_comparison_table(report))
@@ -329,10 +319,8 @@ def errors_to_markdown(report: ErrorReport) -> str:
 
 
 def errors_to_json(report: ErrorReport) -> str:
-    """Returns one object: ``systems``, ``comparisons`` with the first of them, ``notes``.
-
-    Rates and intervals are fractions; what the data do not allow is null. A comparison that is
-    refused has ``refused``, the reason, and nothing else.
+    """Returns systems, comparisons with the first and notes; rates are fractions. A comparison that
+    is refused has ``refused``, the reason, and nothing else.
     """
     first = report.systems[0].name
     comparisons = []
@@ -351,13 +339,11 @@ def errors_to_json(report: ErrorReport) -> str:
 
 
 def errors_to_csv(report: ErrorReport) -> str:
-    """Returns a row for each system and utterance, with the counts that all rates are made of."""
     rows = [(system, scored) for system in report.systems for scored in system.scored]
     return table_to_csv(table_of("Utterances", _UTTERANCES, rows))
 
 
 def errors_to_html(report: ErrorReport) -> str:
-    """Returns the sections of a page: tables and alignments, everything escaped."""
     sections = [_html_table(table) for table in error_tables(report)]
     for title, text in _alignments(report).items():
         sections.append(
@@ -367,7 +353,6 @@ def errors_to_html(report: ErrorReport) -> str:
 
 
 def write_errors(report: ErrorReport, folder: Path) -> None:
-    """Writes ``errors.txt``, ``errors.md``, ``errors.json`` and ``errors.csv`` into a folder."""
     write_whole(folder / "errors.txt", errors_to_text(report))
     write_whole(folder / "errors.md", errors_to_markdown(report))
     write_whole(folder / "errors.json", errors_to_json(report))
@@ -420,6 +405,7 @@ def _html_table(table: Table) -> str:
     )
 
 
+# The formats of ``tfasr report --errors`` by name
 WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
     "format of errors",
     {
@@ -429,7 +415,6 @@ WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
     },
     plural="formats of errors",
 )
-"""The formats of ``tfasr report --errors`` by name."""
 
 
 def logs_among(paths: Sequence[str | Path]) -> list[str | Path]:
@@ -443,12 +428,7 @@ def errors_text(
     output_format: str,
     out: str | Path | None,
 ) -> tuple[str, str]:
-    """Returns the error report as text, and as the HTML of a page's section.
-
-    Raises:
-        UsageError: if nothing has hypotheses, or a file is broken.
-        RunError: if ``out`` cannot be written.
-    """
+    """Returns the error report as text and as HTML; raises `UsageError` or `RunError`."""
     if output_format not in WRITERS:
         raise UsageError(
             f"--errors must be shown as one of {tuple(WRITERS)}. Received: {output_format!r}. "
@@ -472,7 +452,6 @@ def errors_text(
 def errors_alone(
     paths: Sequence[str | Path], worst: int, output_format: str, out: str | Path | None
 ) -> str:
-    """Returns the error report on files of hypotheses, without any run."""
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
         # Imported here: drawing is the slowest thing to load.

@@ -40,11 +40,8 @@ class GroupResult:
 
 
 def configuration(run: Run) -> str | None:
-    """Returns what runs of one group have in common, or None where the run does not say.
-
-    That is the configuration as used without its seeds, what makes results comparable, and the
-    batch size, optimizer and workers that the ledger states. A run that was started from Python
-    has no gin text: its experiment's values serve, or what a recorder was told.
+    """Returns what runs of one group have in common, or None if the run does not say: its
+    configuration without seeds, what makes results comparable, and facts of the ledger.
     """
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
@@ -68,7 +65,7 @@ def _settings(path: Path) -> str | None:
 
 
 def group_name(names: Sequence[str]) -> str:
-    """Returns what a group of runs is called: what its runs' names begin with."""
+    """Returns what the names of a group's runs begin with."""
     if len(names) == 1:
         return names[0]
     common = os.path.commonprefix(list(names)).rstrip("-_./ ")
@@ -103,7 +100,6 @@ def group_members(runs: Sequence[RunAnalysis]) -> dict[str, list[int]]:
 
 
 def colours(report: Report) -> list[int]:
-    """Returns for each run the number of its colour: one for each group."""
     numbers: dict[str, int] = {}
     return [numbers.setdefault(run.group, len(numbers)) for run in report.runs]
 
@@ -169,20 +165,14 @@ def _decomposition(
     return decompose(*parts, never=never)
 
 
-# The verdict of a comparison of two groups of runs, as a sentence.
-
+# Range of coefficients of variation of times to accuracy over seeds, in published logs
 SEEDS_ALONE = (0.03, 0.20)
-"""The range of coefficients of variation of times to accuracy over seeds, in published logs."""
-
 _WORTH_NAMING = math.log(1.02)
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
-    """Returns which of two groups reaches a target sooner, how surely, and why.
-
-    Such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 % interval 1.20 to
-    2.21; Welch's t on logarithms, n = 3 and 3); p = 0.01. By geometric means, batch_64 needs 3.14
-    times the utterances, against which it has 1.69 times the steady throughput."
+    """Returns which of two groups reaches a target sooner, how surely, and why, such as "CER 10 %:
+    batch_8 is faster: batch_64 takes 1.63 times as long (95 % interval 1.20 to 2.21; ...".
     """
     label = target_label(*other.target)
     compared = other.comparison
@@ -198,7 +188,6 @@ def finding(first: GroupResult, other: GroupResult) -> str:
 
 
 def one_run_each(variation: float | None = None) -> str:
-    """Returns what seeds alone do to the time of a single run, here if ``variation`` is known."""
     if variation is None:
         low, high = (round(100 * share) for share in SEEDS_ALONE)
         return f"seeds alone make such a time vary by {low} to {high} % (CV in published logs)"
@@ -206,7 +195,7 @@ def one_run_each(variation: float | None = None) -> str:
 
 
 def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
-    """Returns a caveat for ratios of which some rest on a single run, or "" if there are none."""
+    """Returns a caveat for ratios that rest on a single run, or "" if there are none."""
     if min(sizes, default=0) != 1 or len(sizes) < 2:
         return ""
     which = "each is of one run (n = 1)" if max(sizes) == 1 else "some are of one run (n = 1)"
@@ -214,13 +203,13 @@ def of_single_runs(sizes: Sequence[int], variation: float | None = None) -> str:
 
 
 def spread_at_hand(results: Iterable[GroupResult]) -> float | None:
-    """Returns the largest coefficient of variation over seeds of groups at hand, or None."""
+    """Returns the largest coefficient of variation over seeds of these groups, or None."""
     known = [one.statistics.coefficient_of_variation for one in results]
     return max((one for one in known if one), default=None)
 
 
 def reading_warning(first: GroupResult, other: GroupResult) -> str | None:
-    """Returns what first hits do to a ratio, in numbers; None where that is less than 2 %."""
+    """Returns a warning if late evaluations bias the ratio by 2 % or more, else None."""
     compared = other.comparison
     bias = compared and compared.reading_bias
     if bias is None or abs(math.log(bias)) < _WORTH_NAMING:

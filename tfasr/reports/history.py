@@ -29,35 +29,16 @@ from tfasr.tta.metrics import Target, check_target
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run, load_run
 
-# Where a series of repeated measurements changed its level: sooner or later, but not on noise.
-
-FEWEST_BEFORE = 8
-"""Measurements before a change that the noise is known from."""
-
-FEWEST_AFTER = 4
-"""Measurements after it."""
-
-LEAST_CHANGE = math.log(1.03)
-"""The least shift of medians that is told, as a logarithm: 3 %."""
-
-_Z = 2.5
-"""What the standardised rank sum has to reach; chosen by benchmarks/history.py."""
-
-_SPREADS = 3.0
-"""How many standard errors of the median difference the shift has to reach."""
+FEWEST_BEFORE = 8  # measurements before a change, from which the noise is known
+FEWEST_AFTER = 4  # measurements after it
+LEAST_CHANGE = math.log(1.03)  # the least shift of medians that counts, as a logarithm: 3 %
+_Z = 2.5  # what the standardised rank sum has to reach; chosen by benchmarks/history.py
+_SPREADS = 3.0  # how many standard errors of the median difference the shift has to reach
 
 
 @dataclass(frozen=True)
 class Change:
-    """A lasting change of level.
-
-    Attributes:
-        index: of the first measurement after it.
-        found_at: of the measurement with which it was found.
-        before: the median of the level before, since the last change.
-        after: the median from it to the measurement with which it was found.
-        z: the standardised rank sum.
-    """
+    """A lasting change of level."""
 
     index: int
     found_at: int
@@ -67,23 +48,16 @@ class Change:
 
     @property
     def ratio(self) -> float:
-        """The level after over the level before."""
         return self.after / self.before
 
 
 def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> list[Change]:
     """Returns where a series changed, as it would have been found while it grew.
 
-    With each measurement, every place since the last change is tried at which the level may have
-    changed: those after it are compared with those before by the sum of their ranks, so that
-    neither a single slow run nor the shape of the noise matters. A change is told if the ranks
-    differ by `_Z` standard deviations and the medians by 3 % and by `_SPREADS` standard errors of
-    their difference; then it stands, and what comes later is compared with the level after it.
-
-    Args:
-        values: positive measurements in the order of time; NaN where one is missing.
-        starts: of each, whether a change may begin there: the first run of a commit; by default
-            anywhere.
+    With each measurement, every place since the last change is tried: values after it are compared
+    with those before by the sum of their ranks, so that neither a single slow run nor the shape of
+    the noise matters. ``values`` are in the order of time, NaN if missing; ``starts`` says where a
+    change may begin, by default anywhere.
     """
     known = [i for i, value in enumerate(values) if value > 0 and math.isfinite(value)]
     logs = np.log(np.asarray(values, float)[known]) if known else np.zeros(0)
@@ -155,10 +129,8 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    """Returns the standard error of the difference of medians, from both sides' own spread.
-
-    A machine that wanders makes neighbours alike: their correlation, where it is positive, makes
-    medians err more.
+    """Returns the standard error of the difference of medians; neighbours that are alike, as on a
+    machine whose speed wanders, make it larger.
     """
     sides = [side - np.median(side) for side in (before, after)]
     spreads = [1.4826 * np.median(np.abs(side)) for side in sides]
@@ -172,13 +144,13 @@ def _error(before: np.ndarray, after: np.ndarray) -> float:
     return 1.2533 * inflated * math.sqrt(1 / before.size + 1 / after.size)
 
 
+# What is followed over time; the first is the product of the others
 SERIES = {
     "time_s": "time to the target",
     "utterances": "utterances to the target",
     "step_s": "step time per utterance",
     "rest": "time that is not steps",
 }
-"""What is followed over time; the first is the product of the others."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +181,7 @@ class History:
         return [(name, change) for name, change in last if change.ratio > 1]
 
     def starts(self) -> list[bool]:
-        """Returns of each run whether it is the first of its commit or date."""
+        """Returns for each run whether it is the first of its commit or date."""
         marks = [entry.mark for entry in self.entries]
         return [not n or marks[n - 1] != mark for n, mark in enumerate(marks)]
 
@@ -225,16 +197,9 @@ def load_history(
 ) -> History:
     """Reads the runs in a folder, or in its folders, as one history.
 
-    Args:
-        folder: holds run folders, also within folders of commits.
-        target: metric and value; by default the hardest that all runs set themselves.
-        policy: the clock.
-        window: the evaluations whose median must meet the target; by default the policy's.
-        since: a commit, its beginning, or a date such as 2026-11-21: what was before is left out.
-        force: keep runs of other configurations, or such that are not comparable.
-
-    Raises:
-        UsageError: if there is no run, no target that all of them set, or nothing since.
+    ``target`` is by default the hardest that all runs set themselves; ``since`` is a commit, its
+    beginning, or a date; ``force`` keeps runs of other configurations. Raises `UsageError` if there
+    is no run, no common target, or nothing since.
     """
     runs, notes = _runs(Path(folder))
     if target is None:
@@ -318,7 +283,6 @@ def _commit(run: Run) -> str | None:
 
 
 def date_text(began_ms: float) -> str:
-    """Returns the day of a wall clock's time, or "no date" of one that no calendar has."""
     try:
         return datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
     except (ValueError, OverflowError, OSError):
@@ -362,8 +326,6 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
     )
 
 
-# A history of runs as text, as a chart and for programs.
-
 SLOWER, FASTER = "#d9660d", "#1f9e6e"
 _UNITS = {
     "time_s": (1 / 60, "min"),
@@ -374,7 +336,6 @@ _UNITS = {
 
 
 def history_table(history: History) -> Table:
-    """Returns a row for each commit or date, medians over its runs, and what changed."""
     notes = [
         *findings(history),
         "Medians over the runs of a commit, or of a date where runs say no commit. The time is the "
@@ -386,8 +347,6 @@ def history_table(history: History) -> Table:
     label = target_label(*history.target)
 
     def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
-        """Returns the column of a series: medians over the runs that have it."""
-
         def value(entries: list[Entry]) -> float | None:
             known = [entry.values[name] for entry in entries if entry.values[name] is not None]
             return _UNITS[name][0] * statistics.median(known) if known else None
@@ -441,7 +400,6 @@ def _change_text(history: History, name: str, change: Change) -> str:
 
 
 def history_chart(history: History) -> Chart:
-    """Returns a panel for each series: a dot a run, medians between changes, and the changes."""
     panels = [_panel(history, name) for name in SERIES]
     caption = (
         f"Time to {target_label(*history.target)} and what it is made of, run by run; lines are "
@@ -499,7 +457,6 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def history_json(history: History) -> str:
-    """Returns the runs and the changes for a program; times in seconds."""
     runs: list[dict[str, Any]] = [
         {"run": entry.name, "mark": entry.mark, "began_ms": entry.began_ms, **entry.values}
         for entry in history.entries

@@ -28,10 +28,7 @@ from tfasr.tta.metrics import check_target, declare, declared
 from tfasr.tta.published import find_logs, load_log
 from tfasr.tta.run import Run, read_metrics, read_targets
 
-# Run folders within folders, as a study or a history keeps them.
-
-DEEPEST = 3
-"""How many folders deep runs are looked for."""
+DEEPEST = 3  # how many folders deep runs are looked for
 
 
 def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
@@ -44,19 +41,14 @@ def run_folders(folder: Path, deepest: int = DEEPEST) -> Iterator[Path]:
                 yield from run_folders(path, deepest - 1)
 
 
-# Many runs analysed at once: in one process, or in several where there are many.
-
 _FEWEST_FOR_PROCESSES = 64
 _MOST_PROCESSES = 8
 _RUNS_AT_ONCE = 8
-
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A log to be analysed, with what a report asks of it."""
-
     path: Path  # the log
     name: str  # how the report calls the run
     folder: str  # the name of what was given to the report: the log, or a folder of logs
@@ -74,11 +66,7 @@ class Analysed:
 
 
 def analyse(task: Task) -> Analysed:
-    """Reads a log and analyses it; the events are let go.
-
-    Raises:
-        UsageError: if the log cannot be read and is not optional.
-    """
+    """Reads a log and analyses it; raises `UsageError` if it can't be read and is not optional."""
     try:
         return _analysed(task)
     except UsageError as error:
@@ -98,15 +86,8 @@ def _analysed(task: Task) -> Analysed:
 
 
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
-    """Returns what became of each task, in their order.
-
-    Args:
-        tasks: what to do.
-        processes: how many may work at once. More than one start Python anew, and the program's
-            main module with it, which therefore has to be one that can be imported.
-
-    Raises:
-        UsageError: if a log cannot be read and is not optional.
+    """Returns the result of each task, in their order. More than one process starts Python anew,
+    and the program's main module with it, which must then be importable.
     """
     if processes < 2:
         return [analyse(task) for task in tasks]
@@ -130,7 +111,6 @@ def _begin(plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> N
 
 
 def processes_for(runs: int) -> int:
-    """Returns how many processes are worth their start for that many runs."""
     if runs < _FEWEST_FOR_PROCESSES:
         return 1
     usable = getattr(os, "sched_getaffinity", None)  # not every system has it
@@ -144,10 +124,8 @@ def load_report(
     machines: Machines | None = None,
     many: bool = False,
 ) -> Report:
-    """Returns the report on runs; those that come as paths are let go one by one.
-
-    Raises:
-        UsageError: if there is no run, a path holds none, or a machine is named for none of them.
+    """Returns the report on runs; those given as paths are released one by one. Raises `UsageError`
+    if there is no run, a path holds none, or a machine is named for none of them.
     """
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
     found, notes = _logs(sources)

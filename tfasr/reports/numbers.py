@@ -43,19 +43,15 @@ from tfasr.tta.policies import (
 )
 from tfasr.tta.run import Run
 
-# Whether two runs may be ranked: what makes their results comparable, and what differs.
-
+# what differs, by name: the first run's value and the other's, as text
 Differences = dict[str, tuple[str, str]]
-"""What differs, by name: the first run's value and the other's, as text."""
-
 ABSENT = "not stated"
 _LONGEST = 60
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what keeps two runs' results from being comparable; {} where nothing does.
-
-    Two runs without a ``comparability`` are taken to be alike; one with and one without are not.
+    """Returns what keeps two runs' results from being comparable; two runs without a
+    ``comparability`` are taken to be alike, one with and one without are not.
     """
     if first is None and other is None:
         return {}
@@ -71,7 +67,6 @@ def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None
 
 
 def difference_text(found: Differences) -> str:
-    """Returns "beam_width (8, here 256) and lexicon (...)": what differs from the first run."""
     return ", ".join(f"{key} ({first}, here {other})" for key, (first, other) in found.items())
 
 
@@ -82,12 +77,9 @@ def _shown(values: Mapping[str, Any], key: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-# Facts about a run beside its times to accuracy: the machine, the batch, an epoch, utilisation.
-
-
 @dataclass(frozen=True)
 class RunFacts:
-    """What a run says about itself; None or {} where it says nothing."""
+    """What a run says about itself; None or {} if unknown."""
 
     system: dict[str, Any]  # processor, memory, GPUs and software, see `tfasr.telemetry.system`
     global_batch_size: int | None  # utterances of one optimizer update
@@ -108,7 +100,6 @@ class RunFacts:
 
 
 def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
-    """Returns a run's facts; ``with_utilisation`` also reads the samples beside the ledger."""
     stated = run.comparability or {}
     spent = run.intervals
     useful = run.timeline.useful
@@ -169,7 +160,7 @@ def epoch_seconds(run: Run) -> list[float]:
 
 
 def mean_utilisation(run: Run) -> dict[str, float]:
-    """Returns the means of the samples of a run, over all devices, and the most memory of a GPU."""
+    """Returns the means of a run's samples over all devices, and the most memory of a GPU."""
     cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
     found = {
         "cpu_percent": _mean(cpu.get("cpu_percent")),
@@ -207,9 +198,6 @@ def _most(values: np.ndarray | None) -> float | None:
     return float(known.max()) if known.size else None
 
 
-# What a report calls its runs and its targets.
-
-
 def distinct_names(paths: Sequence[Path]) -> list[str]:
     """Returns a short name for each folder: its own, with as many parents as tell them apart."""
     parts = [path.resolve().parts for path in paths]
@@ -235,7 +223,6 @@ def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
 
 
 def target_label(metric: str, value: float) -> str:
-    """Returns a target as people read it: "CER 10 %"."""
     if not metric_named(metric).rate:
         return f"{metric_label(metric)} {value:g}"
     return f"{metric_label(metric)} {100 * value:.4g} %"
@@ -246,16 +233,12 @@ def metric_label(metric: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """Returns a text that begins a line, as "Accuracy 90 %" for "accuracy 90 %"."""
     return text[:1].upper() + text[1:]
 
 
 def _rank(metric: str) -> tuple[int, str]:
     known = list(METRICS)
     return (known.index(metric) if metric in known else len(known), metric)
-
-
-# The question that a report answers about its runs, as one object.
 
 
 @dataclass(frozen=True)
@@ -270,7 +253,6 @@ class Question:
 
     @property
     def own_window(self) -> int:
-        """The evaluations whose median must meet a target."""
         return self.policy.window if self.window is None else self.window
 
 
@@ -283,12 +265,8 @@ def ask(
     **options: bool,
 ) -> Question:
     """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
-
-    Whether there are such metrics is known once the runs are, which may declare some.
-
-    Raises:
-        UsageError: if a target is written wrong, there is no such policy, or the window is less
-            than 1.
+    Raises `UsageError` for a wrong target, policy or window; metrics are checked once the runs are
+    known, which may declare some.
     """
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
@@ -298,8 +276,6 @@ def ask(
 
 @dataclass(frozen=True)
 class TargetResult:
-    """When a run met a target, and what it spent until then."""
-
     tta: TimeToAccuracy  # the time to the target, on the clock of the report's policy
     bracket: Bracket  # the evaluations between which the true time lies
     until_s: dict[str, float] | None  # by interval, from the run's beginning; None if not met
@@ -336,7 +312,6 @@ class RunAnalysis:
 
     @property
     def wall_s(self) -> float:
-        """Seconds from the run's beginning to its last event, downtime excluded."""
         return sum(self.intervals_s.values())
 
     @property
@@ -346,8 +321,6 @@ class RunAnalysis:
 
 @dataclass(frozen=True)
 class Report:
-    """The runs of a report, and whether each may be compared with the first."""
-
     runs: list[RunAnalysis]  # in the order given
     question: Question  # its targets are those of the runs if none were asked for
     differences: list[Differences]  # for each run, what forbids a comparison with the first
@@ -359,12 +332,10 @@ class Report:
 
     @property
     def policy(self) -> Policy:
-        """The policy whose clock and rule all times are read by."""
         return self.question.policy
 
     @property
     def window(self) -> int:
-        """Over how many evaluations the median must meet a target."""
         return self.question.own_window
 
     @cached_property
@@ -372,7 +343,7 @@ class Report:
         return max(run.wall_s for run in self.runs)
 
     def refused(self, index: int) -> bool:
-        """Whether the run at that index must not be compared with the first one."""
+        """Whether the run must not be compared with the first one."""
         return bool(self.differences[index]) and not self.question.force
 
     def relative(self, index: int, target: int) -> float | None:
@@ -385,17 +356,14 @@ class Report:
 
 
 def train_s(intervals_s: Mapping[str, float]) -> float:
-    """Returns the seconds spent on optimizer updates: input wait, compilation, training."""
     return intervals_s["input_wait"] + intervals_s["compile"] + intervals_s["train"]
 
 
 def eval_s(intervals_s: Mapping[str, float]) -> float:
-    """Returns the seconds that evaluation took: forward passes, decoding, swaps and waiting."""
     return math.fsum(intervals_s[name] for name in EVALUATION)
 
 
 def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis:
-    """Returns what a report says about a run, without a reference to the run itself."""
     asked = (metric for metric, _ in question.targets)
     metrics = dict.fromkeys(["cer", "wer", *asked, *run.declared_metrics])
     curves = {metric: run.accuracy_curve(metric, question.policy) for metric in metrics}
@@ -451,7 +419,6 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
 def make_report(
     runs: Sequence[RunAnalysis], question: Question, *, notes: Sequence[str] = ()
 ) -> Report:
-    """Returns the report on runs that were analysed for the question's targets."""
     of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
     for run, differing in zip(runs, of_runs, strict=True):

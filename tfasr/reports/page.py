@@ -34,8 +34,6 @@ from tfasr.reports.groups import (
 )
 from tfasr.reports.numbers import Report, sentence, target_label
 
-# The page's parts that belong to its charts, and what keeps it from the network.
-
 _WIDE = ' class="wide"'
 _CONTROLS = (
     (
@@ -51,13 +49,8 @@ _CONTROLS = (
 def write_document(
     path: Path, title: str, body: Iterable[str], charts: Sequence[Chart] | None = None
 ) -> None:
-    """Writes a whole page: its head, its heading, a body and the version at its foot.
-
-    It goes to the file part by part: a page of megabytes would be held several times, as text and
-    as bytes.
-
-    Raises:
-        OSError: if it cannot be written; the file is then as it was before.
+    """Writes a page part by part, since one of megabytes would be held several times; if that
+    raises `OSError`, the file is as it was before.
     """
     script, hashes = ("", []) if charts is None else _scripts(charts)
     head = (
@@ -112,7 +105,6 @@ def _content_policy(hashes: Sequence[str]) -> str:
 
 
 def controls() -> str:
-    """Returns the choices of axes, hidden until the script can obey them."""
     fields = "".join(
         f"<fieldset><legend>{label}</legend>{_choices(name, values)}</fieldset>"
         for name, label, values in _CONTROLS
@@ -121,9 +113,8 @@ def controls() -> str:
 
 
 def pictures(charts: Sequence[Chart], folder: Path) -> str:
-    """Writes charts into a folder as files, and returns them as figures of the page.
-
-    A figure has places for what the script draws, and a still drawing until there is any.
+    """Writes charts as files, and returns them as figures with a still drawing for readers without
+    scripts.
     """
     page_library()  # first: beside the process that makes it, drawing would take the most memory
     return "".join(
@@ -137,7 +128,6 @@ def pictures(charts: Sequence[Chart], folder: Path) -> str:
 
 
 def tip() -> str:
-    """Returns what tells of the place that a reader points at; a page has one."""
     return '<div id="tip" role="status" hidden></div>\n'
 
 
@@ -159,7 +149,6 @@ def table_element(table: Table, of_runs: Sequence[int]) -> str:
 
 
 def list_element(items: Iterable[str], kind: str) -> str:
-    """Returns a list of a kind that the style sheet knows; nothing where it is empty."""
     entries = "".join(f"<li>{escape(item)}</li>" for item in items)
     return f'<ul class="{kind}">{entries}</ul>\n' if entries else ""
 
@@ -196,10 +185,8 @@ def write_page(
 ) -> None:
     """Writes ``report.html`` and each figure as a PNG and an SVG into a folder.
 
-    The page is one file without a reference to any other, and its content policy forbids the
-    browser to fetch anything. Its curves are interactive; where no script runs, still figures
-    stand in their places. Both have the page's own text colour, so that they read in light and
-    in dark. What comes from the runs, names and configurations, is escaped.
+    The page refers to no other file, and its content policy forbids the browser to fetch anything.
+    What comes from the runs, names and configurations, is escaped.
     """
     results = group_results(report) if results is None else results
     charts, left_out = report_charts(report, results)
@@ -297,9 +284,6 @@ def _configurations(report: Report) -> str:
     return f"<h2>Configurations</h2>\n{shown}{list_element(notes, 'notes')}"
 
 
-# A page of several reports: sections with tables and figures, one after the other.
-
-
 @dataclass(frozen=True)
 class Section:
     title: str  # its heading
@@ -312,7 +296,6 @@ class Section:
 
 
 def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
-    """Writes ``report.html`` of sections, and each figure as a PNG and an SVG; returns the page."""
     charts = [chart for section in sections for chart in section.charts]
     body = f"{controls()}{''.join(_section(section, folder) for section in sections)}{tip()}"
     write_document(folder / "report.html", title, [body], charts)

@@ -10,26 +10,13 @@ from tfasr.ledger.timeline import Timeline
 from tfasr.tta.policies import PAPER, Policy
 from tfasr.tta.run import Run
 
-# A Gaussian filter for curves, and thinning of points too close to be told apart.
-
 SIGMA = 10.0
 _REACH = 4.0
 
 
 def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Returns values smoothed by a Gaussian, mirrored at both ends.
-
-    The same as ``scipy.ndimage.gaussian_filter1d`` with its defaults.
-
-    Args:
-        values: float ``(n,)``, finite.
-        sigma: standard deviation in samples, larger than 0.
-
-    Returns:
-        Float ``(n,)``.
-
-    Raises:
-        ValueError: if ``sigma`` is not positive.
+    """Returns values smoothed by a Gaussian, mirrored at both ends, as
+    `scipy.ndimage.gaussian_filter1d` does; ``sigma`` is in samples.
 
     Source: the paper (arXiv 2003.12366), Figure 7: sigma 10.
     """
@@ -51,9 +38,8 @@ def thin(length: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, length - 1, most).round().astype(int))
 
 
+# what a curve can be drawn over; the first is the policy's clock
 AXES = ("minutes", "epochs", "utterances")
-"""What a curve can be drawn over; the first is the policy's clock."""
-
 CURVE_POINTS = 400
 _ROLLING_SHARE = 0.02
 _STEPS_PER_BIN = 3
@@ -63,10 +49,7 @@ _SECONDS = ("input_wait_s", "compile_s", "train_s")
 
 @dataclass(frozen=True)
 class Series:
-    """Values over each of `AXES` that the run's log knows; arrays of one length.
-
-    They are float32: what is drawn has five digits, and a report holds those of all its runs.
-    """
+    """Values over each of `AXES` that the run's log knows, float32 to save memory."""
 
     x: dict[str, np.ndarray]
     y: np.ndarray
@@ -74,7 +57,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """When an evaluation ran, in minutes of the policy's clock, and what it evaluated."""
+    """When an evaluation ran, in minutes of the policy's clock."""
 
     epoch: int
     start_min: float
@@ -96,7 +79,7 @@ class RunSeries:
 
 
 def run_series(run: Run, policy: Policy) -> RunSeries:
-    """Returns what a run's steps say over time on a policy's clock; lost work is left out."""
+    """Returns a run's steps over time on a policy's clock, without lost work."""
     line, steps = run.timeline, run.timeline.steps
     minutes = np.array(policy.times_s(line)) / 60
     epochs = [line.metadata[index].get("epoch_num") for index in steps.indices]

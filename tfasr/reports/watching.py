@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-SILENT_AFTER_S = 60.0
-"""A run that says nothing for so long may be dead."""
-
+SILENT_AFTER_S = 60.0  # a run without news for so long may be dead
 _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupted"}
 
 
@@ -46,13 +44,8 @@ class Watched:
 
 
 class Watch:
-    """Looks at runs again and again; a ledger that did not grow is not read again.
-
-    Args:
-        paths: run folders, also of runs that have not begun, and published logs.
-        targets: metrics and values; by default those that each run set itself.
-        policy: the clock.
-        window: the evaluations whose median must meet a target; by default the policy's.
+    """Looks at runs again and again; a ledger that did not grow is not read again. ``paths`` may
+    have runs that have not begun; ``targets`` are by default those that each run set itself.
     """
 
     def __init__(
@@ -141,15 +134,12 @@ def _as_of_now(found: Watched, silent_s: float) -> Watched:
     return replace(found, now_s=found.now_s + silent_s)
 
 
-# Runs that go on, in words: a line for each, and a table that a terminal keeps current.
-
 _MOST_ROWS = 24
 
 
 def forecast_text(found: Forecast, now_s: float, ends_s: float | None = None) -> str:
-    """Returns "WER 20 % in 24-41 min (80 %)", or why that can't be said.
-
-    ``ends_s`` is when the run will come to its last epoch, if that is known.
+    """Returns "WER 20 % in 24-41 min (80 %)", or why that can't be said; ``ends_s`` is when the
+    last epoch ends.
     """
     label = target_label(found.metric, found.target)
     if found.met_s is not None:
@@ -175,7 +165,6 @@ def ended_text(found: Forecast, watched: Watched) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Returns a time in the unit that people would take: "40 s", "24 min", "3.1 h"."""
     number, unit = _unit(seconds)
     return f"{seconds / number:{_digits(seconds / number, unit)}} {unit}"
 
@@ -221,7 +210,6 @@ def _standing(watched: Watched) -> list[str]:
 
 
 def screen(runs: Sequence[Watched]) -> "RenderableType":
-    """Returns a table of the runs for a terminal, those that go on first."""
     from rich.table import Table
     from rich.text import Text
 

@@ -32,27 +32,15 @@ from tfasr.tta.groups import CONFIDENCE, FEWEST_FOR_INTERVAL, bracketed_mean, me
 from tfasr.tta.metrics import LOWER, metric_named
 from tfasr.tta.policies import AccuracyPoint, Bracket, brackets_at, medians
 
-# Two groups of runs over all targets that both reached: which is faster where.
-
-FINE_TARGETS = 97
-"""Targets of the line; the first and the last are the ends of the range."""
-
-VERDICT_TARGETS = 9
-"""Those of them at which a verdict is given: evenly spread, the ends among them."""
-
+FINE_TARGETS = 97  # targets of the line; the first and the last are the ends of the range
+VERDICT_TARGETS = 9  # those at which a verdict is given: evenly spread, the ends among them
 _BETWEEN = (FINE_TARGETS - 1) // (VERDICT_TARGETS - 1)
-
 Curve = Sequence[AccuracyPoint]
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where the faster of two groups becomes the slower one.
-
-    Attributes:
-        target: at which both take the same time, between two targets of the line.
-        after: "first" or "second": the group that is faster at harder targets.
-    """
+    """Where the faster of two groups becomes the slower one."""
 
     target: float
     after: str
@@ -60,25 +48,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class TargetProfile:
-    """How much longer one group takes than another, at each target of a range.
-
-    Arrays run from the easiest target to the hardest.
-
-    Attributes:
-        targets: `FINE_TARGETS` in equal ratios, from just harder than the best first value of any
-            run to the worst of the runs' best ones: every run missed each of them once and reached
-            it.
-        first_s: geometric mean of the first group's times, at the middles of the brackets.
-        ratio: the second group's over the first's.
-        low: lower ends of the 95 % interval at each target by itself; None for fewer than 3 runs
-            in a group.
-        high: upper ends.
-        together_low: at the targets of ``verdicts``, lower ends of intervals that hold together:
-            with a probability of 95 % none of them all misses its ratio (Bonferroni).
-        together_high: upper ends of those.
-        verdicts: comparisons at `VERDICT_TARGETS` of the targets, p-values not yet adjusted.
-        crossings: where the line passes a ratio of 1, whether or not that is more than chance.
-    """
+    """How much longer one group takes than another, from the easiest target to the hardest."""
 
     targets: np.ndarray
     first_s: np.ndarray
@@ -92,17 +62,14 @@ class TargetProfile:
 
     @property
     def verdict_targets(self) -> np.ndarray:
-        """The targets at which verdicts are given."""
         return self.targets[::_BETWEEN]
 
 
 def common_range(
     curves: Sequence[Curve], window: int, metric: str = "cer"
 ) -> tuple[float, float] | None:
-    """Returns the hardest and the easiest target that all runs missed once and then reached.
-
-    Error rates above 1 are left out. None where there is no such target: a run has one median
-    alone, or its first is better than what another one ever reached.
+    """Returns the hardest and the easiest target that all runs missed once and then reached, or
+    None. Error rates above 1 are left out.
     """
     kind = metric_named(metric)
     found = [
@@ -131,16 +98,8 @@ def target_profile(
     shares: int = 1,
     metric: str = "cer",
 ) -> TargetProfile | None:
-    """Returns the ratio of two groups' times over the targets that all of their runs reached.
-
-    Args:
-        first: a curve for each run of the group that is compared with.
-        window: the evaluations whose median must meet a target.
-        shares: how many groups are compared with the first one, among which the intervals that
-            hold together share their 5 %.
-
-    Returns:
-        None where there is no such range, see `common_range`.
+    """Returns the ratio of two groups' times over `common_range`, or None; ``shares`` groups share
+    the 5 % of the intervals that hold together.
     """
     span = common_range([*first, *second], window, metric)
     if span is None:
@@ -197,8 +156,6 @@ _USUAL = ("wer", "cer")
 
 @dataclass(frozen=True)
 class GroupProfile:
-    """A group against the first one, over all targets of a metric."""
-
     metric: str  # "cer", "wer" or another
     first: str  # the group that is compared with
     group: str  # the other one
@@ -210,16 +167,11 @@ class GroupProfile:
     reason: str = ""  # a sentence
 
     def name(self, which: str | None) -> str:
-        """Returns the group that a verdict or a crossing calls "first" or "second"."""
         return {"first": self.first, "second": self.group}.get(which, "undecided")
 
 
 def group_profiles(report: Report) -> list[GroupProfile]:
-    """Returns for each metric of the targets, or of the runs, each group's profile.
-
-    Raises:
-        UsageError: if there are no two groups.
-    """
+    """Returns each group's profile for each metric; raises `UsageError` for a single group."""
     members = group_members(report.runs)
     if len(members) < 2:
         raise UsageError(
@@ -270,7 +222,6 @@ def _adjusted(profiles: list[GroupProfile]) -> list[GroupProfile]:
 
 
 def profile_finding(profile: GroupProfile) -> str:
-    """Returns which of two groups wins where, in a sentence."""
     label = metric_label(profile.metric)
     if profile.found is None:
         return f"{label}: {profile.reason}."
@@ -325,14 +276,11 @@ def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[Group
     return by_metric
 
 
-# The winner by target: how much longer groups take than the first one, from easy to hard.
-
 _MOST_GROUPS = 4
 _WIDEST = 3.0
 
 
 def profile_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns for each metric the ratio of times over targets; nothing unless asked for."""
     if not report.question.profile:
         return []
     charts = [
@@ -441,8 +389,6 @@ def _ticks(low: float, high: float) -> list[float]:
     return ticks
 
 
-# Table of the winner by target: the ratio of two groups' times at targets of a whole range.
-
 _METHOD = (
     f"Targets: {VERDICT_TARGETS} in equal ratios, over the range that every run of both groups "
     "missed once and then reached. Times: geometric means at the middles of the brackets. 95 % "
@@ -451,13 +397,10 @@ _METHOD = (
     "Faster: p < 0.05 after Holm's method over the same, and a gap larger than the time between "
     "evaluations."
 )
-
-Row = tuple[GroupProfile, int]
-"""A group, and the number of a target of its verdicts."""
+Row = tuple[GroupProfile, int]  # a group, and the number of a target of its verdicts
 
 
 def profile_tables(report: Report, profiles: Sequence[GroupProfile]) -> list[Table]:
-    """Returns for each metric a row for each group and target."""
     return [_table(report, metric, own) for metric, own in profiles_of_groups(profiles).items()]
 
 
@@ -484,7 +427,7 @@ def _columns(report: Report) -> list[Column[Row]]:
         return float(row[0].found.verdict_targets[row[1]])
 
     def along(name: str) -> Callable[[Row], float | None]:
-        """Returns what finds a value at the row's target on the line through all targets."""
+        """Finds a value at the row's target on the line through all targets."""
 
         def value(row: Row) -> float | None:
             values = getattr(row[0].found, name)

@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Runs side by side from Python: ``tfasr.compare(["runs/small", "runs/large"])``.
-
-
 @dataclass(frozen=True, repr=False)
 class Comparison:
     """Runs and their times to accuracy, each group of runs beside the first one.
@@ -193,11 +190,7 @@ def compare(
     return Comparison(report, group_results(report))
 
 
-# Each of a report's tables as files of its own, beside the page.
-
-
 def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    """Writes every table as ``NAME.csv`` and ``NAME.tex``; returns the paths."""
     paths = []
     names = file_names([table.name or table.title for table in tables])
     for name, table in zip(names, tables, strict=True):
@@ -211,15 +204,9 @@ def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
     return paths
 
 
-# A report as text: for a terminal, for Markdown, for a program.
-
-
 def to_json(report: Report) -> str:
-    """Returns a list of objects, one for each run and target; times in seconds.
-
-    A run is listed once, with ``metric`` and ``target`` null, where there are no targets. What
-    could not be measured, and a time of a target never reached, is null. ``until_target`` holds
-    the same times as the whole run's, from the first event to the end of the reaching epoch.
+    """Returns an object for each run and target, times in seconds; a run without targets is listed
+    once. ``until_target`` holds the times from the first event to the end of the reaching epoch.
     """
     objects = []
     of_target, charges = accuracy_columns(report), charges_json(report)
@@ -234,11 +221,7 @@ def to_json(report: Report) -> str:
 
 
 def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
-    """Returns a list of objects, one for each group of runs and target; times in seconds.
-
-    ``time_to_accuracy_s`` and ``bracket`` are lists over the group's ``runs``; a run that never
-    reached the target has null for its time, and a bracket that is open: ``[last seen, null]``.
-    """
+    """Returns an object for each group of runs and target, with lists over the group's ``runs``."""
     charges = charges_json(report)
     objects = [_group(report, result, charges) for of_target in results for result in of_target]
     return to_json_text(objects)

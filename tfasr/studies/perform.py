@@ -20,27 +20,15 @@ from tfasr.tta.metrics import metric_named
 from tfasr.tta.policies import PAPER, Bracket, bracket
 from tfasr.tta.run import load_run
 
-# A study that trains only as many seeds as its comparison needs.
-
-DECISION_FILE = "decision.txt"
-"""In a study's folder: what its looks came to."""
-
-DECIDED = "decided"
-"""What ``--until`` may be."""
-
+DECISION_FILE = "decision.txt"  # in a study's folder: the result of its looks
+DECIDED = "decided"  # what ``--until`` may be
+# gives a study as many seeds as the last look takes
 SEEDS = f"StudyConfig.seeds = {tuple(range(1, LOOKS[-1] + 1))}"
-"""The binding that gives a study as many seeds as the last look takes."""
-
-
 log = logging.getLogger("tfasr")
 
 
 def check_until(until: str, plan: Plan) -> None:
-    """Refuses a study that is no comparison of two groups.
-
-    Raises:
-        UsageError: unless it has two experiments, each with the seeds of all looks.
-    """
+    """Raises `UsageError` unless a study has two experiments, each with the seeds of all looks."""
     if until != DECIDED:
         raise UsageError(f"--until must be {DECIDED!r}. Received: {until!r}.")
     names = list(plan.experiments)
@@ -60,12 +48,8 @@ def check_until(until: str, plan: Plan) -> None:
 
 
 def decision(plan: Plan, folder: Path) -> Decision:
-    """Returns what the finished runs of a study's two experiments decide of its hardest target.
-
-    Runs count in the order of their seeds, up to the first that is not finished.
-
-    Raises:
-        UsageError: if the runs set no target.
+    """Returns what the finished runs of two experiments decide about the hardest target; runs count
+    in the order of their seeds, up to the first unfinished one.
     """
     return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
 
@@ -82,9 +66,8 @@ def perform_until_decided(
     steps: Sequence[Step],
     perform: Callable[[Sequence[Step]], list[str]],
 ) -> list[str]:
-    """Does a study's steps look by look, without the runs that a decision makes needless.
-
-    Returns the names of the steps that failed; after a failed one there are no further looks.
+    """Does a study's steps look by look, until the comparison is decided; returns the names of
+    failed steps.
     """
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
@@ -192,9 +175,8 @@ def study(
 
 
 def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
-    """Does what is not done yet, and returns the names of the steps that failed.
-
-    Each step's process inherits the descriptors ``held``.
+    """Does what is not done yet and returns the names of the steps that failed; each step's process
+    inherits the descriptors ``held``.
     """
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
@@ -227,10 +209,9 @@ def _own(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[tuple[int, ...]]:
-    """Waits until nothing works in a study's folder, and yields what keeps it so.
-
-    The lock's descriptor is inherited by each step's process. Where the study is killed, a training
-    still has a step and a checkpoint to finish, and holds the lock until it ends.
+    """Waits until no process works in a study's folder, and yields the descriptor of its lock,
+    which each step's process inherits: if the study is killed, a training still saves its
+    checkpoint and holds the lock until it ends.
     """
     path = folder / _AT_WORK_FILE
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -20,15 +20,9 @@ from tfasr.kit.gin import (
     read_gin,
 )
 
-# Whether every experiment of a study can be trained at all, asked before the first one is.
-
 
 def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
-    """Reads each experiment as its training will, and returns how many there are.
-
-    Raises:
-        UsageError: if one has an unknown name, a wrong value or a binding that nothing uses.
-    """
+    """Reads each experiment as its training will; raises `UsageError` if one can't be trained."""
     # Imported here: it loads Keras, which the study's own process does without.
     from tfasr.training.build import check_batch_size
     from tfasr.training.from_gin import load_config
@@ -40,8 +34,6 @@ def check_runs(requests: Sequence[tuple[str, list[str], list[str]]]) -> int:
             raise UsageError(f"The experiment {name} cannot be trained. {error}") from error
     return len(requests)
 
-
-# What a study's gin file binds: its experiments, their seeds, and what is measured of them.
 
 SYNTHETIC = "synthetic"
 
@@ -109,8 +101,7 @@ class StudyConfig:
         require(min(widths) > 0, self, "beam_widths", "at least 1, and final_beam_width too")
 
 
-PLAN_FILE = "study.json"
-"""In a study's folder: what it was begun with."""
+PLAN_FILE = "study.json"  # in a study's folder: what it was begun with
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ class PlannedRun:
 
     @property
     def name(self) -> str:
-        """What progress lines and the run's log are called: "sys1" or "sys1-seed_2"."""
+        """The name in progress lines and of the run's log: "sys1" or "sys1-seed_2"."""
         return "-".join(self.folder.parts[1:])
 
 
@@ -142,23 +133,18 @@ class Plan:
         return self.experiments[experiment].label or experiment
 
     def parts(self) -> dict[str, list[str]]:
-        """Returns the names of each part's experiments, in the study's order."""
         found: dict[str, list[str]] = {}
         for name, experiment in self.experiments.items():
             found.setdefault(experiment.part, []).append(name)
         return found
 
     def folder(self, experiment: str) -> Path:
-        """Returns the folder, below the study's, of an experiment's run or runs."""
         return Path("runs", experiment)
 
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
-    """Reads a study's gin file and extra bindings; without TensorFlow.
-
-    Raises:
-        UsageError: for a missing file, an unknown name, a wrong value, an experiment that nothing
-            describes or that stands twice. It names file and line.
+    """Reads a study's gin file and extra bindings, without TensorFlow; a `UsageError` names file
+    and line.
     """
     path = find_preset(gin_file)
 
@@ -181,10 +167,8 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
 
 
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
-    """Writes a study's plan into its folder, or checks it against the one that lies there.
-
-    Raises:
-        UsageError: if the folder holds a study and ``resume`` is not set, or another study.
+    """Writes a study's plan into its folder, or checks it against the one already there; raises
+    `UsageError`.
     """
     path = folder / PLAN_FILE
     wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}

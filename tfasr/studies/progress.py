@@ -10,8 +10,6 @@ from typing import Any
 
 from tfasr.kit.files import PROGRESS_FILE, object_or_empty
 
-# How long the rest of a study will take, from what its steps have taken so far.
-
 
 @dataclass(frozen=True)
 class Lap:
@@ -21,7 +19,7 @@ class Lap:
 
 
 def expected_s(step: Lap, done: Sequence[Lap]) -> float | None:
-    """Returns the mean seconds of steps alike, else of its kind; None where there was none yet."""
+    """Returns the mean seconds of steps alike, else of its kind, or None."""
     of_kind = [one for one in done if one.kind == step.kind and one.seconds is not None]
     alike = [one for one in of_kind if one.alike == step.alike] or of_kind
     return sum(one.seconds for one in alike) / len(alike) if alike else None
@@ -34,10 +32,8 @@ def time_left_s(
     elapsed_s: float = 0.0,
     share: float = 0.0,
 ) -> tuple[float, bool]:
-    """Returns the seconds that are left, and whether every step's were known.
-
-    ``share`` is how much of the running step is done at least, 0 if unknown; a training that stops
-    at its targets may be nearer to its end.
+    """Returns the seconds that are left, and whether every step's were known; ``share`` is how much
+    of the running step is done at least.
     """
     now: list[Lap] = list(done)
     total, known = 0.0, True
@@ -60,7 +56,6 @@ def time_left_s(
 
 
 def time_text(seconds: float) -> str:
-    """Returns seconds as people say them: "40 s", "3 min", "5.2 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -69,16 +64,11 @@ def time_text(seconds: float) -> str:
 
 
 _LINE_EVERY_S = 30.0
-
 log = logging.getLogger("tfasr")
 
 
 class StudyProgress:
-    """Says what is being done and how long the rest will take.
-
-    Args:
-        laps: all steps of the study.
-    """
+    """Shows what is being done and how long the remaining steps will take."""
 
     def __init__(self, laps: list[Lap]):
         self._all = len(laps)
@@ -91,7 +81,6 @@ class StudyProgress:
         self._live = _live_line() if sys.stderr.isatty() else None
 
     def skip(self, seconds: float | None = None) -> None:
-        """Passes over a step that was done before, in so many seconds where that is known."""
         lap = self._waiting.pop(0)
         self._behind += 1
         if seconds is not None:
@@ -103,7 +92,6 @@ class StudyProgress:
         self._say(f"{self._place()} {name}{self._left(0.0)}")
 
     def watch(self, run_dir: Path | None) -> None:
-        """Says now and then how far the step is; ``run_dir`` is that of a training."""
         now = time.monotonic()
         share, where = _how_far(run_dir)
         text = f"{self._place()} {self._name}: {where}{self._left(share)}"
@@ -112,7 +100,6 @@ class StudyProgress:
             self._say(text)
 
     def end(self, failed: str = "") -> None:
-        """Says that the step has ended, and with ``failed`` why it has no result."""
         took_s = time.monotonic() - self._began_s
         self._behind += 1
         if failed:

@@ -32,8 +32,6 @@ from tfasr.tta.policies import POLICIES
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, load_run
 
-# Which of a report's figures a study shows of a part, and what the paper calls them.
-
 _SHOWN = ("train_loss", "cer", "wer", "utilisation", "throughput_wall", "brackets", "why")
 _PAPER = {
     "Table 4": {
@@ -48,12 +46,10 @@ _PAPER = {
 
 
 def first_figures(published_table: str) -> Mapping[str, str]:
-    """Returns what the paper calls the figures of the runs of one of its tables, by our name."""
     return _PAPER.get(published_table, {})
 
 
 def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
-    """Returns a part's figures, named after it and with the paper's names in their captions."""
     (prefix,) = file_names([part])
     order = {name: number for number, name in enumerate(_SHOWN)}
     shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]
@@ -70,11 +66,7 @@ def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]
     ]
 
 
-# What a study's later steps measured of its runs: final scores, and evaluations by beam width.
-
-
 def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    """Returns the final scores of every run that has any: run, split, beam width, rates."""
     found = []
     for run in plan.runs:
         seeds = [other for other in plan.runs if other.experiment == run.experiment]
@@ -87,7 +79,6 @@ def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
 
 
 def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    """Returns the evaluations of one run at several beam widths, narrow to wide."""
     name = plan.label(widths_run(plan).experiment)
     wanted = ("beam_width", "evaluation_s", "wer", "cer")
     rows = [row for row in rows_of(widths_path(folder)) if row["beam_width"] is not None]
@@ -122,13 +113,8 @@ class Part:
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
-    """Writes the report on the runs that a study's folder holds, finished or not.
-
-    Its folder ``report`` gets the page, which is returned, ``report.txt``, ``report.md``,
-    ``report.json``, a CSV and a LaTeX file of each table, a PNG and an SVG of each figure.
-
-    Raises:
-        RunError: if no run can be reported on, or the report cannot be written.
+    """Writes the report on a study's runs, finished or not, into its folder ``report``, and returns
+    the page; raises `RunError` if no run can be reported on or the report can't be written.
     """
     parts = [part for name in plan.parts() if (part := _part(plan, folder, name)) is not None]
     if not parts:

@@ -31,11 +31,7 @@ class Step:
 
 
 def study_steps(plan: Plan, folder: Path, shard_dir: Path | None) -> list[Step]:
-    """Returns all steps of a study, in their order.
-
-    Raises:
-        UsageError: if there are no shards and the study makes none.
-    """
+    """Returns all steps of a study, in their order; raises `UsageError` without shards."""
     shards = shard_dir or folder / "shards"
     if shard_dir is None and plan.config.corpus != SYNTHETIC:
         raise UsageError(
@@ -69,7 +65,6 @@ def widths_path(folder: Path) -> Path:
 
 
 def widths_run(plan: Plan) -> PlannedRun:
-    """Returns the run whose evaluation is timed at several beam widths."""
     name = plan.config.beam_widths_of or plan.config.experiments[0]
     return next(run for run in plan.runs if run.experiment == name)
 
@@ -158,7 +153,7 @@ def _needs(run_dir: Path) -> Callable[[], str]:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a command's JSON; [] where there is none, or one that a kill cut."""
+    """Returns the rows of a command's JSON, [] if it is missing or was cut by a kill."""
     return list(object_or_empty(path).get("rows", []))
 
 

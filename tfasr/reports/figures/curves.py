@@ -27,15 +27,10 @@ from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
 from tfasr.reports.series import AXES, SIGMA, thin
 from tfasr.tta.metrics import HIGHER, metric_named
 
-# Curves of runs that differ in their seeds, drawn as one: their middle and their spread.
-
-MOST_GROUPS = 16
-"""Groups that have a line of their own; beyond it there is one band of all runs besides."""
-
+MOST_GROUPS = 16  # Groups with a line of their own; beyond it there is also one band of all runs
 FEWEST_FOR_QUANTILES = 20
 _GRID_POINTS = 250
 EVERYTHING = -1
-
 Curve = tuple[np.ndarray, np.ndarray]
 
 
@@ -51,14 +46,13 @@ class Band:
 
     @property
     def label(self) -> str:
-        """The name in a legend, short, with the number of runs where there are several."""
         if self.runs == 1 or self.number == EVERYTHING:
             return shortened(self.name)
         return f"{shortened(self.name)} (n = {self.runs})"
 
 
 def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) -> list[Band]:
-    """Returns the curve of each group, first those in the report's order."""
+    """Returns the curve of each group, in the report's order."""
     found = []
     members = group_members(report.runs)
     for number, (name, own) in enumerate(members.items()):
@@ -77,10 +71,7 @@ def group_bands(report: Report, curve: Callable[[RunAnalysis], Curve | None]) ->
 
 
 def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
-    """Returns the middle and the spread of curves, as far as at least half of them go.
-
-    Between its points a curve is a straight line.
-    """
+    """Returns the middle and the spread of curves, as far as at least half of them go."""
     if len(curves) == 1:
         return Band(name, number, 1, *curves[0])
     grid = np.unique(np.concatenate([x for x, _ in curves]))
@@ -95,9 +86,8 @@ def band(name: str, number: int, curves: Sequence[Curve]) -> Band:
 
 
 def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarray:
-    """Returns a quantile of each column's first ``counts`` values, which ascend.
-
-    The same as ``numpy.nanquantile``, which takes the columns one by one.
+    """Returns a quantile of each column's first ``counts`` values, which ascend, as
+    `numpy.nanquantile` would one column at a time.
     """
     place = share * (counts - 1)
     below = np.floor(place).astype(int)
@@ -108,7 +98,6 @@ def _quantile(ordered: np.ndarray, counts: np.ndarray, share: float) -> np.ndarr
 
 
 def spread_text(bands: Sequence[Band]) -> str:
-    """Returns the sentence that says what the bands are; "" where there is none."""
     several = [one for one in bands if one.low is not None]
     if not several:
         return ""
@@ -123,13 +112,11 @@ _MOST_POINTS = 2000
 _LOG_TIME_RATIO = 8
 _RATE_LIMIT_PERCENT = 105.0
 _LABEL_HEIGHT = 0.055
-
 Bands = Mapping[str, Sequence[Band]]
 Limits = tuple[float, float]
 
 
 def error_rate_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns each metric's curves, the targets, and where the rule for them is met."""
     metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
     if not metrics:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
@@ -167,7 +154,6 @@ def bands_by_axis(
 
 
 def band_marks(bands: Sequence[Band]) -> list[Mark]:
-    """Returns the lines of groups, and the areas of their spread."""
     marks: list[Mark] = []
     for band in bands:
         everything = band.number == EVERYTHING
@@ -181,7 +167,6 @@ def band_marks(bands: Sequence[Band]) -> list[Mark]:
 
 
 def series_name(group: str, runs: int, number: int) -> str:
-    """Returns a group's name in the legend, with the number of runs where there are several."""
     return group if runs == 1 or number == EVERYTHING else f"{group} (n = {runs})"
 
 
@@ -203,7 +188,6 @@ def clock_label(report: Report) -> str:
 
 
 def value_limits(bands: Bands, targets: Sequence[float] = (), most: float | None = None) -> Limits:
-    """Returns from where to where values go, and targets where they are lower."""
     of_lines = [(one.low, one.middle, one.high) for one in bands["minutes"]]
     values = np.concatenate([own for line in of_lines for own in line if own is not None] or [[]])
     values = values[np.isfinite(values)]
@@ -221,7 +205,6 @@ def ratio(values: Sequence[float]) -> float:
 
 
 def with_spread(caption: str, bands: Bands) -> str:
-    """Returns a caption that also says what the areas around lines are."""
     spread = spread_text(bands["minutes"])
     if any(band.number == EVERYTHING for band in bands["minutes"]):
         caption += f"; the first {MOST_GROUPS} groups have lines, the grey band holds all"
@@ -229,12 +212,10 @@ def with_spread(caption: str, bands: Bands) -> str:
 
 
 def chart_of_views(name: str, caption: str, views: dict[str, list[Panel]]) -> Chart:
-    """Returns a chart over minutes that a reader can have over the other axes."""
     return Chart(name, caption, views["minutes"], views if len(views) > 1 else {})
 
 
 def places(run: RunAnalysis, epoch: int, elapsed_s: float) -> dict[str, float]:
-    """Returns where on each axis an evaluation of a run stands."""
     found = {"minutes": elapsed_s / 60, "epochs": float(epoch)}
     done = {} if run.series is None else run.series.utterances_by_epoch
     if epoch in done:

@@ -44,14 +44,9 @@ from tfasr.reports.series import RunSeries
 from tfasr.tta.decomposition import WARMUP_STEPS
 from tfasr.tta.run import Run, load_run
 
-# A window of some seconds within a run: use of the processors, and what the run was doing.
-
-WINDOW_S = 25.0
-"""The paper's, Figure 8."""
-
+WINDOW_S = 25.0  # The paper's, Figure 8
+# columns of ``cpu.csv``, in percent of all cores
 CPU_COLUMNS = {"cpu_percent": "CPU", "process_percent": "CPU, training process"}
-"""Columns of ``cpu.csv``, both in percent of all cores, and what they are called."""
-
 _PHASE_BIN_S = 0.1
 _SHORTEST_S = 2.0
 _MOST_WINDOWS = 3
@@ -68,7 +63,6 @@ class UtilisationWindow:
 
 
 def utilisation_windows(report: Report) -> list[UtilisationWindow]:
-    """Returns windows of the first runs that were sampled, of no two runs of one group."""
     windows: list[UtilisationWindow] = []
     for own in group_members(report.runs).values():
         for run in (report.runs[index] for index in own):
@@ -89,10 +83,8 @@ def utilisation_windows(report: Report) -> list[UtilisationWindow]:
 
 
 def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | None:
-    """Returns the first window after warm-up, with an evaluation in it where there is one.
-
-    It begins at the end of a step and lies within one session; it is shorter than ``length_s``
-    where the run is. None where there are no steps after warm-up, or no samples of them.
+    """Returns the first window after warm-up, with an evaluation in it if there is one. It begins
+    at the end of a step and lies within one session; None without samples of steps after warm-up.
     """
     for session in run.timeline.sessions:
         found = _bounds(run, session, round(length_s * 1e6))
@@ -185,7 +177,6 @@ MOST_BARS = 40
 
 
 def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
-    """Returns one bar a run, made of the minutes of its intervals; the first run at the top."""
     runs = report.runs[:MOST_BARS]
     rows = np.arange(len(runs))
     left = np.zeros(len(runs))
@@ -214,8 +205,6 @@ def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> 
     panel = Panel(marks, x, names, 30.0 + 30 * len(runs))
     return Chart("intervals", f"Where the time of the whole run went{more}", [panel])
 
-
-# How fast runs train: while they train, and over the wall clock with all that stops training.
 
 _MOST_RUNS = 6
 _RATES = {
@@ -367,8 +356,6 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
     return [Chart("throughput_wall", caption, [Panel(marks, x, y, 220)], wide=True, width=760)]
 
 
-# How busy processors were while a run trained and evaluated.
-
 _SEEN = 0.005
 
 
@@ -450,5 +437,4 @@ def _phase_rects(window: UtilisationWindow) -> list[Mark]:
 
 
 def moment(seconds: float) -> str:
-    """Returns a time as people say it: seconds, or minutes where they would be many."""
     return f"{seconds:.0f} s" if seconds < 120 else f"minute {seconds / 60:.1f}"

@@ -25,8 +25,6 @@ from tfasr.reports.groups import GroupResult, group_members, of_single_runs
 from tfasr.reports.numbers import Report, target_label
 from tfasr.tta.decomposition import FACTORS, Decomposition
 
-# What is known of each time to accuracy: between which evaluations it lies.
-
 _MOST_ROWS = 32
 _ROOM = 0.72
 _LOG_RATIO = 8
@@ -34,11 +32,8 @@ _ROOMY = 12
 
 
 def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
-    """Returns a row for each target and group, and in it each run's bracket.
-
-    A bar reaches from the last evaluation at which the rule was not met to the first at which it
-    was, with a dot at the interpolated time; an arrow begins where a run ended that never met it.
-    A tall line is a group's median.
+    """Returns a row for each target and group, with a bar for each run's bracket, a dot at the
+    interpolated time, an arrow for a run that never met the target, and a tall line at the median.
     """
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
@@ -146,7 +141,6 @@ _SEEN = 0.005
 
 
 def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
-    """Returns a chart for each of the first groups, of the first target that has factors."""
     known = [[one for one in own if one.decomposition is not None] for own in results]
     of_target = next((own for own in known if own), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))
@@ -163,9 +157,8 @@ def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -
 
 
 def waterfall_chart(name: str, caption: str, found: Decomposition) -> Chart:
-    """Returns a bar for each factor, each beginning where the one before it ended.
-
-    The axis is logarithmic, so that equal factors have equal lengths; the last bar is the ratio.
+    """Returns a bar for each factor, each beginning where the one before it ended, on a logarithmic
+    axis; the last bar is the ratio.
     """
     factors = list(found.factors.values())
     reached = [1.0]

@@ -32,17 +32,13 @@ _RULE = (
 
 
 def cost_tables(report: Report) -> list[Table]:
-    """Returns for each target a table of cost and energy; none where nothing of it is known."""
     if not _known(report):
         return []
     return [_table(report, index) for index in range(len(report.targets))]
 
 
 def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
-    """Returns what finds a run's cost and energy to a target; {} where the report knows of none.
-
-    What is not known, and everything of a target never reached, is null.
-    """
+    """Returns a function for a run's cost and energy to a target; unknown values are None."""
     columns = cost_columns(report) if _known(report) else []
     return lambda at: values_of(columns, at)
 
@@ -50,12 +46,8 @@ def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns the columns of a run's cost and energy to a target.
-
-    Args:
-        report: the runs.
-        priced_apart: whether readers see what the machine and electricity cost apart.
-        intervals: those whose energy readers see.
+    """Returns the columns of a run's cost and energy; readers see machine and electricity apart if
+    ``priced_apart``, and the energy of ``intervals``.
     """
 
     def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:

@@ -50,9 +50,8 @@ def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> li
 
 
 def systems_table(report: Report) -> Table | None:
-    """Returns the machines of the runs; None where no run describes its own.
-
-    Source: the paper, Table 1 (systems); prices stand in the cost tables.
+    """Returns the machines of the runs, or None. Source: the paper, Table 1 (systems); prices stand
+    in the cost tables.
     """
     return _table(
         "Systems",
@@ -73,10 +72,7 @@ def systems_table(report: Report) -> Table | None:
 
 
 def epochs_table(report: Report) -> Table | None:
-    """Returns what an epoch takes at each batch size, and how many reach each target.
-
-    Source: the paper, Table 2 (batch size, devices) and section 5.3 (the batch size's effect).
-    """
+    """Source: the paper, Table 2 (batch size, devices) and section 5.3 (its effect)."""
     columns: list[Column[RunAnalysis]] = [
         Column("batch", "global_batch_size", fact("global_batch_size")),
         Column("devices", "num_replicas", fact("num_replicas")),
@@ -103,11 +99,7 @@ def epochs_table(report: Report) -> Table | None:
 
 
 def evaluation_table(report: Report) -> Table | None:
-    """Returns what the evaluations took with which decoder, and the best that they saw.
-
-    Source: the paper, Table 3 (evaluation time and error rates over beam widths); for one model
-    under many widths see ``tfasr bench decoder``.
-    """
+    """Source: the paper, Table 3 (evaluation time and error rates over beam widths)."""
     columns: list[Column[RunAnalysis]] = [
         Column("decoder", "decoder", fact("decoder")),
         Column("beam\nwidth", "beam_width", fact("beam_width")),
@@ -132,10 +124,7 @@ def evaluation_table(report: Report) -> Table | None:
 
 
 def utilisation_table(report: Report) -> Table | None:
-    """Returns the mean load of processors and GPUs; None where no run sampled it.
-
-    Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU).
-    """
+    """Source: the paper, section 5.2 and Figure 8 (utilisation of CPU and GPU)."""
     return _table(
         "Utilisation",
         "utilisation",
@@ -156,10 +145,7 @@ def utilisation_table(report: Report) -> Table | None:
 
 
 def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResult]]) -> Table:
-    """Returns minutes to each target and their share of the first row's, a row for each group.
-
-    Source: the paper, Tables 4 to 6: minutes to each target, and relative to the first system.
-    """
+    """Source: the paper, Tables 4 to 6: minutes to each target, relative to the first system."""
     members = list(group_members(report.runs).items())
     minutes = minutes_of(report)
     columns: list[Column[int]] = [Column("Run", "group", lambda row: members[row][0])]
@@ -224,7 +210,6 @@ def _table(
 
 
 def gpus_of(run: RunAnalysis) -> str | None:
-    """Returns a run's GPUs, as "2 x A100"; None where it does not tell."""
     names = run.facts.system.get("gpus")
     if names is None:
         return None
@@ -256,10 +241,7 @@ def _digits(value: float) -> str:
     return f"{value:.3g}"
 
 
-# Published results and one's own in the same tables; shares of one never cross to the other.
-
 _MARK = " (published)"
-
 Row = dict[str, Cell]
 
 
@@ -290,11 +272,8 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 def beside_tables(
     report: Report, source: PublishedSource, measured: Measured | None = None
 ) -> list[Table]:
-    """Returns a table for each of a source's: one's own rows first, then the published ones.
-
-    Own rows without anything to say there are left out. Times to accuracy are those to the
-    published targets, on the report's policy; their shares are of one's own first row, published
-    shares of the published first row.
+    """Returns a table for each of a source's, the report's rows first. Published shares are of the
+    published first row, the report's of its own.
     """
     return [
         beside_table(report, source, name, measured)
@@ -306,7 +285,6 @@ def beside_tables(
 def beside_table(
     report: Report, source: PublishedSource, name: str, measured: Measured | None = None
 ) -> Table:
-    """Returns one of a source's tables with one's own rows before the published ones."""
     table = source.tables[name]
     columns, lines = _KINDS[table.kind](report, table, measured or Measured())
     known = {"run", *(column.name for column in columns)}
@@ -565,18 +543,13 @@ def _milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.3g}"
 
 
-# Error rates of best checkpoints on several splits, a row for each run.
-
 _RATES = {"wer": "WER %", "cer": "CER %"}
 
 
 def scores_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a row for each run and two columns for each split.
-
-    ``rows`` has one for each run and split: ``run``, ``split``, ``decoder``, ``beam_width``,
-    ``wer`` and ``cer`` as fractions, and whatever else the records are to hold.
-
-    Source: the paper, Table 5 (validation and test sets at one beam width).
+    """Returns a row for each run and two columns for each split; ``rows`` has ``run``, ``split``,
+    ``decoder``, ``beam_width``, ``wer`` and ``cer`` as fractions. Source: the paper, Table 5
+    (validation and test sets at one beam width).
     """
     splits = list(dict.fromkeys(str(row["split"]) for row in rows))
     runs = list(dict.fromkeys(row["run"] for row in rows))

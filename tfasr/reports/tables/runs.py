@@ -50,27 +50,23 @@ _THROUGHPUT = (
     f"{UNKNOWN}: nothing was left to measure, or not said."
 )
 
+# The first columns of a table with a row for each run
 RUN: list[Column[RunAnalysis]] = [
     Column("Run", "run", lambda run: run.name),
     Column("", "group", lambda run: run.group),
 ]
-"""The first columns of a table with a row for each run."""
 
 
 def fact(name: str) -> Callable[[RunAnalysis], Any]:
-    """Returns what finds one of the `RunFacts` of a run."""
     return lambda run: getattr(run.facts, name)
 
 
 def speed(name: str) -> Callable[[RunAnalysis], Any]:
-    """Returns what finds a part of a run's `Throughput`."""
     return lambda run: getattr(run.throughput, name)
 
 
 @dataclass(frozen=True)
 class RunAtTarget:
-    """A run of a report and one of its targets, by their indices."""
-
     report: Report
     index: int
     target: int
@@ -89,7 +85,6 @@ class RunAtTarget:
 
 
 def tables(report: Report) -> list[Table]:
-    """Returns the report's tables: time to accuracy, where the time went, throughput."""
     return [
         _accuracy_table(report),
         table_of("Where the time went", time_columns(report), report.runs, [_TIME]),
@@ -116,12 +111,10 @@ def minutes_of(report: Report) -> Callable[[float], str]:
 
 
 def target_name(target: Target) -> str:
-    """Returns a target for the name of a file: "cer_0.1"."""
     return f"{target[0]}_{target[1]:g}"
 
 
 def accuracy_columns(report: Report, label: str = "") -> list[Column[RunAtTarget]]:
-    """Returns the columns of the time to a target, which readers know as ``label``."""
     minutes = minutes_of(report)
 
     def between(bracket: Bracket) -> str:
@@ -260,7 +253,6 @@ def throughput_columns(report: Report) -> list[Column[RunAnalysis]]:
 
 
 def policy_tables(report: Report) -> list[Table]:
-    """Returns for each target a table of the runs' times under all policies."""
     clocks, minutes = report.question.beside, minutes_of(report)
     rules = [f"{clock.name}: {clock.rule} ({clock.source})." for clock in clocks]
     return [
@@ -292,7 +284,6 @@ def policy_tables(report: Report) -> list[Table]:
 def group_tables(
     report: Report, results: Sequence[Sequence[GroupResult]], *, power: bool = False
 ) -> list[Table]:
-    """Returns for each target a table of groups of runs; none where no group has two runs."""
     return [
         _group_table(report, of_target, power)
         for of_target in results
@@ -301,7 +292,6 @@ def group_tables(
 
 
 def group_columns(report: Report) -> list[Column[GroupResult]]:
-    """Returns the columns of what a group's runs say of a target together."""
     minutes = minutes_of(report)
 
     def interval(result: GroupResult) -> str:
@@ -450,7 +440,6 @@ _FACTORS: list[Column[GroupResult]] = [
 
 
 def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
-    """Returns for each target why groups take longer than the first, where that is known."""
     tables = []
     for of_target in results:
         known = [result for result in of_target if result.decomposition is not None]

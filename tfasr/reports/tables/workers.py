@@ -21,14 +21,12 @@ _WAITED = [
     "with another's: a step ends for all workers at once."
 ]
 
-
 _EXCHANGED = [
     "MB a step: gradients that each worker has and all sum up. sent: what each sends for it in a "
     "ring of n workers, 2 (n - 1) / n of them. achieved: in the time of the exchange, which holds "
     "the update of the weights too; link: the same bytes summed up by themselves before the first "
     "step. latency: of a sum of 4 kB."
 ]
-
 
 _USED = [
     "While each worker ran, evaluations too; 100 % of the cores are all of the host's. Energy: of "
@@ -38,7 +36,6 @@ _USED = [
 
 
 def worker_tables(report: Report) -> list[Table]:
-    """Returns the tables of all runs of clusters; none without such a run."""
     runs = list(enumerate(report.runs))
     parts = [_Row(index, run, part) for index, run in runs for part in run.workers]
     exchanges = [_Row(index, run, run.exchange) for index, run in runs if run.exchange is not None]
@@ -95,7 +92,6 @@ _WAITS: list[Column[_Row]] = [
     Column("exchange\ns", "exchange_s", lambda row: row.part.exchange_s, fixed(2)),
 ]
 
-
 _EXCHANGES: list[Column[_Row]] = [
     Column("Exchange", "run", lambda row: row.run.name),
     Column("workers", "workers", lambda row: row.part.workers),
@@ -122,7 +118,6 @@ _EXCHANGES: list[Column[_Row]] = [
     ),
     Column("latency\nms", "latency_s", lambda row: row.part.latency_s, fixed(2, 1e3)),
 ]
-
 
 _MACHINES: list[Column[_Row]] = [
     Column("Machines", "run", lambda row: row.run.name, shown=_called),
