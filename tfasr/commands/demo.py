@@ -65,9 +65,10 @@ def _tfasr(*arguments: str | Path) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--demo_dir", default="demo", help="default: ./%(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of the (first) runs")
-    parser.add_argument(
+    add = parser.add_argument
+    add("--demo_dir", default="demo", help="default: ./%(default)s")
+    add("--seed", type=int, default=1, help="of the (first) runs")
+    add(
         "--seeds",
         type=int,
         default=1,

@@ -27,23 +27,20 @@ _UNKNOWN = "n/a"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=formats(), default="table", help="default: %(default)s")
-    parser.add_argument(
-        "--out", metavar="FILE", help="also write a system description as of MLPerf, system.json"
-    )
-    parser.add_argument("--system_name", default="", help="how the description calls the machine")
-    parser.add_argument("--submitter", default="", help="of the description")
-    parser.add_argument(
-        "--tensorflow", action="store_true", help="also import TensorFlow, in a process apart"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--format", choices=formats(), default="table", help="default: %(default)s")
+    add("--out", metavar="FILE", help="also write a system description as of MLPerf, system.json")
+    add("--system_name", default="", help="how the description calls the machine")
+    add("--submitter", default="", help="of the description")
+    add("--tensorflow", action="store_true", help="also import TensorFlow, in a process apart")
+    add(
         "--gin_file",
         action="append",
         default=[],
         help="also see whether the batches that this preset or file holds ready fit into memory; "
         "repeatable, as for tfasr train",
     )
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
+    add("--gin_binding", action="append", default=[], help="repeatable")
 
 
 def run(args: argparse.Namespace) -> int:

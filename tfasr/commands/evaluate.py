@@ -19,52 +19,49 @@ SCORES = "scores"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--run_dir",
         action="append",
         required=True,
         help="a folder that tfasr train wrote; repeatable, for a row each",
     )
-    parser.add_argument("--shard_dir", help="default: the one that the run was trained with")
-    parser.add_argument(
+    add("--shard_dir", help="default: the one that the run was trained with")
+    add(
         "--split",
         action="append",
         required=True,
         help="a prepared split; repeatable, for columns of one table",
     )
-    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    parser.add_argument("--beam_width", type=int, help="default: the run's own")
-    parser.add_argument(
+    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    add("--beam_width", type=int, help="default: the run's own")
+    add(
         "--recombine",
         action="store_true",
         default=None,
         help="for word_beam: keep one beam for each future; see WordBeamSearch",
     )
-    parser.add_argument(
+    add(
         "--language_model",
         metavar="ARPA",
         help="for word_beam: an n-gram file, such as tfasr ngram writes, that scores words too; "
         "needs tfasr[kenlm]",
     )
-    parser.add_argument(
-        "--lm_weight",
-        type=float,
-        help="power of the language model's probabilities; default: 1",
-    )
-    parser.add_argument(
+    add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
+    add(
         "--word_bonus",
         type=float,
         help="natural logarithm that each word adds, against the model's liking for few words; "
         "default: 0",
     )
-    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
-    parser.add_argument("--hypotheses", help="a file to write the texts to, as JSON lines")
-    parser.add_argument(
+    add("--checkpoint", default="best", help="best, last or a file")
+    add("--hypotheses", help="a file to write the texts to, as JSON lines")
+    add(
         "--out",
         metavar="DIR",
         help="a folder for scores.json, scores.md, scores.csv and scores.tex",
     )
-    parser.add_argument("--format", choices=formats(), default="table")
+    add("--format", choices=formats(), default="table")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -109,9 +106,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     for name, run_dir in zip(names, arguments.run_dir, strict=True):
         trained = open_trained(run_dir)
         decoder = trained.decoder(
-            name=arguments.decoder,
-            beam_width=arguments.beam_width,
-            recombine=arguments.recombine,
+            name=arguments.decoder, beam_width=arguments.beam_width, recombine=arguments.recombine
         )
         for split in arguments.split:
             result = trained.evaluate(

@@ -8,7 +8,8 @@ TARGETS = ("onnx", "sherpa", "litert", "keras", "saved_model")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--to",
         choices=TARGETS,
         required=True,
@@ -16,21 +17,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "litert: for LiteRT (TensorFlow Lite) and tfasr; keras: a .keras file; saved_model: for "
         "TensorFlow without Keras",
     )
-    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
-    parser.add_argument("--out", required=True, metavar="DIR", help="a new or empty folder")
-    parser.add_argument(
+    add("--run_dir", required=True, help="a folder that tfasr train wrote")
+    add("--out", required=True, metavar="DIR", help="a new or empty folder")
+    add(
         "--int8",
         action="store_true",
         help="weights of the large matrices in eight bits, for onnx, sherpa and litert",
     )
-    parser.add_argument("--checkpoint", default="best", help="best, last or a file")
-    parser.add_argument(
+    add("--checkpoint", default="best", help="best, last or a file")
+    add(
         "--split",
         default="validation",
         help="a prepared split, on which the export is compared with the run; default: %(default)s",
     )
-    parser.add_argument("--shard_dir", help="where that is; default: the run's own")
-    parser.add_argument("--data_licence", help="of the training data, for the model card")
+    add("--shard_dir", help="where that is; default: the run's own")
+    add("--data_licence", help="of the training data, for the model card")
 
 
 def run(arguments: argparse.Namespace) -> None:

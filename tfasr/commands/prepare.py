@@ -16,12 +16,11 @@ if TYPE_CHECKING:
 
 
 def add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--shard_dir", required=True, help="what tfasr prepare wrote")
-    parser.add_argument("--split", default="train", help="default: %(default)s")
-    parser.add_argument("--order", type=int, default=3, help="words of an n-gram; default: 3")
-    parser.add_argument(
-        "--out", required=True, help="the ARPA file, for tfasr evaluate --language_model"
-    )
+    add = parser.add_argument
+    add("--shard_dir", required=True, help="what tfasr prepare wrote")
+    add("--split", default="train", help="default: %(default)s")
+    add("--order", type=int, default=3, help="words of an n-gram; default: 3")
+    add("--out", required=True, help="the ARPA file, for tfasr evaluate --language_model")
 
 
 def run_ngram(arguments: argparse.Namespace) -> None:
@@ -51,25 +50,24 @@ def describe(split: str, index: dict[str, Any], shard_dir: Path) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--corpus",
         required=True,
         choices=tuple(CORPORA),
         help="the corpus's layout; --import adds your own",
     )
-    parser.add_argument("--corpus_dir", required=True, help="the corpus's folder")
-    parser.add_argument("--shard_dir", required=True, help="a folder is written here per split")
-    parser.add_argument("--split", choices=SPLITS, help="default: all")
-    parser.add_argument(
-        "--manifest", help="list of a tsv or json corpus, relative to --corpus_dir; needs --split"
-    )
-    parser.add_argument("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
-    parser.add_argument(
+    add("--corpus_dir", required=True, help="the corpus's folder")
+    add("--shard_dir", required=True, help="a folder is written here per split")
+    add("--split", choices=SPLITS, help="default: all")
+    add("--manifest", help="list of a tsv or json corpus, relative to --corpus_dir; needs --split")
+    add("--subsets", help="folders of LibriSpeech, comma-separated; needs --split")
+    add(
         "--gin_file",
         action="append",
         help="preset or file with features, shards and model, as tfasr train takes it; repeatable",
     )
-    parser.add_argument(
+    add(
         "--gin_binding",
         action="append",
         default=[],
@@ -77,20 +75,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a line of gin that overrides the file, such as 'FeatureConfig.num_mfcc = 0'; "
         "repeatable",
     )
-    parser.add_argument(
+    add(
         "--max_bad_fraction",
         type=float,
         default=0.01,
         help="fail if a larger share of the utterances is unusable, too long ones aside; "
         "default: %(default)s",
     )
-    parser.add_argument("--num_workers", type=int, help="default: all cores")
-    parser.add_argument(
+    add("--num_workers", type=int, help="default: all cores")
+    add(
         "--scheduler",
         metavar="tcp://HOST:PORT",
         help="a Dask cluster whose workers do the work; docs/preparing_at_scale.md",
     )
-    parser.add_argument("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
+    add("--audio_reader", choices=("soundfile", "tfio"), default="soundfile")
 
 
 def run(arguments: argparse.Namespace) -> None:

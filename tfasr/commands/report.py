@@ -17,45 +17,36 @@ _log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "run_dirs",
         nargs="+",
         metavar="RUN_DIR",
         help="a run's folder, a published log, or a folder of either",
     )
-    parser.add_argument(
-        "--out", metavar="DIR", help="also write report.html, figures and tables to this folder"
-    )
-    parser.add_argument(
-        "--format", choices=(*WRITERS, JSON), default="table", help="default: %(default)s"
-    )
-    parser.add_argument(
+    add("--out", metavar="DIR", help="also write report.html, figures and tables to this folder")
+    add("--format", choices=(*WRITERS, JSON), default="table", help="default: %(default)s")
+    add(
         "--target",
         action="append",
         default=[],
         metavar="METRIC=VALUE",
         help="such as cer=0.10, a fraction; repeatable; default: the targets the runs set",
     )
-    parser.add_argument(
+    add(
         "--policy",
         choices=sorted(POLICIES),
         help="the clock and the rule; naming one also shows the others, and makes JSON by groups",
     )
-    parser.add_argument(
-        "--window", type=int, help="evaluations whose median must meet the target; paper: 3"
-    )
-    parser.add_argument(
-        "--power", action="store_true", help="also say how many runs would show a gap of 10 %%"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="compare runs that are not comparable, and say why"
-    )
-    parser.add_argument(
+    add("--window", type=int, help="evaluations whose median must meet the target; paper: 3")
+    add("--power", action="store_true", help="also say how many runs would show a gap of 10 %%")
+    add("--force", action="store_true", help="compare runs that are not comparable, and say why")
+    add(
         "--profile",
         action="store_true",
         help="also say which group is faster at which target, over all that they reached",
     )
-    parser.add_argument(
+    add(
         "--hardware",
         action="append",
         default=[],
@@ -63,10 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the machine of all runs or of the run or folder NAME: a gin file, a preset such as "
         "paper_sys1, or a system.json; repeatable; default: what the runs recorded",
     )
-    parser.add_argument(
-        "--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'"
-    )
-    parser.add_argument(
+    add("--price_usd_per_hour", type=float, help="the machines' rent, instead of their files'")
+    add(
         "--beside",
         choices=SOURCES,
         help="whose published results to show in the same tables, never ranked against the runs",
@@ -75,19 +64,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_other_questions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--explain",
         action="store_true",
         help="print how each time came about instead: the clock's start, what was left out, each "
         "evaluation, the bracket, the result, each with its line of events.jsonl",
     )
-    parser.add_argument(
+    add(
         "--errors",
         action="store_true",
         help="what the runs' hypotheses get wrong, with intervals and tests, instead of times; "
         "files of hypotheses (ours, or NeMo manifests with pred_text) may stand beside runs",
     )
-    parser.add_argument(
+    add(
         "--worst",
         type=int,
         default=10,

@@ -5,29 +5,24 @@ from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--gin_file",
         required=True,
         help="preset or file with the experiments, such as study/paper_small.gin",
     )
-    parser.add_argument("--gin_binding", action="append", default=[], help="repeatable")
-    parser.add_argument(
-        "--run_dir", help="gets runs, logs and report; default: ./studies/ and the file's name"
-    )
-    parser.add_argument(
-        "--shard_dir", help="the prepared splits, unless the study makes its own speech"
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="continue a study that was interrupted"
-    )
-    parser.add_argument(
+    add("--gin_binding", action="append", default=[], help="repeatable")
+    add("--run_dir", help="gets runs, logs and report; default: ./studies/ and the file's name")
+    add("--shard_dir", help="the prepared splits, unless the study makes its own speech")
+    add("--resume", action="store_true", help="continue a study that was interrupted")
+    add(
         "--until",
         choices=("decided",),
         default="",
         help="train two experiments with only as many seeds as it takes to tell which reaches its "
         "hardest target sooner: 3, 5, 8 or 12",
     )
-    parser.add_argument("--dry_run", action="store_true", help="list the steps, do none")
+    add("--dry_run", action="store_true", help="list the steps, do none")
 
 
 def run(arguments: argparse.Namespace) -> None:

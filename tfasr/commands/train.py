@@ -45,13 +45,14 @@ def run_launch(arguments: argparse.Namespace) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--gin_file",
         action="append",
         help="preset or file, repeatable, such as demo.gin and hardware/rented_per_hour.gin; "
         "default: the paper's model",
     )
-    parser.add_argument(
+    add(
         "--gin_binding",
         action="append",
         default=[],
@@ -59,35 +60,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a line of gin that overrides the files, such as 'TrainingConfig.epochs = 5'; "
         "repeatable",
     )
-    parser.add_argument(
-        "--shard_dir", required=True, help="holds the prepared splits train and validation"
-    )
-    parser.add_argument("--run_dir", required=True, help="the run's folder, created where missing")
-    parser.add_argument("--resume", action="store_true", help="continue an interrupted run")
-    parser.add_argument(
+    add("--shard_dir", required=True, help="holds the prepared splits train and validation")
+    add("--run_dir", required=True, help="the run's folder, created where missing")
+    add("--resume", action="store_true", help="continue an interrupted run")
+    add(
         "--no_memory_probe",
         action="store_true",
         help="do not check first whether the longest batch fits into memory",
     )
-    parser.add_argument(
+    add(
         "--log_to",
         action="append",
         choices=tuple(LOGS),
         default=[],
         help="where scalars are written too; repeatable",
     )
-    parser.add_argument(
-        "--dry_run", action="store_true", help="build everything, estimate, write nothing"
-    )
-    parser.add_argument(
+    add("--dry_run", action="store_true", help="build everything, estimate, write nothing")
+    add(
         "--cluster",
         metavar="tf_config|slurm|HOST:PORT,...",
         help="train together with the same command in other processes, see docs/cluster.md: what "
         "TF_CONFIG or SLURM's variables describe, or the addresses of all, the chief's first",
     )
-    parser.add_argument(
-        "--rank", type=int, help="which of the addresses in --cluster this process is, from 0"
-    )
+    add("--rank", type=int, help="which of the addresses in --cluster this process is, from 0")
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -24,7 +24,8 @@ log = logging.getLogger("tfasr")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "audio",
         nargs="+",
         metavar="FILE|DIR|-",
@@ -32,25 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "raw PCM from standard input: signed 16 bit, little endian, one channel, at the model's "
         "rate (16 kHz)",
     )
-    parser.add_argument("--run_dir", required=True, help="a folder that tfasr train wrote")
-    parser.add_argument(
-        "--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text"
-    )
-    parser.add_argument(
+    add("--run_dir", required=True, help="a folder that tfasr train wrote")
+    add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
+    add(
         "--out",
         metavar="DIR",
         help="a folder for a file for each recording; those that are there already are skipped",
     )
     add_recogniser_arguments(parser)
-    parser.add_argument("--batch_size", type=int, default=16, help="default: %(default)s")
-    parser.add_argument(
+    add("--batch_size", type=int, default=16, help="default: %(default)s")
+    add(
         "--stream",
         action="store_true",
         help="hear one recording, or -, as it comes: a line of JSON in Vosk's shape for whatever "
         "changes; the model must be able to",
     )
-    parser.add_argument("--chunk_ms", type=float, default=100.0, help="of --stream")
-    parser.add_argument(
+    add("--chunk_ms", type=float, default=100.0, help="of --stream")
+    add(
         "--no_endpoints",
         action="store_true",
         help="with --stream: the whole recording is one utterance; otherwise 1.2 s of silence, or "
@@ -60,10 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of `recogniser_of`, except --run_dir."""
-    parser.add_argument("--checkpoint", default="best", help="of a run: best, last or a file")
-    parser.add_argument("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    parser.add_argument("--beam_width", type=int, help="default: the run's own")
-    parser.add_argument("--recombine", action="store_true", default=None, help="for word_beam")
+    add = parser.add_argument
+    add("--checkpoint", default="best", help="of a run: best, last or a file")
+    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    add("--beam_width", type=int, help="default: the run's own")
+    add("--recombine", action="store_true", default=None, help="for word_beam")
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
@@ -221,18 +221,15 @@ LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
+    add(
         "--host",
         default="127.0.0.1",
         help="where to listen; default: %(default)s, which this machine alone can reach",
     )
-    parser.add_argument(
-        "--port", type=int, default=8765, help="default: %(default)s; 0: any free one"
-    )
-    parser.add_argument(
+    add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
+    add(
         "--allow_host",
         action="append",
         default=[],

@@ -21,29 +21,26 @@ _log = logging.getLogger(__name__)
 
 
 def add_history_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", help="holds run folders, also within folders of commits")
-    parser.add_argument(
+    add = parser.add_argument
+    add("folder", help="holds run folders, also within folders of commits")
+    add(
         "--target",
         action="append",
         default=[],
         metavar="METRIC=VALUE",
         help="such as cer=0.10, a fraction; default: the hardest that all runs set",
     )
-    parser.add_argument(
-        "--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s"
-    )
-    parser.add_argument("--window", type=int, help="evaluations whose median must meet the target")
-    parser.add_argument(
+    add("--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s")
+    add("--window", type=int, help="evaluations whose median must meet the target")
+    add(
         "--since",
         default="",
         metavar="COMMIT|DATE",
         help="leave out what was before, so that a slowdown that is accepted is told no more",
     )
-    parser.add_argument(
-        "--force", action="store_true", help="keep runs of other configurations in the history"
-    )
-    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
-    parser.add_argument("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
+    add("--force", action="store_true", help="keep runs of other configurations in the history")
+    add("--format", choices=("table", "markdown", "json"), default="table")
+    add("--out", metavar="DIR", help="also write history.png, .svg, .json and .md")
 
 
 def run_history(args: argparse.Namespace) -> int:
@@ -81,27 +78,24 @@ def run_history(args: argparse.Namespace) -> int:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "run_dirs",
         nargs="+",
         metavar="RUN_DIR",
         help="a run's folder, also of one yet to begin, a published log, or a folder of either",
     )
-    parser.add_argument(
+    add(
         "--target",
         action="append",
         default=[],
         metavar="METRIC=VALUE",
         help="such as wer=0.20, a fraction; repeatable; default: the targets the run set",
     )
-    parser.add_argument(
-        "--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s"
-    )
-    parser.add_argument("--window", type=int, help="evaluations whose median must meet the target")
-    parser.add_argument("--once", action="store_true", help="look once, and do not wait")
-    parser.add_argument(
-        "--every_s", type=float, default=2.0, help="seconds between looks; default: %(default)s"
-    )
+    add("--policy", choices=sorted(POLICIES), default="paper", help="default: %(default)s")
+    add("--window", type=int, help="evaluations whose median must meet the target")
+    add("--once", action="store_true", help="look once, and do not wait")
+    add("--every_s", type=float, default=2.0, help="seconds between looks; default: %(default)s")
 
 
 def run(args: argparse.Namespace) -> int:

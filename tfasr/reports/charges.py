@@ -178,10 +178,7 @@ def charges_of(
 
 
 def _charge(
-    run: Run,
-    hardware: HardwareConfig | None,
-    measured: MeasuredEnergy,
-    until: Mapping[str, float],
+    run: Run, hardware: HardwareConfig | None, measured: MeasuredEnergy, until: Mapping[str, float]
 ) -> TargetCharge:
     charged_s = math.fsum(until.values())
     energy = measured.use(run, round(charged_s * 1e6))
@@ -189,9 +186,7 @@ def _charge(
 
 
 def _notes(
-    hardware: HardwareConfig | None,
-    charges: Iterable[TargetCharge | None],
-    counters: Sequence[str],
+    hardware: HardwareConfig | None, charges: Iterable[TargetCharge | None], counters: Sequence[str]
 ) -> list[str]:
     notes = []
     if hardware is not None and hardware.hourly_usd is None:

@@ -234,9 +234,7 @@ _COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
     _compared("95 %", lambda c: c.by_utterance and c.by_utterance.interval, _signed_range),
     _compared("95 % by\nspeaker", lambda c: c.by_speaker and c.by_speaker.interval, _signed_range),
     _compared(
-        "better\n%",
-        lambda c: c.by_utterance and c.by_utterance.probability_of_improvement,
-        percent,
+        "better\n%", lambda c: c.by_utterance and c.by_utterance.probability_of_improvement, percent
     ),
     _compared("fewer / more\nerrors in", lambda c: f"{c.fewer_errors} / {c.more_errors}"),
     _compared("z", lambda c: c.matched_pairs_z, "{:+.2f}".format),

@@ -61,10 +61,7 @@ def decision_text(plan: Plan, found: Decision) -> str:
 
 
 def perform_until_decided(
-    plan: Plan,
-    folder: Path,
-    steps: Sequence[Step],
-    perform: Callable[[Sequence[Step]], list[str]],
+    plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
     """Does a study's steps look by look, until the comparison is decided; returns the names of
     failed steps.

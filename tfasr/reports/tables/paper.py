@@ -197,11 +197,7 @@ def _single(results: Sequence[Sequence[GroupResult]]) -> list[str]:
 
 
 def _table(
-    title: str,
-    name: str,
-    report: Report,
-    columns: Sequence[Column[RunAnalysis]],
-    notes: list[str],
+    title: str, name: str, report: Report, columns: Sequence[Column[RunAnalysis]], notes: list[str]
 ) -> Table | None:
     if all(column.value(run) is None for column in columns for run in report.runs):
         return None

@@ -347,7 +347,7 @@ def _group_table(report: Report, results: Sequence[GroupResult], power: bool) ->
         "deviation over mean, of times interpolated between evaluations where there are such. "
         "Between evaluations: the mean width of the brackets, up to which a time is known. "
         "Restricted mean: from the Kaplan-Meier curve, up to the longest time observed. "
-        f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0.",
+        f"{UNKNOWN}: too few runs, or too many never. An interval's end below 0 is written as 0."
     ]
     for index, result in enumerate(results):
         if index:
@@ -422,10 +422,7 @@ _FACTORS: list[Column[GroupResult]] = [
     Column("time", "ratio", lambda r: r.decomposition.ratio, fixed(3)),
     *(
         Column(
-            heading,
-            f"factor_{name}",
-            lambda r, name=name: r.decomposition.factors[name],
-            fixed(3),
+            heading, f"factor_{name}", lambda r, name=name: r.decomposition.factors[name], fixed(3)
         )
         for name, heading in _FACTOR_HEADINGS.items()
     ),
