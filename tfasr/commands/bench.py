@@ -24,13 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     known = "; ".join(f"{name}: {purpose(name)}" for name in WORKLOADS)
     add("--gin_file", help=f"a preset or file that names a workload ({known})")
-    add(
-        "--gin_binding",
-        action="append",
-        default=[],
-        metavar="LINE",
-        help="a line of gin that overrides the file; repeatable",
-    )
+    add("--gin_binding", action="append", default=[], metavar="LINE", help="overrides the file")
     add("--backend", choices=BACKENDS, help="Keras's; default: the preset's")
     add("--fraction", type=float, help="share of the data; default: the preset's")
     add("--corpus_dir", help="recordings, where the workload can use them")
@@ -45,9 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         summary = description.split("\n")[0].partition(": ")[2].rstrip(".")
         subcommand = subcommands.add_parser(name, help=summary, description=description)
         declare(subcommand)
-        subcommand.add_argument(
-            "--format", choices=formats(), default="table", help="default: %(default)s"
-        )
+        output = {"choices": formats(), "default": "table", "help": "default: %(default)s"}
+        subcommand.add_argument("--format", **output)
         subcommand.set_defaults(run_subcommand=run_it)
 
 
@@ -104,17 +97,10 @@ def _decoder_flags(parser: argparse.ArgumentParser) -> None:
     add("--checkpoint", default="best", help="best, last or a file")
     add("--save_log_probs", metavar="FILE", help="an .npz that gets the log-probabilities")
     add("--lexicon", metavar="FILE", help="a word a line; default: the run's, or the file's own")
-    add(
-        "--decoders",
-        default=_joined(defaults.decoders),
-        help=f"of {DECODERS.listed()}, with commas; default: %(default)s",
-    )
+    decoders = f"of {DECODERS.listed()}, with commas; default: %(default)s"
+    add("--decoders", default=_joined(defaults.decoders), help=decoders)
     add("--beam_widths", default=_joined(defaults.beam_widths), help="default: %(default)s")
-    add(
-        "--recombine",
-        action="store_true",
-        help="also with recombination, where a decoder can; see WordBeamSearch",
-    )
+    add("--recombine", action="store_true", help="also with recombination, where a decoder can")
     add("--num_threads", type=int, default=1, help="default: %(default)s")
     add("--out", metavar="DIR", help="gets decoder.png, results.json, table.md")
 
@@ -188,11 +174,8 @@ def _step_flags(parser: argparse.ArgumentParser) -> None:
     add("--batch", default="16", help="with commas; default: %(default)s")
     add("--frames", default="600", help="with commas; default: %(default)s")
     add("--labels", type=int, help="default: a seventh of the frames")
-    add(
-        "--precision",
-        default=_joined(StepConfig().precisions),
-        help=f"of {', '.join(trained())}, with commas; default: %(default)s",
-    )
+    precisions = f"of {', '.join(trained())}, with commas; default: %(default)s"
+    add("--precision", default=_joined(StepConfig().precisions), help=precisions)
     add("--rounds", type=int, default=5, help="default: %(default)s")
     add("--length_spread", type=float, default=0.0, help="share by which lengths differ")
     add("--out", metavar="DIR", help="gets results.json and table.md")
@@ -221,13 +204,8 @@ def _step(arguments: argparse.Namespace) -> str:
 def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("run_dirs", nargs="*", metavar="RUN_DIR", help="runs of several batches")
-    add(
-        "--measured",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable",
-    )
+    measured = "results.json of tfasr bench --gin_file bench/scaling.gin: steps; repeatable"
+    add("--measured", action="append", default=[], metavar="FILE", help=measured)
     add("--target", metavar="METRIC=VALUE", help="such as cer=0.10; default: steps alone")
     add("--policy", choices=sorted(POLICIES), default=PAPER.name)
     add("--window", type=int, help="evaluations whose median must meet the target")
@@ -236,16 +214,10 @@ def _scaling_flags(parser: argparse.ArgumentParser) -> None:
     add("--rows_per_worker", metavar="N,...", help="instead: the batch grows with the workers")
     add("--link_gbit_s", type=float, help="between workers; default: the runs' own exchanges")
     add("--link_latency_us", type=float, default=0.0, help="of a message; default: %(default)s")
-    add(
-        "--over_loopback",
-        action="store_true",
-        help="the runs' exchanges went over no network: the link comes on top of them",
-    )
-    add(
-        "--measure_exchange",
-        action="store_true",
-        help="measure one between two processes here, by the loopback; the link comes on top",
-    )
+    loopback = "the runs' exchanges went over no network: the link comes on top of them"
+    add("--over_loopback", action="store_true", help=loopback)
+    measure = "measure one between two processes here, by the loopback; the link comes on top"
+    add("--measure_exchange", action="store_true", help=measure)
     add("--gradient_mb", type=float, help="of a step; default: the runs'")
     add("--overlap", type=float, default=0.0, help="share of the exchange that is hidden")
     add("--out", metavar="DIR|FILE.json", help="gets tables, JSON and a figure")

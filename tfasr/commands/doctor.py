@@ -33,14 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--system_name", default="", help="how the description calls the machine")
     add("--submitter", default="", help="of the description")
     add("--tensorflow", action="store_true", help="also import TensorFlow, in a process apart")
-    add(
-        "--gin_file",
-        action="append",
-        default=[],
-        help="also see whether the batches that this preset or file holds ready fit into memory; "
-        "repeatable, as for tfasr train",
-    )
-    add("--gin_binding", action="append", default=[], help="repeatable")
+    gin = {"action": "append", "default": []}
+    add("--gin_file", **gin, help="also check that the batches it holds ready fit; repeatable")
+    add("--gin_binding", **gin, help="repeatable")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "table":
         text = doctor_text(found, buffer)
     elif args.format != JSON:
-        text = WRITERS[args.format]([doctor_table(found, buffer)])
+        rows = [list(row) for row in _rows(found, buffer)]
+        text = WRITERS[args.format]([Table("This machine", ["part", "found"], rows, advice(found))])
     sys.stdout.write(text)
     refusal = buffer and buffer.refusal(available_bytes())
     if refusal:
@@ -77,14 +73,8 @@ def doctor_text(found: Examination, buffer: "BufferNeed | None" = None) -> str:
     rows = _rows(found, buffer)
     width = max(len(name) for name, _ in rows)
     lines = [f"{name:{width}}  {value}" for name, value in rows]
-    said = advice(found)
-    lines += ["", *(f"- {one}" for one in said)] if said else ["", "Nothing to mend."]
+    lines += ["", *([f"- {text}" for text in advice(found)] or ["Nothing to mend."])]
     return "\n".join(lines) + "\n"
-
-
-def doctor_table(found: Examination, buffer: "BufferNeed | None" = None) -> Table:
-    rows = [list(row) for row in _rows(found, buffer)]
-    return Table("This machine", ["part", "found"], rows, advice(found))
 
 
 def _rows(found: Examination, buffer: "BufferNeed | None") -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,74 +16,47 @@ if TYPE_CHECKING:
     from tfasr.training.evaluation import EvaluationResult
 
 
-SCORES = "scores"
+def add_decoder_arguments(add: Callable) -> None:
+    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
+    add("--beam_width", type=int, help="default: the run's own")
+    recombine = "for word_beam: keep one beam for each future; see WordBeamSearch"
+    add("--recombine", action="store_true", default=None, help=recombine)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--run_dir",
-        action="append",
-        required=True,
-        help="a folder that tfasr train wrote; repeatable, for a row each",
-    )
+    several = {"action": "append", "required": True}
+    add("--run_dir", **several, help="a folder that tfasr train wrote; repeatable, for a row each")
     add("--shard_dir", help="default: the one that the run was trained with")
-    add(
-        "--split",
-        action="append",
-        required=True,
-        help="a prepared split; repeatable, for columns of one table",
-    )
-    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    add("--beam_width", type=int, help="default: the run's own")
-    add(
-        "--recombine",
-        action="store_true",
-        default=None,
-        help="for word_beam: keep one beam for each future; see WordBeamSearch",
-    )
-    add(
-        "--language_model",
-        metavar="ARPA",
-        help="for word_beam: an n-gram file, such as tfasr ngram writes, that scores words too; "
-        "needs tfasr[kenlm]",
-    )
+    add("--split", **several, help="a prepared split; repeatable, for columns of one table")
+    add_decoder_arguments(add)
+    add("--language_model", metavar="ARPA", help="for word_beam, as of tfasr ngram; tfasr[kenlm]")
     add("--lm_weight", type=float, help="power of the language model's probabilities; default: 1")
-    add(
-        "--word_bonus",
-        type=float,
-        help="natural logarithm that each word adds, against the model's liking for few words; "
-        "default: 0",
-    )
+    add("--word_bonus", type=float, help="natural logarithm that each word adds; default: 0")
     add("--checkpoint", default="best", help="best, last or a file")
     add("--hypotheses", help="a file to write the texts to, as JSON lines")
-    add(
-        "--out",
-        metavar="DIR",
-        help="a folder for scores.json, scores.md, scores.csv and scores.tex",
-    )
+    add("--out", metavar="DIR", help="gets scores.json, scores.md, scores.csv and scores.tex")
     add("--format", choices=formats(), default="table")
 
 
 def run(arguments: argparse.Namespace) -> None:
     for name in ("run_dir", "split"):  # what is named twice is scored once
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
-    one = len(arguments.run_dir) == len(arguments.split) == 1
+    single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
         _check_file(Path(arguments.hypotheses))
-    if arguments.hypotheses and not one:
+    if arguments.hypotheses and not single:
         raise UsageError(
             "--hypotheses must be of one run and one split. Received: "
             f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
         )
     if arguments.out:  # a place that cannot be written to is found now, not after the work
         Path(arguments.out).mkdir(parents=True, exist_ok=True)
-    rows = _scored(arguments)
+    rows = _scored(arguments, single)
     if arguments.out:
         _write(rows, Path(arguments.out))
-    if one and arguments.format in ("table", "markdown", "json"):
-        return
-    print(_collated(rows, arguments.format), end="")
+    if not single or arguments.format not in ("table", "markdown", "json"):
+        print(_collated(rows, arguments.format), end="")
 
 
 def _check_file(path: Path) -> None:
@@ -95,11 +69,10 @@ def _check_file(path: Path) -> None:
         )
 
 
-def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]:
     from tfasr.reports.numbers import distinct_names
     from tfasr.training.trained import open_trained
 
-    one = len(arguments.run_dir) == len(arguments.split) == 1
     model = _language_model(arguments)
     names = distinct_names([Path(run_dir) for run_dir in arguments.run_dir])
     rows = []
@@ -119,7 +92,7 @@ def _scored(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             if arguments.hypotheses:
                 result.write_hypotheses(Path(arguments.hypotheses))
             scores = _scores(result)
-            if one:
+            if single:
                 _print_one(scores, result, arguments.format)
             about = {"run": name, "split": split, **_decoder(decoder, arguments.checkpoint, model)}
             rows.append({**about, **scores, "loss": result.loss})
@@ -130,16 +103,15 @@ def _language_model(arguments: argparse.Namespace) -> "KenlmModel | None":
     from tfasr.decoding.language_models import KenlmModel
 
     numbers = {"weight": arguments.lm_weight, "word_bonus": arguments.word_bonus}
-    given = {name: value for name, value in numbers.items() if value is not None}
-    if arguments.language_model is None:
-        if given:
-            raise UsageError(
-                "--lm_weight and --word_bonus are of a language model. Received: no "
-                "--language_model."
-            )
-        return None
-    with wrong_values_are_wrong_use():
-        return KenlmModel(arguments.language_model, **given)
+    options = {name: value for name, value in numbers.items() if value is not None}
+    if arguments.language_model is not None:
+        with wrong_values_are_wrong_use():
+            return KenlmModel(arguments.language_model, **options)
+    if options:
+        raise UsageError(
+            "--lm_weight and --word_bonus are of a language model. Received: no --language_model."
+        )
+    return None
 
 
 def _scores(result: "EvaluationResult") -> dict[str, Any]:
@@ -183,8 +155,8 @@ def _write(rows: list[dict[str, Any]], folder: Path) -> None:
 
     table = scores_table(rows)
     write_tables([table], folder)
-    write_whole(folder / f"{SCORES}.md", to_markdown([table]))
-    write_whole(folder / f"{SCORES}.json", _collated(rows, "json"))  # last: it tells that all is
+    write_whole(folder / "scores.md", to_markdown([table]))
+    write_whole(folder / "scores.json", _collated(rows, "json"))  # last: it tells that all is
 
 
 def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format: str) -> None:
@@ -193,7 +165,18 @@ def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format
     if output_format == "json":
         print(json.dumps({**scores, "loss": result.loss}))
     elif output_format in ("table", "markdown"):
-        _print_rows(_rows(scores, result.loss), output_format)
+        rows = _rows(scores, result.loss)
+        if output_format == "markdown":
+            print("| measure | value |\n|---|---|")
+            print("\n".join(f"| {name} | {value} |" for name, value in rows))
+        else:
+            from rich.console import Console
+            from rich.table import Table
+
+            table = Table("measure", "value")
+            for row in rows:
+                table.add_row(*row)
+            Console().print(table)
         print(kaldi_line(result.counts))
 
 
@@ -219,18 +202,3 @@ def _interval(scores: dict[str, Any], key: str) -> str:
         f" ({scores['confidence']:.0%}: {100 * ends[0]:.2f} to {ends[1]:.2%}, resampling "
         f"{resampled})"
     )
-
-
-def _print_rows(rows: list[tuple[str, str]], output_format: str) -> None:
-    if output_format == "markdown":
-        print("| measure | value |\n|---|---|")
-        for name, value in rows:
-            print(f"| {name} | {value} |")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("measure", "value")
-    for row in rows:
-        table.add_row(*row)
-    Console().print(table)

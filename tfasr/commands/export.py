@@ -19,17 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--out", required=True, metavar="DIR", help="a new or empty folder")
-    add(
-        "--int8",
-        action="store_true",
-        help="weights of the large matrices in eight bits, for onnx, sherpa and litert",
-    )
+    add("--int8", action="store_true", help="large matrices in eight bits: onnx, sherpa, litert")
     add("--checkpoint", default="best", help="best, last or a file")
-    add(
-        "--split",
-        default="validation",
-        help="a prepared split, on which the export is compared with the run; default: %(default)s",
-    )
+    add("--split", default="validation", help="compares export and run; default: %(default)s")
     add("--shard_dir", help="where that is; default: the run's own")
     add("--data_licence", help="of the training data, for the model card")
 
@@ -37,16 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from tfasr.exporting.export import export
 
-    done = export(
-        to=arguments.to,
-        run_dir=arguments.run_dir,
-        out=arguments.out,
-        int8=arguments.int8,
-        checkpoint=arguments.checkpoint,
-        split=arguments.split,
-        shard_dir=arguments.shard_dir,
-        data_licence=arguments.data_licence,
-    )
+    names = ("to", "run_dir", "out", "int8", "checkpoint", "split", "shard_dir", "data_licence")
+    done = export(**{name: getattr(arguments, name) for name in names})
     same = done.utterances - done.differing_texts
     print(f"{done.folder}: {done.bytes / 1e6:.2f} MB, float32 is {done.float32_bytes / 1e6:.2f} MB")
     print(

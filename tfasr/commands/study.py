@@ -6,11 +6,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--gin_file",
-        required=True,
-        help="preset or file with the experiments, such as study/paper_small.gin",
-    )
+    add("--gin_file", required=True, help="the experiments, such as study/paper_small.gin")
     add("--gin_binding", action="append", default=[], help="repeatable")
     add("--run_dir", help="gets runs, logs and report; default: ./studies/ and the file's name")
     add("--shard_dir", help="the prepared splits, unless the study makes its own speech")

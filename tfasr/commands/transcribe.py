@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfasr.decoding.choice import DECODERS
+from tfasr.commands.evaluate import add_decoder_arguments
 from tfasr.errors import RunError, UsageError
 from tfasr.recognising.files import FORMATS, stream_json
 
@@ -35,12 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--run_dir", required=True, help="a folder that tfasr train wrote")
     add("--format", choices=tuple(FORMATS), help="default: text; with --stream: json, or text")
-    add(
-        "--out",
-        metavar="DIR",
-        help="a folder for a file for each recording; those that are there already are skipped",
-    )
-    add_recogniser_arguments(parser)
+    add("--out", metavar="DIR", help="gets a file for each recording; existing ones are skipped")
+    add_recogniser_arguments(add)
     add("--batch_size", type=int, default=16, help="default: %(default)s")
     add(
         "--stream",
@@ -57,25 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_recogniser_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of `recogniser_of`, except --run_dir."""
-    add = parser.add_argument
+def add_recogniser_arguments(add: Callable) -> None:
     add("--checkpoint", default="best", help="of a run: best, last or a file")
-    add("--decoder", choices=tuple(DECODERS), help="default: the run's own")
-    add("--beam_width", type=int, help="default: the run's own")
-    add("--recombine", action="store_true", default=None, help="for word_beam")
+    add_decoder_arguments(add)
 
 
 def recogniser_of(arguments: argparse.Namespace) -> "Recogniser":
     from tfasr.recognising.recogniser import load_recogniser
 
-    return load_recogniser(
-        arguments.run_dir,
-        checkpoint=arguments.checkpoint,
-        decoder=arguments.decoder,
-        beam_width=arguments.beam_width,
-        recombine=arguments.recombine,
-    )
+    names = ("checkpoint", "decoder", "beam_width", "recombine")
+    return load_recogniser(arguments.run_dir, **{name: getattr(arguments, name) for name in names})
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -153,12 +140,14 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-def _run_on_stdin(arguments: argparse.Namespace) -> None:
+def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
     if len(arguments.audio) > 1 or arguments.out is not None:
-        raise UsageError(
-            "- must stand alone, without other recordings and without --out. Received: "
-            f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
-        )
+        out = " with --out" if arguments.out is not None else ""
+        raise UsageError(f"{rule} Received: {' '.join(arguments.audio)}{out}.")
+
+
+def _run_on_stdin(arguments: argparse.Namespace) -> None:
+    _check_alone(arguments, "- must stand alone, without other recordings and without --out.")
     recogniser = recogniser_of(arguments)
     transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
     written_as = FORMATS[arguments.format]
@@ -166,11 +155,7 @@ def _run_on_stdin(arguments: argparse.Namespace) -> None:
 
 
 def _run_stream(arguments: argparse.Namespace) -> None:
-    if len(arguments.audio) > 1 or arguments.out is not None:
-        raise UsageError(
-            "--stream must be of one recording, without --out. Received: "
-            f"{' '.join(arguments.audio)}{' with --out' if arguments.out is not None else ''}."
-        )
+    _check_alone(arguments, "--stream must be of one recording, without --out.")
     if arguments.format not in STREAMED:
         raise UsageError(
             f"--stream must be written as {' or '.join(STREAMED)}. Received: --format "
@@ -183,11 +168,8 @@ def _run_stream(arguments: argparse.Namespace) -> None:
     recogniser = recogniser_of(arguments)
     stream = recogniser.open_stream(None if arguments.no_endpoints else EndpointRules())
     (audio,) = arguments.audio
-    chunk_s = arguments.chunk_ms / 1000
-    if audio == STDIN:
-        chunks = _pcm(recogniser.sample_rate_hz, chunk_s)
-    else:
-        chunks = _file_chunks(audio, recogniser.sample_rate_hz, chunk_s)
+    rate_hz, chunk_s = recogniser.sample_rate_hz, arguments.chunk_ms / 1000
+    chunks = _pcm(rate_hz, chunk_s) if audio == STDIN else _file_chunks(audio, rate_hz, chunk_s)
     for chunk in chunks:
         _write_results(stream.push(chunk), arguments.format)
     _write_results(stream.finish(), arguments.format)
@@ -218,54 +200,40 @@ def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
 
 
 LOCAL = ("127.0.0.1", "::1", "localhost")
+LIMITS = (
+    ("max_streams", 16, "streams at once, and as many files too"),
+    ("max_stream_s", 3600.0, "seconds of a stream, or until a file has come"),
+    ("max_upload_mb", 500.0, "millions of bytes of a file"),
+    ("max_upload_s", 14400.0, "seconds of audio in a file"),
+    ("idle_s", 30.0, "seconds until a client is let go that sends or reads nothing"),
+)
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--run_dir", required=True, help="a folder that tfasr train or tfasr export wrote")
-    add(
-        "--host",
-        default="127.0.0.1",
-        help="where to listen; default: %(default)s, which this machine alone can reach",
-    )
+    add("--host", default="127.0.0.1", help="default: %(default)s, only for this machine")
     add("--port", type=int, default=8765, help="default: %(default)s; 0: any free one")
     add(
         "--allow_host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which browsers may ask for the page, beside localhost and addresses, such "
-        "as a proxy's (NAME:PORT if it has a port of its own); repeatable",
+        help="another name by which browsers may ask for the page, such as a proxy's (NAME:PORT if "
+        "it has a port of its own); repeatable",
     )
-    add_recogniser_arguments(parser)
+    add_recogniser_arguments(add)
     limits = parser.add_argument_group("limits")
-    for name, kind, default, meaning in (
-        ("max_streams", int, 16, "streams at once, and as many files besides"),
-        ("max_stream_s", float, 3600.0, "seconds of a stream, or until a file has come"),
-        ("max_upload_mb", float, 500.0, "millions of bytes of a file"),
-        ("max_upload_s", float, 14400.0, "seconds of audio in a file"),
-        ("idle_s", float, 30.0, "seconds until a client is let go that sends or reads nothing"),
-    ):
-        limits.add_argument(
-            f"--{name}", type=kind, default=default, help=f"{meaning}; default: %(default)g"
-        )
+    for name, default, meaning in LIMITS:
+        text = f"{meaning}; default: %(default)g"
+        limits.add_argument(f"--{name}", type=type(default), default=default, help=text)
 
 
 def run_serve(arguments: argparse.Namespace) -> None:
-    """``tfasr serve``: a page to drop recordings on or to speak into.
-
-    Raises:
-        UsageError: if the flags or the run do not fit, or aiohttp is not installed.
-    """
+    """``tfasr serve``: a page to drop recordings on or to speak into."""
     from tfasr.serving.service import Limits
 
-    limits = Limits(
-        max_streams=arguments.max_streams,
-        max_stream_s=arguments.max_stream_s,
-        max_upload_mb=arguments.max_upload_mb,
-        max_upload_s=arguments.max_upload_s,
-        idle_s=arguments.idle_s,
-    )
+    limits = Limits(**{name: getattr(arguments, name) for name, _, _ in LIMITS})
     try:
         from tfasr.serving.server import serve
     except ModuleNotFoundError as error:
@@ -282,10 +250,6 @@ def run_serve(arguments: argparse.Namespace) -> None:
             "encryption; a microphone works through https or localhost alone.",
             arguments.host,
         )
-
-    def started(url: str) -> None:
-        print(f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True)
-
     serve(
         recogniser,
         name=Path(arguments.run_dir).resolve().name,
@@ -293,5 +257,5 @@ def run_serve(arguments: argparse.Namespace) -> None:
         port=arguments.port,
         limits=limits,
         allowed_hosts=arguments.allow_host,
-        started=started,
+        started=lambda url: print(f"{arguments.run_dir} at {url} (Ctrl-C ends it)", flush=True),
     )
