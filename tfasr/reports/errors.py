@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -74,32 +75,39 @@ def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> E
 
     Raises `UsageError` if nothing has hypotheses, or a file is broken.
     """
-    files = [one for one in sources if isinstance(one, Path)]
+    files = [source for source in sources if isinstance(source, Path)]
     of_files = dict(zip(files, distinct_names(files), strict=True))
     systems, notes = [], []
     for source in sources:
         if isinstance(source, Path):
             systems.append(_system(of_files[source], source, []))
-            continue
-        path = best_hypotheses(source)
-        if path is None:
-            notes.append(_absent(source))
+        elif (path := best_hypotheses(source)) is None:
+            notes.append(
+                f"{source.name} has no hypotheses in {source.path / 'hypotheses'}. tfasr evaluate "
+                f"--run_dir {source.path} --split validation --hypotheses FILE.jsonl writes them; "
+                "name FILE.jsonl in its place."
+            )
         else:
             systems.append(_system(source.name, path, _notes(source, path)))
     if not systems:
         raise UsageError(" ".join(notes) or "Errors must be those of a run or a file.")
-    comparisons = [_paired(systems[0], other) for other in systems[1:]]
+    comparisons: list[PairedComparison | str] = []
+    for other in systems[1:]:
+        try:
+            comparisons.append(compare_pairs(systems[0].scored, other.scored))
+        except UsageError as error:
+            comparisons.append(str(error))
     return ErrorReport(systems, comparisons, worst, notes)
 
 
 def best_hypotheses(run: RunAnalysis) -> Path | None:
     """Returns the hypotheses of the epoch with the lowest CER, or None if the run has none."""
-    found = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
-    points = [point for point in run.curves.get("cer", []) if point.epoch in found]
+    files = {_epoch(path): path for path in run.path.glob(HYPOTHESES)} if run.path.is_dir() else {}
+    points = [point for point in run.curves.get("cer", []) if point.epoch in files]
     if points:
         # The first of equals, as training keeps its best checkpoint; NaN is never the best.
-        return found[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
-    return found[max(found)] if found else None
+        return files[min(points, key=lambda p: (p.value != p.value, p.value, p.epoch)).epoch]
+    return files[max(files)] if files else None
 
 
 def _system(name: str, path: Path, notes: list[str]) -> System:
@@ -117,33 +125,14 @@ def _notes(run: RunAnalysis, path: Path) -> list[str]:
     return notes
 
 
-def _absent(run: RunAnalysis) -> str:
-    return (
-        f"{run.name} has no hypotheses in {run.path / 'hypotheses'}. tfasr evaluate --run_dir "
-        f"{run.path} --split validation --hypotheses FILE.jsonl writes them; name FILE.jsonl in "
-        "its place."
-    )
-
-
 def _epoch(path: Path) -> int:
     digits = path.stem.rpartition("-")[2]
     return int(digits) if digits.isdigit() else 0
 
 
-def _paired(first: System, other: System) -> PairedComparison | str:
-    try:
-        return compare_pairs(first.scored, other.scored)
-    except UsageError as error:
-        return str(error)
-
-
 # Systems whose speakers, confusions and alignments are shown; files have them all
 MOST_IN_DETAIL = 6
 _MOST_CONFUSIONS = 10
-
-
-def _rate(rate: float) -> float | None:
-    return None if math.isnan(rate) else rate
 
 
 def _range(interval: Interval, sign: str = "") -> str:
@@ -155,8 +144,7 @@ def error_tables(report: ErrorReport) -> list[Table]:
     if len(report.systems) > 1:
         tables.append(_comparison_table(report))
     for system in report.systems[:MOST_IN_DETAIL]:
-        tables.append(speaker_table(system))
-        tables.append(_confusion_table(system))
+        tables += [_speaker_table(system), _confusion_table(system)]
     return tables
 
 
@@ -172,20 +160,29 @@ def _rates_table(report: ErrorReport) -> Table:
     ]
     if len(report.systems) > MOST_IN_DETAIL:
         notes.append(f"Details below are of the first {MOST_IN_DETAIL} systems.")
-    return table_of("Errors", _RATES, report.systems, notes)
 
+    def summary(heading: str, name: str) -> Column[System]:
+        return Column(heading, "", lambda system: getattr(system.summary, name), _range)
 
-_RATES: list[Column[System]] = [
-    Column("System", "", lambda system: system.name),
-    Column("utterances", "", lambda system: system.summary.counts.utterances),
-    Column("words", "", lambda system: system.summary.counts.words),
-    Column("WER %", "", lambda system: _rate(system.summary.counts.wer), fixed(2, 100)),
-    Column("95 %", "", lambda system: system.summary.wer_interval, _range),
-    Column("95 % by\nspeaker", "", lambda system: system.summary.wer_interval_by_speaker, _range),
-    Column("CER %", "", lambda system: _rate(system.summary.counts.cer), fixed(2, 100)),
-    Column("95 % ", "", lambda system: system.summary.cer_interval, _range),
-    Column("95 % by\nspeaker ", "", lambda system: system.summary.cer_interval_by_speaker, _range),
-]
+    def rate(heading: str, name: str) -> Column[System]:
+        def value(system: System) -> float | None:
+            share = getattr(system.summary.counts, name)
+            return None if math.isnan(share) else share
+
+        return Column(heading, "", value, fixed(2, 100))
+
+    columns: list[Column[System]] = [
+        Column("System", "", lambda system: system.name),
+        Column("utterances", "", lambda system: system.summary.counts.utterances),
+        Column("words", "", lambda system: system.summary.counts.words),
+        rate("WER %", "wer"),
+        summary("95 %", "wer_interval"),
+        summary("95 % by\nspeaker", "wer_interval_by_speaker"),
+        rate("CER %", "cer"),
+        summary("95 % ", "cer_interval"),
+        summary("95 % by\nspeaker ", "cer_interval_by_speaker"),
+    ]
+    return table_of("Errors", columns, report.systems, notes)
 
 
 def _comparison_table(report: ErrorReport) -> Table:
@@ -215,13 +212,13 @@ def _comparison_table(report: ErrorReport) -> Table:
 def _compared(
     heading: str, value: Callable[[PairedComparison], Any], text: Callable[[Any], str] = str
 ) -> Column:
-    def of_row(row: tuple[System, PairedComparison | str]) -> Any:
-        return None if isinstance(row[1], str) else value(row[1])
-
-    def missing(row: tuple[System, PairedComparison | str]) -> str:
-        return REFUSED if isinstance(row[1], str) else UNKNOWN
-
-    return Column(heading, "", of_row, text, missing)
+    return Column(
+        heading,
+        "",
+        lambda row: None if isinstance(row[1], str) else value(row[1]),
+        text,
+        lambda row: REFUSED if isinstance(row[1], str) else UNKNOWN,
+    )
 
 
 def _signed_range(interval: Interval) -> str:
@@ -243,12 +240,11 @@ _COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
 ]
 
 
-def speaker_table(system: System) -> Table:
-    """Returns the table by speaker, as NIST's sclite has it; without speakers its last row."""
+def _speaker_table(system: System) -> Table:
+    # By speaker, as NIST's sclite has it; without speakers its last row.
     by_speaker = speaker_rows(system.scored)
-    rows = [_speaker_cells(row, "d") for row in by_speaker]
     sum_row, *others = summary_rows(system.scored, by_speaker)
-    rows.append(_speaker_cells(sum_row, "d"))
+    rows = [_speaker_cells(row, "d") for row in [*by_speaker, sum_row]]
     rows += [_speaker_cells(row, ".1f") for row in others]
     return Table(
         f"{system.name}: errors by speaker, % of words",
@@ -266,46 +262,41 @@ def _speaker_cells(row: SpeakerRow, figure: str) -> list[str]:
 def _confusion_table(system: System) -> Table:
     counts = confusions(system.scored)
     columns = [
-        [(f"{said} → {heard}", times) for (said, heard), times in counts.substitutions],
+        [(f"{word} → {heard}", times) for (word, heard), times in counts.substitutions],
         counts.deletions,
         counts.insertions,
     ]
-    shown = [column[:_MOST_CONFUSIONS] for column in columns]
-    rows = []
-    for index in range(max(map(len, shown))):
-        cells = [column[index] if index < len(column) else ("", "") for column in shown]
-        rows.append([str(index + 1), *(str(part) for cell in cells for part in cell)])
-    kinds = [f"{len(column)} different {name}" for column, name in zip(
-        columns, ("substitutions", "deletions", "insertions"), strict=True)]  # fmt: skip
+    names = ("substitutions", "deletions", "insertions")
+    kinds = [f"{len(own)} different {name}" for own, name in zip(columns, names, strict=True)]
+    pairs = zip_longest(*(own[:_MOST_CONFUSIONS] for own in columns), fillvalue=("", ""))
     return Table(
         f"{system.name}: most frequent errors",
         ["#", "said → heard", "times", "left out", "times ", "added", "times  "],
-        rows,
+        [[str(n), *(str(part) for cell in row for part in cell)] for n, row in enumerate(pairs, 1)],
         [f"{', '.join(kinds)}."],
     )
 
 
+def _count(name: str) -> Column[tuple[System, Scored]]:
+    return Column("", name.removesuffix("_words"), lambda row: getattr(row[1].counts, name))
+
+
+def _text(name: str) -> Column[tuple[System, Scored]]:
+    return Column("", name, lambda row: getattr(row[1].transcript, name))
+
+
+_COUNTS = ("words", "correct_words", "substitutions", "deletions", "insertions", "characters")
 _UTTERANCES: list[Column[tuple[System, Scored]]] = [
     Column("", "system", lambda row: row[0].name),
-    Column("", "id", lambda row: row[1].transcript.id),
-    Column("", "speaker", lambda row: row[1].transcript.speaker),
-    Column("", "words", lambda row: row[1].counts.words),
-    Column("", "correct", lambda row: row[1].counts.correct_words),
-    Column("", "substitutions", lambda row: row[1].counts.substitutions),
-    Column("", "deletions", lambda row: row[1].counts.deletions),
-    Column("", "insertions", lambda row: row[1].counts.insertions),
-    Column("", "characters", lambda row: row[1].counts.characters),
-    Column("", "character_edits", lambda row: row[1].counts.character_edits),
-    Column("", "reference", lambda row: row[1].transcript.reference),
-    Column("", "hypothesis", lambda row: row[1].transcript.hypothesis),
+    *map(_text, ("id", "speaker")),
+    *map(_count, (*_COUNTS, "character_edits")),
+    *map(_text, ("reference", "hypothesis")),
 ]
 
 
 def errors_to_text(report: ErrorReport) -> str:
-    parts = [to_text(error_tables(report))]
-    for title, text in _alignments(report).items():
-        parts.append(f"{title}\n\n{text}")
-    return "\n".join(parts)
+    alignments = (f"{title}\n\n{text}" for title, text in _alignments(report).items())
+    return "\n".join([to_text(error_tables(report)), *alignments])
 
 
 def errors_to_markdown(report: ErrorReport) -> str:
@@ -317,17 +308,16 @@ def errors_to_markdown(report: ErrorReport) -> str:
 
 
 def errors_to_json(report: ErrorReport) -> str:
-    """Returns systems, comparisons with the first and notes; rates are fractions. A comparison that
-    is refused has ``refused``, the reason, and nothing else.
+    """Returns systems, comparisons with the first and notes; rates are fractions.
+
+    A comparison that is refused has ``refused``, the reason, and nothing else.
     """
-    first = report.systems[0].name
     comparisons = []
-    for system, found in zip(report.systems[1:], report.comparisons, strict=True):
-        about = {"first": first, "second": system.name}
-        if isinstance(found, PairedComparison):
-            comparisons.append({**about, **dataclasses.asdict(found), "refused": None})
-        else:
-            comparisons.append({**about, "refused": found})
+    for system, compared in zip(report.systems[1:], report.comparisons, strict=True):
+        refused = compared if isinstance(compared, str) else None
+        values = {} if refused is not None else dataclasses.asdict(compared)
+        about = {"first": report.systems[0].name, "second": system.name}
+        comparisons.append({**about, **values, "refused": refused})
     whole = {
         "systems": [_system_json(system, report.worst) for system in report.systems],
         "comparisons": comparisons,
@@ -351,17 +341,19 @@ def errors_to_html(report: ErrorReport) -> str:
 
 
 def write_errors(report: ErrorReport, folder: Path) -> None:
-    write_whole(folder / "errors.txt", errors_to_text(report))
-    write_whole(folder / "errors.md", errors_to_markdown(report))
-    write_whole(folder / "errors.json", errors_to_json(report))
-    write_whole(folder / "errors.csv", errors_to_csv(report))
+    for suffix, text_of in (
+        ("txt", errors_to_text),
+        ("md", errors_to_markdown),
+        ("json", errors_to_json),
+        ("csv", errors_to_csv),
+    ):
+        write_whole(folder / f"errors.{suffix}", text_of(report))
 
 
 def _alignments(report: ErrorReport) -> dict[str, str]:
     alignments = {}
     for system in report.systems[:MOST_IN_DETAIL]:
-        wrong = worst(system.scored, report.worst)
-        if wrong:
+        if wrong := worst(system.scored, report.worst):
             title = f"{system.name}: the {len(wrong)} utterances with the most word errors"
             alignments[title] = "\n".join(map(alignment_text, wrong))
     return alignments
@@ -460,14 +452,13 @@ def errors_alone(
 
 
 def _in_order(paths: Sequence[str | Path], runs: Sequence[RunAnalysis]) -> list[RunAnalysis | Path]:
-    left = list(runs)
     sources: dict[Path, RunAnalysis | Path] = {}
     for path in map(Path, paths):
         if is_hypotheses(path):
             sources.setdefault(path.resolve(), path)
             continue
-        for run in left:
-            own = run.path.resolve()
-            if path.resolve() in (own, own.parent):
-                sources.setdefault(own, run)
+        for run in runs:
+            folder = run.path.resolve()
+            if path.resolve() in (folder, folder.parent):
+                sources.setdefault(folder, run)
     return list(sources.values())

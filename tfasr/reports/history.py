@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,11 @@ _SPREADS = 3.0  # how many standard errors of the median difference the shift ha
 class Change:
     """A lasting change of level."""
 
-    index: int
-    found_at: int
-    before: float
-    after: float
-    z: float
+    index: int  # of the first measurement after it
+    found_at: int  # of the measurement with which it was found
+    before: float  # the median of the level before, since the last change
+    after: float  # the median from it to the measurement with which it was found
+    z: float  # the standardised rank sum
 
     @property
     def ratio(self) -> float:
@@ -61,31 +61,21 @@ def changes(values: Sequence[float], starts: Sequence[bool] | None = None) -> li
     """
     known = [i for i, value in enumerate(values) if value > 0 and math.isfinite(value)]
     logs = np.log(np.asarray(values, float)[known]) if known else np.zeros(0)
-    may = np.array([starts is None or starts[i] for i in known], bool)
     # A missing run that began a commit leaves its start to the next one.
-    if starts is not None:
-        may = _passed_on(starts, known)
+    may = np.array(
+        [starts is None or any(starts[a + 1 : b + 1]) for a, b in pairwise([-1, *known])], bool
+    )
     found: list[Change] = []
     begin = 0
     for end in range(1, len(known) + 1):
         split = _best_split(logs[begin:end], may[begin:end])
         if split is None:
             continue
-        at, z = split
-        before, after = np.median(logs[begin : begin + at]), np.median(logs[begin + at : end])
-        found.append(
-            Change(known[begin + at], known[end - 1], math.exp(before), math.exp(after), z)
-        )
-        begin += at
+        at, z = begin + split[0], split[1]
+        before, after = np.median(logs[begin:at]), np.median(logs[at:end])
+        found.append(Change(known[at], known[end - 1], math.exp(before), math.exp(after), z))
+        begin = at
     return found
-
-
-def _passed_on(starts: Sequence[bool], known: Sequence[int]) -> np.ndarray:
-    places, last = [], -1
-    for index in known:
-        places.append(any(starts[last + 1 : index + 1]))
-        last = index
-    return np.array(places, bool)
 
 
 def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
@@ -94,7 +84,8 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
     splits = splits[may[splits]] if splits.size else splits
     if not splits.size:
         return None
-    ranks = _ranks(logs)
+    _, inverse, counts = np.unique(logs, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     sums = ranks.sum() - np.cumsum(ranks)[splits - 1]
     after = count - splits
     # Ties make ranks vary less.
@@ -115,28 +106,18 @@ def _best_split(logs: np.ndarray, may: np.ndarray) -> tuple[int, float] | None:
 
 def _place(logs: np.ndarray, may: np.ndarray) -> int:
     splits = np.arange(FEWEST_BEFORE, logs.size)
-    rests = [
-        sum(np.abs(side - np.median(side)).sum() for side in (logs[:at], logs[at:]))
-        for at in splits[may[splits]]
-    ]
-    return int(splits[may[splits]][int(np.argmin(rests))])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[inverse]
+    splits = splits[may[splits]]
+    sides = ((logs[:at], logs[at:]) for at in splits)
+    spreads = [sum(np.abs(side - np.median(side)).sum() for side in pair) for pair in sides]
+    return int(splits[int(np.argmin(spreads))])
 
 
 def _error(before: np.ndarray, after: np.ndarray) -> float:
-    """Returns the standard error of the difference of medians; neighbours that are alike, as on a
-    machine whose speed wanders, make it larger.
-    """
+    # The standard error of the difference of medians, from both sides' own spread. A machine that
+    # wanders makes neighbours alike: their correlation, if positive, makes medians err more.
     sides = [side - np.median(side) for side in (before, after)]
-    spreads = [1.4826 * np.median(np.abs(side)) for side in sides]
-    spread = math.sqrt(
-        (spreads[0] ** 2 * before.size + spreads[1] ** 2 * after.size) / (before.size + after.size)
-    )
+    spreads = [(1.4826 * np.median(np.abs(side))) ** 2 * side.size for side in sides]
+    spread = math.sqrt(sum(spreads) / (before.size + after.size))
     products = sum(float(side[1:] @ side[:-1]) for side in sides)
     squares = sum(float(side @ side) for side in sides)
     alike = min(max(products / squares, 0.0), 0.9) if squares else 0.0
@@ -203,16 +184,25 @@ def load_history(
     """
     runs, notes = _runs(Path(folder))
     if target is None:
-        target = _common_target([run for _, run in runs])
+        common = set(runs[0][1].targets).intersection(*(run.targets for _, run in runs))
+        if not common:
+            raise UsageError(
+                "A history must be of one target. The runs set none that is common to all: name "
+                "one, such as --target cer=0.10."
+            )
+        target = merged_targets([sorted(common)])[-1]
     check_target(*target)
     window = policy.window if window is None else window
     entries = [_entry(name, run, target, policy, window) for name, run in runs]
     entries.sort(key=lambda entry: entry.began_ms)
-    entries, more = (entries, []) if force else _alike(entries)
-    entries = _since(entries, since)
-    history = History(target, entries, {}, notes + more)
-    starts = history.starts()
-    found = {name: changes([_value(entry, name) for entry in entries], starts) for name in SERIES}
+    if not force:
+        entries, more = _alike(entries)
+        notes += more
+    history = History(target, _since(entries, since), {}, notes)
+    starts, found = history.starts(), {}
+    for name in SERIES:
+        values = [entry.values[name] for entry in history.entries]
+        found[name] = changes([math.nan if v is None else v for v in values], starts)
     return replace(history, found=found)
 
 
@@ -220,11 +210,6 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
     if not folder.is_dir():
         raise UsageError(f"A history must be given a folder of runs. Received: {folder}.")
     paths = list(run_folders(folder))
-    if not paths:
-        raise UsageError(
-            f"A history must be given a folder of run folders, each with {EVENTS_FILE}. Received: "
-            f"{folder}, which holds none."
-        )
     runs, notes = [], []
     for path, name in zip(paths, distinct_names(paths), strict=True):
         try:
@@ -232,18 +217,12 @@ def _runs(folder: Path) -> tuple[list[tuple[str, Run]], list[str]]:
         except UsageError as error:
             notes.append(f"{name} is left out. {error}")
     if not runs:
-        raise UsageError(" ".join(notes))
-    return runs, notes
-
-
-def _common_target(runs: Sequence[Run]) -> Target:
-    common = set(runs[0].targets).intersection(*(run.targets for run in runs))
-    if not common:
         raise UsageError(
-            "A history must be of one target. The runs set none that is common to all: name one, "
-            "such as --target cer=0.10."
+            " ".join(notes)
+            or f"A history must be given a folder of run folders, each with {EVENTS_FILE}. "
+            f"Received: {folder}, which holds none."
         )
-    return merged_targets([sorted(common)])[-1]
+    return runs, notes
 
 
 def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> Entry:
@@ -255,8 +234,10 @@ def _entry(name: str, run: Run, target: Target, policy: Policy, window: int) -> 
     values["step_s"] = 1 / speed if speed else None
     if reached.reached:
         values |= _until(run, policy, metric, reached.epoch, reached.seconds)
-    commit = _commit(run)
-    mark = commit or date_text(began_ms)
+    commit = object_or_empty(run.path / RUN_FILE).get("revision")
+    mark = date_text(began_ms)
+    if isinstance(commit, str):
+        mark = commit[:12] + ("+" if commit.endswith("+") else "") or mark
     return Entry(run.path, name, began_ms, mark, values, run.comparability, configuration(run))
 
 
@@ -277,11 +258,6 @@ def _until(
     }
 
 
-def _commit(run: Run) -> str | None:
-    commit = object_or_empty(run.path / RUN_FILE).get("revision")
-    return commit[:12] + ("+" if commit.endswith("+") else "") if isinstance(commit, str) else None
-
-
 def date_text(began_ms: float) -> str:
     try:
         return datetime.fromtimestamp(began_ms / 1000, UTC).date().isoformat()
@@ -291,7 +267,7 @@ def date_text(began_ms: float) -> str:
 
 def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
     newest = entries[-1]
-    kept, notes = [], []
+    alike, notes = [], []
     for entry in entries:
         differing = differences(newest.about, entry.about)
         if differing:
@@ -300,18 +276,11 @@ def _alike(entries: list[Entry]) -> tuple[list[Entry], list[str]]:
                 f"{newest.name}; they differ in {difference_text(differing)}."
             )
         elif entry.configuration != newest.configuration:
-            notes.append(
-                f"{entry.name} is left out: its configuration is not that of the newest run, "
-                f"{newest.name}."
-            )
+            other = f"its configuration is not that of the newest run, {newest.name}"
+            notes.append(f"{entry.name} is left out: {other}.")
         else:
-            kept.append(entry)
-    return kept, notes
-
-
-def _value(entry: Entry, name: str) -> float:
-    value = entry.values[name]
-    return math.nan if value is None else value
+            alike.append(entry)
+    return alike, notes
 
 
 def _since(entries: list[Entry], since: str) -> list[Entry]:
@@ -370,23 +339,15 @@ def history_table(history: History) -> Table:
 def findings(history: History) -> list[str]:
     """Returns a sentence for each change, slowdowns that stand first, or that there is none."""
     standing = history.standing()
-    said = [f"SLOWER: {_change_text(history, name, change)}." for name, change in standing]
-    for name, own in history.found.items():
-        said += [
-            f"{'Faster' if change.ratio < 1 else 'Was slower'}: "
-            f"{_change_text(history, name, change)}."
-            for change in own
-            if (name, change) not in standing
-        ]
-    if said:
-        return said
-    enough = FEWEST_BEFORE + FEWEST_AFTER
-    if len(history.entries) < enough:
-        return [
-            f"Not known yet: {len(history.entries)} of the {enough} runs that a change needs to be "
-            "told from noise."
-        ]
-    return ["No change that is more than noise."]
+    lines = [f"SLOWER: {_change_text(history, name, change)}." for name, change in standing]
+    for name, changed in history.found.items():
+        for change in changed:
+            if (name, change) not in standing:
+                verb = "Faster" if change.ratio < 1 else "Was slower"
+                lines.append(f"{verb}: {_change_text(history, name, change)}.")
+    runs, enough = len(history.entries), FEWEST_BEFORE + FEWEST_AFTER
+    few = f"Not known yet: {runs} of the {enough} runs that a change needs to be told from noise."
+    return lines or [few if runs < enough else "No change that is more than noise."]
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
@@ -400,53 +361,48 @@ def _change_text(history: History, name: str, change: Change) -> str:
 
 
 def history_chart(history: History) -> Chart:
-    panels = [_panel(history, name) for name in SERIES]
     caption = (
         f"Time to {target_label(*history.target)} and what it is made of, run by run; lines are "
         "medians between changes, upright lines the first run after a change"
     )
+    panels = [_panel(history, name) for name in SERIES]
     return Chart("history", caption, panels, wide=True, width=640)
 
 
 def _panel(history: History, name: str) -> Panel:
     scale, unit = _UNITS[name]
+    entries, found = history.entries, history.found[name]
     known = [
         (place, scale * entry.values[name])
-        for place, entry in enumerate(history.entries)
+        for place, entry in enumerate(entries)
         if entry.values[name] is not None
     ]
+    span = _span([y for _, y in known]) if known else (0.0, 1.0)
     marks: list[Mark] = []
-    edges = [0, *(change.index for change in history.found[name]), len(history.entries)]
-    for change in history.found[name]:
-        colour = SLOWER if change.ratio > 1 else FASTER
-        series = "slower from here" if change.ratio > 1 else "faster from here"
-        marks.append(
-            Line(
-                x=[change.index - 0.5] * 2, y=_span([y for _, y in known]), dash="dashed",
-                colour=colour, series=series, width=1.6,
-            )
-        )  # fmt: skip
-    for begin, end in zip(edges, edges[1:], strict=False):
-        own = [y for x, y in known if begin <= x < end]
-        if own:
-            level = statistics.median(own)
-            marks.append(Line(x=[begin - 0.4, end - 0.6], y=[level] * 2, colour=INK, width=1.2))
+    for change in found:
+        look = (SLOWER, "slower from here") if change.ratio > 1 else (FASTER, "faster from here")
+        about = {"dash": "dashed", "colour": look[0], "series": look[1], "width": 1.6}
+        marks.append(Line(x=[change.index - 0.5] * 2, y=span, **about))
+    for begin, end in pairwise([0, *(change.index for change in found), len(entries)]):
+        values = [y for x, y in known if begin <= x < end]
+        if values:
+            level = [statistics.median(values)] * 2
+            marks.append(Line(x=[begin - 0.4, end - 0.6], y=level, colour=INK, width=1.2))
     if known:
         x, y = zip(*known, strict=True)
-        texts = [f"{history.entries[at].name}\n{history.entries[at].mark}" for at in x]
+        texts = [f"{entries[at].name}\n{entries[at].mark}" for at in x]
         marks.append(Points(x=x, y=y, colour=run_colour(0), size=5, texts=texts))
     ticks = [n for n, first in enumerate(history.starts()) if first]
     ticks = ticks[:: max(1, len(ticks) // 16)]
     last = name == list(SERIES)[-1]
     axis = Axis(
         "commit or date of the runs" if last else "",
-        limits=(-0.8, len(history.entries) - 0.2),
+        limits=(-0.8, len(entries) - 0.2),
         ticks=ticks,
-        tick_labels=[history.entries[n].mark[:10] if last else "" for n in ticks],
+        tick_labels=[entries[n].mark[:10] if last else "" for n in ticks],
         label_angle=-40 if last else 0,
     )
     label = f"{SERIES[name]}{', ' if unit else ''}{unit}"
-    span = _span([value for _, value in known]) if known else (0.0, 1.0)
     return Panel(marks or [Rule(value=0.0)], axis, Axis("", limits=span), 120, label)
 
 

@@ -68,38 +68,34 @@ class Analysed:
 def analyse(task: Task) -> Analysed:
     """Reads a log and analyses it; raises `UsageError` if it can't be read and is not optional."""
     try:
-        return _analysed(task)
+        run = task.loaded or load_log(task.path, task.name)
+        analysis = analyse_run(run, task.question)
+        charges = None
+        if task.machines is not None:
+            machine = task.machines.of(run, task.folder)
+            charges = charges_of(run, machine, [result.until_s for result in analysis.results])
+        return Analysed(replace(analysis, name=task.name, charges=charges), configuration(run))
     except UsageError as error:
         if not task.optional:
             raise
         return Analysed(None, error=str(error))
 
 
-def _analysed(task: Task) -> Analysed:
-    run = task.loaded or load_log(task.path, task.name)
-    found = analyse_run(run, task.question)
-    charges = None
-    if task.machines is not None:
-        machine = task.machines.of(run, task.folder)
-        charges = charges_of(run, machine, [result.until_s for result in found.results])
-    return Analysed(replace(found, name=task.name, charges=charges), configuration(run))
-
-
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
-    """Returns the result of each task, in their order. More than one process starts Python anew,
-    and the program's main module with it, which must then be importable.
+    """Returns the result of each task, in their order.
+
+    More than one process start Python anew, and the program's main module, which must then be
+    importable.
     """
-    if processes < 2:
-        return [analyse(task) for task in tasks]
-    try:
-        context = get_context("spawn")  # a fork would take the parent's threads' locks with it
-        with ProcessPoolExecutor(
-            processes, context, _begin, (loaded_plugins(), declared())
-        ) as pool:
-            return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
-    except BrokenExecutor:
-        _log.warning("The processes that read the runs were ended; reading on in this one.")
-        return [analyse(task) for task in tasks]
+    if processes > 1:
+        try:
+            context = get_context("spawn")  # a fork would take the parent's threads' locks with it
+            known = loaded_plugins(), declared()
+            with ProcessPoolExecutor(processes, context, _begin, known) as pool:
+                return list(pool.map(analyse, tasks, chunksize=_RUNS_AT_ONCE))
+        except BrokenExecutor:
+            _log.warning("The processes that read the runs were ended; reading on in this one.")
+    return [analyse(task) for task in tasks]
 
 
 def _begin(plugin_names: Sequence[str], metrics: dict[str, dict[str, Any]]) -> None:
@@ -124,72 +120,67 @@ def load_report(
     machines: Machines | None = None,
     many: bool = False,
 ) -> Report:
-    """Returns the report on runs; those given as paths are released one by one. Raises `UsageError`
-    if there is no run, a path holds none, or a machine is named for none of them.
+    """Returns the report on runs; those given as paths are released one by one.
+
+    Raises `UsageError` if there is no run, a path holds none, or a machine is named for none of
+    them.
     """
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
-    found, notes = _logs(sources)
+    logs, notes = _logs(sources)
     # Targets have to be known before any run is analysed, and what they are of before that.
-    for log, _ in found:
+    for log, _ in logs:
         declare(read_metrics(log), log)
     wanted = [check_target(*target) for target in question.targets] or merged_targets(
         loaded[log.resolve()].targets if log.resolve() in loaded else read_targets(log)
-        for log, _ in found
+        for log, _ in logs
     )
     question = replace(question, targets=tuple(dict.fromkeys(wanted)))
     tasks = [
         Task(
-            path=log,
-            name=name,
-            folder=given.resolve().name,
-            machines=machines,
-            question=question,
-            optional=log != given,
+            *(log, name, source.resolve().name, machines, question),
+            optional=log != source,
             loaded=loaded.get(log.resolve()),
         )
-        for (log, given), name in zip(found, _names(found, loaded), strict=True)
+        for (log, source), name in zip(logs, _names(logs, loaded), strict=True)
     ]
     if machines is not None:
         machines.check_all_used([name for task in tasks for name in (task.name, task.folder)])
-    analysed, configurations = [], []
-    processes = processes_for(len(tasks)) if many else 1
-    for (log, given), one in zip(found, analyse_all(tasks, processes), strict=True):
-        if one.run is None:
-            notes.append(f"{log} is left out. {one.error}")
+    runs, configurations = [], []
+    results = analyse_all(tasks, processes_for(len(tasks)) if many else 1)
+    for (log, source), result in zip(logs, results, strict=True):
+        if result.run is None:
+            notes.append(f"{log} is left out. {result.error}")
             continue
-        analysed.append(one.run)
+        runs.append(result.run)
         # A folder of runs is a group by being one, single runs by their configuration.
-        configurations.append(str(given.resolve()) if log != given else one.configuration)
-    if not analysed:
+        configurations.append(str(source.resolve()) if log != source else result.configuration)
+    if not runs:
         raise UsageError(" ".join(notes))
-    grouped = named_groups(analysed, configurations)
-    return make_report(grouped, question, notes=notes)
+    return make_report(named_groups(runs, configurations), question, notes=notes)
 
 
 def _logs(sources: Sequence[str | Path | Run]) -> tuple[list[tuple[Path, Path]], list[str]]:
-    logs = [
-        (log, given)
-        for source in sources
-        for given in [source.path if isinstance(source, Run) else Path(source)]
-        for log in ([given] if isinstance(source, Run) else find_logs(given))
-    ]
-    found = list({log.resolve(): (log, given) for log, given in reversed(logs)}.values())[::-1]
-    if not found:
+    named = []
+    for source in sources:
+        path = source.path if isinstance(source, Run) else Path(source)
+        named += [(log, path) for log in ([path] if isinstance(source, Run) else find_logs(path))]
+    logs = list({log.resolve(): (log, path) for log, path in reversed(named)}.values())[::-1]
+    if not logs:
         raise UsageError("A report must be given at least one run folder. Received: none.")
     notes = []
-    if len(found) < len(logs):
-        notes.append(f"{len(logs) - len(found)} run folders were named twice and stand here once.")
+    if len(logs) < len(named):
+        notes.append(f"{len(named) - len(logs)} run folders were named twice and stand here once.")
         _log.warning(notes[0])
-    return found, notes
+    return logs, notes
 
 
-def _names(found: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
-    paths = [log.with_suffix("") if log.is_file() else log for log, _ in found]
-    own = []
-    for path, (log, given) in zip(paths, found, strict=True):
+def _names(logs: Sequence[tuple[Path, Path]], loaded: dict[Path, Run]) -> list[str]:
+    paths = [log.with_suffix("") if log.is_file() else log for log, _ in logs]
+    names = []
+    for path, (log, source) in zip(paths, logs, strict=True):
         if log.resolve() in loaded:
-            own.append(loaded[log.resolve()].name)
+            names.append(loaded[log.resolve()].name)
         else:
-            name = path.resolve().name
-            own.append(name if log == given else f"{given.resolve().name}/{path.name}")
-    return own if len(set(own)) == len(own) else distinct_names(paths)
+            group = "" if log == source else f"{source.resolve().name}/"
+            names.append(group + (path.name if group else path.resolve().name))
+    return names if len(set(names)) == len(names) else distinct_names(paths)

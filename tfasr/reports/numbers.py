@@ -50,18 +50,17 @@ _LONGEST = 60
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what keeps two runs' results from being comparable; two runs without a
-    ``comparability`` are taken to be alike, one with and one without are not.
+    """Returns what keeps two runs' results from being comparable.
+
+    Two runs without a ``comparability`` are taken to be alike; one with and one without are not.
     """
-    if first is None and other is None:
-        return {}
     if first is None or other is None:
-        stated = "stated"
-        return {"comparability": (ABSENT, stated) if first is None else (stated, ABSENT)}
+        states = tuple(ABSENT if one is None else "stated" for one in (first, other))
+        return {} if first is other else {"comparability": states}
     missing = object()
     return {
         key: (_shown(first, key), _shown(other, key))
-        for key in [*first, *(key for key in other if key not in first)]
+        for key in first | other
         if first.get(key, missing) != other.get(key, missing)
     }
 
@@ -161,15 +160,20 @@ def epoch_seconds(run: Run) -> list[float]:
 
 def mean_utilisation(run: Run) -> dict[str, float]:
     """Returns the means of a run's samples over all devices, and the most memory of a GPU."""
-    cpu, gpu = _columns(run, "cpu"), _columns(run, "gpu")
-    found = {
-        "cpu_percent": _mean(cpu.get("cpu_percent")),
-        "process_percent": _mean(cpu.get("process_percent")),
-        "gpu_percent": _mean(gpu.get("utilisation_percent")),
-        "gpu_power_w": _mean(gpu.get("power_w")),
-        "gpu_memory_bytes": _most(gpu.get("memory_used_bytes")),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    columns = {device: _columns(run, device) for device in ("cpu", "gpu")}
+    values = {}
+    for heading, device, name, of in (
+        ("cpu_percent", "cpu", "cpu_percent", np.mean),
+        ("process_percent", "cpu", "process_percent", np.mean),
+        ("gpu_percent", "gpu", "utilisation_percent", np.mean),
+        ("gpu_power_w", "gpu", "power_w", np.mean),
+        ("gpu_memory_bytes", "gpu", "memory_used_bytes", np.max),
+    ):
+        column = columns[device].get(name, np.zeros(0))
+        known = column[np.isfinite(column)]
+        if known.size:
+            values[heading] = float(of(known))
+    return values
 
 
 def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
@@ -188,38 +192,29 @@ def _columns(run: Run, device: str) -> dict[str, np.ndarray]:
         return run.utilisation(device)
 
 
-def _mean(values: np.ndarray | None) -> float | None:
-    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
-    return float(known.mean()) if known.size else None
-
-
-def _most(values: np.ndarray | None) -> float | None:
-    known = values[np.isfinite(values)] if values is not None else np.zeros(0)
-    return float(known.max()) if known.size else None
-
-
 def distinct_names(paths: Sequence[Path]) -> list[str]:
     """Returns a short name for each folder: its own, with as many parents as tell them apart."""
     parts = [path.resolve().parts for path in paths]
     depths = [1] * len(parts)
-    names = ["/".join(own[-1:]) for own in parts]
+    names = [path[-1] if path else "" for path in parts]
     for depth in range(2, max(map(len, parts), default=0) + 1):
         counts = Counter(names)
         if max(counts.values()) == 1:
             break
-        depths = [
-            depth if counts[name] > 1 else old for name, old in zip(names, depths, strict=True)
-        ]
-        names = ["/".join(own[-deep:]) for own, deep in zip(parts, depths, strict=True)]
+        depths = [depth if counts[name] > 1 else d for name, d in zip(names, depths, strict=True)]
+        names = ["/".join(path[-deep:]) for path, deep in zip(parts, depths, strict=True)]
     return names
 
 
 def merged_targets(of_runs: Iterable[Sequence[Target]]) -> list[Target]:
     """Returns every target once: metrics in their usual order, the easiest value first."""
-    targets = {target for targets in of_runs for target in targets}
-    return sorted(
-        targets, key=lambda target: (_rank(target[0]), metric_named(target[0]).hardness(target[1]))
-    )
+    order = {metric: place for place, metric in enumerate(METRICS)}
+
+    def rank(target: Target) -> tuple[int, str, float]:
+        metric, value = target
+        return order.get(metric, len(order)), metric, metric_named(metric).hardness(value)
+
+    return sorted({target for targets in of_runs for target in targets}, key=rank)
 
 
 def target_label(metric: str, value: float) -> str:
@@ -234,11 +229,6 @@ def metric_label(metric: str) -> str:
 
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _rank(metric: str) -> tuple[int, str]:
-    known = list(METRICS)
-    return (known.index(metric) if metric in known else len(known), metric)
 
 
 @dataclass(frozen=True)
@@ -265,8 +255,8 @@ def ask(
     **options: bool,
 ) -> Question:
     """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
-    Raises `UsageError` for a wrong target, policy or window; metrics are checked once the runs are
-    known, which may declare some.
+
+    Raises `UsageError`; whether metrics exist is known once the runs are, which may declare some.
     """
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
@@ -307,8 +297,8 @@ class RunAnalysis:
     @cached_property
     def worker_joules(self) -> dict[int, float]:
         """Joules by rank of the workers with counters, from the first to the last sample."""
-        used = {machine.rank: used_joules(machine.samples) for machine in self.machines}
-        return {rank: joules for rank, joules in used.items() if joules is not None}
+        used = ((machine.rank, used_joules(machine.samples)) for machine in self.machines)
+        return {rank: joules for rank, joules in used if joules is not None}
 
     @property
     def wall_s(self) -> float:
@@ -371,24 +361,20 @@ def analyse_run(run: Run, question: Question, *, group: str = "") -> RunAnalysis
         curves = {metric: run.accuracy_curve(metric, question.policy) for metric in METRICS}
     files = read_worker_files(run.path)
     workers = tuple(parts_of(files))
+    same = ("name", "path", "comparability", "config", "status", "sessions")
     return RunAnalysis(
-        name=run.name,
         group=group or run.name,
-        path=run.path,
         results=[_result(run, target, question) for target in question.targets],
         intervals_s=run.intervals,
         throughput=run.throughput(),
         curves={metric: points for metric, points in curves.items() if points},
         series=run_series(run, question.policy) if question.over_time else None,
-        comparability=run.comparability,
-        config=run.config,
-        status=run.status,
-        sessions=run.sessions,
         notes=_notes(run, any(curves.values())),
         facts=facts_of(run, with_utilisation=question.over_time or bool(question.beside)),
         workers=workers,
         exchange=exchange_of(workers, run.fact("cluster")),
         machines=tuple(machines_of(files)),
+        **{name: getattr(run, name) for name in same},
     )
 
 
@@ -400,8 +386,8 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
     by_policy: dict[str, float | None] = {}
     for other in question.beside:
         curve = run.accuracy_curve(metric, other)
-        under_other = first_sustained(curve, value, metric=metric, window=other.window)
-        by_policy[other.name] = under_other.seconds
+        reached = first_sustained(curve, value, metric=metric, window=other.window)
+        by_policy[other.name] = reached.seconds
     until_s = parts = None
     if tta.reached:
         readings = clock.readings(run.timeline, metric)
@@ -411,9 +397,8 @@ def _result(run: Run, target: Target, question: Question) -> TargetResult:
         # Logs of other benchmarks may hold no steps, without which there are no factors.
         with suppress(ValueError):
             parts = parts_until(run.timeline, elapsed_s)
-    return TargetResult(
-        tta, bracket(points, value, window=window, metric=metric), until_s, parts, by_policy
-    )
+    limits = bracket(points, value, window=window, metric=metric)
+    return TargetResult(tta, limits, until_s, parts, by_policy)
 
 
 def make_report(
@@ -421,16 +406,15 @@ def make_report(
 ) -> Report:
     of_runs = [differences(runs[0].comparability, run.comparability) for run in runs]
     notes = list(notes)
+    compared, ending = "not compared", " --force compares them all the same."
+    if question.force:
+        compared, ending = "compared", ""
     for run, differing in zip(runs, of_runs, strict=True):
-        if differing and question.force:
+        if differing:
+            force = " by force" if question.force else ""
             notes.append(
-                f"{run.name} is compared with {runs[0].name} by force: they differ in "
-                f"{difference_text(differing)}."
-            )
-        elif differing:
-            notes.append(
-                f"{run.name} is not compared with {runs[0].name}: they differ in "
-                f"{difference_text(differing)}. --force compares them all the same."
+                f"{run.name} is {compared} with {runs[0].name}{force}: they differ in "
+                f"{difference_text(differing)}.{ending}"
             )
     if not question.targets:
         notes.append("The runs set no targets. Name them, such as --target cer=0.10.")
@@ -464,11 +448,7 @@ def _notes(run: Run, evaluated: bool) -> list[str]:
             f"TFASR_INSTRUCTION_SET held its compiled layers to {instructions.get('name')}: they "
             "may be slower than the processor allows"
         )
-    return notes + _shared_notes(run.fact("shared_with_training"))
-
-
-def _shared_notes(shared: Any) -> list[str]:
-    notes = []
+    shared = run.fact("shared_with_training")
     for what in ("utterances", "speakers"):
         count = shared.get(what) if isinstance(shared, dict) else None
         if isinstance(count, int) and count > 0:

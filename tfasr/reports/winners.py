@@ -24,7 +24,7 @@ from tfasr.display.table import UNKNOWN, Column, Table, fixed, table_of
 from tfasr.errors import UsageError
 from tfasr.reports.figures.curves import series_name
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, group_members, one_run_each
+from tfasr.reports.groups import Results, group_members, one_run_each
 from tfasr.reports.numbers import Report, metric_label, target_label
 from tfasr.reports.tables.runs import minutes_of
 from tfasr.tta.comparison import GroupComparison, adjusted, compare_groups
@@ -280,7 +280,7 @@ _MOST_GROUPS = 4
 _WIDEST = 3.0
 
 
-def profile_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+def profile_charts(report: Report, results: Results) -> list[Chart]:
     if not report.question.profile:
         return []
     charts = [

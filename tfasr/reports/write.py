@@ -30,7 +30,7 @@ from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
-from tfasr.reports.groups import GroupResult, finding, group_members, group_results
+from tfasr.reports.groups import GroupResult, Results, finding, group_members, group_results
 from tfasr.reports.load import load_report
 from tfasr.reports.numbers import Report, ask, eval_s, train_s
 from tfasr.reports.tables.costs import charges_json, cost_tables
@@ -220,7 +220,7 @@ def to_json(report: Report) -> str:
     return to_json_text(objects)
 
 
-def groups_to_json(report: Report, results: Sequence[Sequence[GroupResult]]) -> str:
+def groups_to_json(report: Report, results: Results) -> str:
     """Returns an object for each group of runs and target, with lists over the group's ``runs``."""
     charges = charges_json(report)
     objects = [_group(report, result, charges) for of_target in results for result in of_target]

@@ -22,7 +22,7 @@ from tfasr.display.chart import (
     shortened,
 )
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, colours, group_members
+from tfasr.reports.groups import Results, colours, group_members
 from tfasr.reports.numbers import Report, RunAnalysis, metric_label, sentence
 from tfasr.reports.series import AXES, SIGMA, thin
 from tfasr.tta.metrics import HIGHER, metric_named
@@ -116,14 +116,14 @@ Bands = Mapping[str, Sequence[Band]]
 Limits = tuple[float, float]
 
 
-def error_rate_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+def error_rate_charts(report: Report, results: Results) -> list[Chart]:
     metrics = dict.fromkeys(metric for run in report.runs for metric in run.curves)
     if not metrics:
         raise NotDrawnError("Error rates: no run has a finished evaluation.")
     return [_error_rate_chart(report, metric) for metric in metrics]
 
 
-def loss_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+def loss_chart(report: Report, results: Results) -> Chart:
     def curve(run: RunAnalysis, axis: str) -> Curve | None:
         loss = None if run.series is None else run.series.loss
         return None if loss is None or axis not in loss.x else (loss.x[axis], loss.y)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from tfasr.display.chart import Chart
 from tfasr.errors import RunError
 from tfasr.kit.registry import Registry
-from tfasr.reports.groups import GroupResult
+from tfasr.reports.groups import Results
 from tfasr.reports.numbers import Report
 
-Figure = Callable[[Report, Sequence[Sequence[GroupResult]]], Chart | Sequence[Chart]]
+Figure = Callable[[Report, Results], Chart | Sequence[Chart]]
 _HOME = "tfasr.reports.figures"
 
 
@@ -34,9 +34,7 @@ FIGURES: Registry[Figure] = Registry(
 )
 
 
-def report_charts(
-    report: Report, results: Sequence[Sequence[GroupResult]]
-) -> tuple[list[Chart], list[str]]:
+def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[str]]:
     """Returns the charts of all figures, and a sentence for each that the logs do not allow. Raises
     `RunError` if a figure returns something else, or two charts have one name.
     """

@@ -1,6 +1,5 @@
 """Where the time of whole runs went."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +37,7 @@ from tfasr.reports.figures.curves import (
     with_spread,
 )
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, group_members
+from tfasr.reports.groups import Results, group_members
 from tfasr.reports.numbers import Report, RunAnalysis
 from tfasr.reports.series import RunSeries
 from tfasr.tta.decomposition import WARMUP_STEPS
@@ -176,7 +175,7 @@ def _phases(run: Run, start_us: int, stop_us: int) -> tuple[np.ndarray, dict[str
 MOST_BARS = 40
 
 
-def interval_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+def interval_chart(report: Report, results: Results) -> Chart:
     runs = report.runs[:MOST_BARS]
     rows = np.arange(len(runs))
     left = np.zeros(len(runs))
@@ -215,7 +214,7 @@ _GAP_SHARE = 0.02
 _GAP_STEPS = 5
 
 
-def throughput_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+def throughput_charts(report: Report, results: Results) -> list[Chart]:
     """Returns the throughput of training steps, and that over the wall clock.
 
     Source: the paper (arXiv 2003.12366), equation 4 and Figure 9.
@@ -359,7 +358,7 @@ def _over_the_wall_clock(report: Report) -> list[Chart]:
 _SEEN = 0.005
 
 
-def utilisation_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+def utilisation_chart(report: Report, results: Results) -> Chart:
     """Returns for each window the processors' utilisation above the phases of the run.
 
     Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each GPU.

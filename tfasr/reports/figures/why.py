@@ -21,7 +21,7 @@ from tfasr.display.chart import (
 )
 from tfasr.reports.figures.curves import MOST_GROUPS, clock_label
 from tfasr.reports.figures.registry import NotDrawnError
-from tfasr.reports.groups import GroupResult, group_members, of_single_runs
+from tfasr.reports.groups import GroupResult, Results, group_members, of_single_runs
 from tfasr.reports.numbers import Report, target_label
 from tfasr.tta.decomposition import FACTORS, Decomposition
 
@@ -31,7 +31,7 @@ _LOG_RATIO = 8
 _ROOMY = 12
 
 
-def bracket_chart(report: Report, results: Sequence[Sequence[GroupResult]]) -> Chart:
+def bracket_chart(report: Report, results: Results) -> Chart:
     """Returns a row for each target and group, with a bar for each run's bracket, a dot at the
     interpolated time, an arrow for a run that never met the target, and a tall line at the median.
     """
@@ -140,7 +140,7 @@ _HALF = 0.31
 _SEEN = 0.005
 
 
-def waterfall_charts(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Chart]:
+def waterfall_charts(report: Report, results: Results) -> list[Chart]:
     known = [[one for one in own if one.decomposition is not None] for own in results]
     of_target = next((own for own in known if own), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))

@@ -26,6 +26,7 @@ from tfasr.display.table import (
 from tfasr.kit.files import EXPERIMENT_FILE, object_or_empty
 from tfasr.reports.groups import (
     GroupResult,
+    Results,
     group_members,
     of_single_runs,
     one_run_each,
@@ -38,7 +39,7 @@ from tfasr.tta.policies import first_sustained
 from tfasr.tta.published.results import PublishedSource, PublishedTable
 
 
-def paper_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
+def paper_tables(report: Report, results: Results) -> list[Table]:
     tables = [
         systems_table(report),
         time_to_accuracy_table(report, results) if results else None,
@@ -144,7 +145,7 @@ def utilisation_table(report: Report) -> Table | None:
     )
 
 
-def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResult]]) -> Table:
+def time_to_accuracy_table(report: Report, results: Results) -> Table:
     """Source: the paper, Tables 4 to 6: minutes to each target, relative to the first system."""
     members = list(group_members(report.runs).items())
     minutes = minutes_of(report)
@@ -190,7 +191,7 @@ def time_to_accuracy_table(report: Report, results: Sequence[Sequence[GroupResul
     )
 
 
-def _single(results: Sequence[Sequence[GroupResult]]) -> list[str]:
+def _single(results: Results) -> list[str]:
     sizes = [result.statistics.n for result in results[0]] if results else []
     single = of_single_runs(sizes, spread_at_hand(one for row in results for one in row))
     return [f"Of the times {single}."] if single else []

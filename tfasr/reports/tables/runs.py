@@ -23,7 +23,14 @@ from tfasr.display.table import (
     three_digits,
 )
 from tfasr.ledger.intervals import INTERVALS
-from tfasr.reports.groups import GroupResult, finding, of_single_runs, one_run_each, spread_at_hand
+from tfasr.reports.groups import (
+    GroupResult,
+    Results,
+    finding,
+    of_single_runs,
+    one_run_each,
+    spread_at_hand,
+)
 from tfasr.reports.numbers import (
     Report,
     RunAnalysis,
@@ -281,9 +288,7 @@ def policy_tables(report: Report) -> list[Table]:
     ]
 
 
-def group_tables(
-    report: Report, results: Sequence[Sequence[GroupResult]], *, power: bool = False
-) -> list[Table]:
+def group_tables(report: Report, results: Results, *, power: bool = False) -> list[Table]:
     return [
         _group_table(report, of_target, power)
         for of_target in results
@@ -436,7 +441,7 @@ _FACTORS: list[Column[GroupResult]] = [
 ]
 
 
-def factor_tables(report: Report, results: Sequence[Sequence[GroupResult]]) -> list[Table]:
+def factor_tables(report: Report, results: Results) -> list[Table]:
     tables = []
     for of_target in results:
         known = [result for result in of_target if result.decomposition is not None]
