@@ -15,10 +15,9 @@ _REACH = 4.0
 
 
 def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Returns values smoothed by a Gaussian, mirrored at both ends, as
-    `scipy.ndimage.gaussian_filter1d` does; ``sigma`` is in samples.
+    """Returns values smoothed by a Gaussian of ``sigma`` samples, mirrored at both ends.
 
-    Source: the paper (arXiv 2003.12366), Figure 7: sigma 10.
+    The same as ``scipy.ndimage.gaussian_filter1d``. Source: the paper (arXiv 2003.12366), Figure 7.
     """
     if not sigma > 0:
         raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
@@ -87,26 +86,23 @@ def run_series(run: Run, policy: Policy) -> RunSeries:
     x = {"minutes": minutes[steps.indices]}
     if None not in epochs and epochs == sorted(epochs):
         x["epochs"] = _progress(epochs)
+    done = {}
     if np.isfinite(utterances).all():
         x["utterances"] = np.cumsum(utterances)
-    done = dict(zip(epochs, x["utterances"], strict=True)) if "utterances" in x else {}
-    done.pop(None, None)
+        done = dict(zip(epochs, x["utterances"], strict=True))
+        done.pop(None, None)
+    loss = steps.column("loss")
+    # A logarithmic axis has no place for anything else.
+    shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
+    some = thin(shown.size, CURVE_POINTS)
+    smooth = gaussian_smooth(loss[shown])[some].astype(np.float32)
     return RunSeries(
-        _loss(x, steps),
+        Series(_single(x, shown[some]), smooth),
         _throughput(x, steps),
         _evaluations(line, minutes),
         done,
         _wall_throughput(np.array(PAPER.times_s(line)), steps),
     )
-
-
-def _loss(x: dict[str, np.ndarray], steps: Steps) -> Series:
-    loss = steps.column("loss")
-    # A logarithmic axis has no place for anything else.
-    shown = np.flatnonzero(np.isfinite(loss) & (loss > 0))
-    kept = thin(shown.size, CURVE_POINTS)
-    smooth = gaussian_smooth(loss[shown])[kept].astype(np.float32)
-    return Series(_single(x, shown[kept]), smooth)
 
 
 def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:

@@ -48,7 +48,6 @@ from tfasr.reports.tables.runs import (
 )
 from tfasr.reports.tables.workers import worker_tables
 from tfasr.reports.winners import group_profiles, profile_tables
-from tfasr.tta.comparison import GroupComparison
 from tfasr.tta.metrics import Target
 from tfasr.tta.policies import PAPER, POLICIES, Policy
 from tfasr.tta.published.results import PublishedSource, published
@@ -190,29 +189,31 @@ def compare(
     return Comparison(report, group_results(report))
 
 
-def write_tables(tables: Sequence[Table], folder: Path) -> list[Path]:
-    paths = []
-    names = file_names([table.name or table.title for table in tables])
-    for name, table in zip(names, tables, strict=True):
-        for suffix, text in (
-            ("csv", table_to_csv(table)),
-            ("tex", PREAMBLE + table_to_latex(table, name)),
-        ):
-            path = folder / f"{name}.{suffix}"
-            write_whole(path, text)
-            paths.append(path)
-    return paths
+def write_tables(tables: Sequence[Table], folder: Path) -> None:
+    for name, table in zip(file_names([t.name or t.title for t in tables]), tables, strict=True):
+        write_whole(folder / f"{name}.csv", table_to_csv(table))
+        write_whole(folder / f"{name}.tex", PREAMBLE + table_to_latex(table, name))
 
 
 def to_json(report: Report) -> str:
-    """Returns an object for each run and target, times in seconds; a run without targets is listed
-    once. ``until_target`` holds the times from the first event to the end of the reaching epoch.
+    """Returns an object for each run and target, times in seconds; a run without targets has one.
+
+    ``until_target`` has the times from the first event to the end of the reaching epoch.
     """
     objects = []
     of_target, charges = accuracy_columns(report), charges_json(report)
     of_run = [*time_columns(report), *throughput_columns(report)]
     for index, run in enumerate(report.runs):
-        about = _about(report, index, _others(of_run, run, _TIMES))
+        about = {
+            **_times(run.intervals_s),
+            **_others(of_run, run, _TIMES),
+            "epochs": run.epochs,
+            "sessions": run.sessions,
+            "status": run.status,
+            "path": str(run.path),
+            "differs_from_first": report.differences[index],
+            "notes": run.notes,
+        }
         places = [RunAtTarget(report, index, target) for target in range(len(report.targets))]
         rows = [_result(at, values_of(of_target, at)) | charges(at) for at in places]
         empty = {"metric": None, "target": None, "time_to_accuracy_s": None, "epoch": None}
@@ -244,7 +245,11 @@ def _group(
 ) -> dict[str, Any]:
     target = report.targets.index(result.target)
     ttas = [report.runs[run].results[target].tta for run in result.members]
-    comparison, product = result.comparison, result.decomposition
+    comparison, product, against_first = result.comparison, result.decomposition, None
+    if comparison is not None:
+        derived = ("reading_bias", "sooner", "verdict")
+        against_first = dataclasses.asdict(comparison)
+        against_first |= {name: getattr(comparison, name) for name in derived}
     whole = {
         "group": result.group,
         "policy": report.policy.name,
@@ -257,17 +262,12 @@ def _group(
         "bracket": [[one.last_miss_s, one.first_hit_s] for one in result.brackets],
         "interpolated_s": [one.interpolated_s for one in result.brackets],
         **dataclasses.asdict(result.statistics),
-        "against_first": None if comparison is None else _against_first(comparison),
+        "against_first": against_first,
         "factors": None if product is None else dataclasses.asdict(product),
         "charges": [charges(RunAtTarget(report, run, target)) for run in result.members],
     }
     stated = whole.keys() | _AGAINST_FIRST | _INTERVAL
     return whole | _others(group_columns(report), result, stated)
-
-
-def _against_first(found: GroupComparison) -> dict[str, Any]:
-    derived = {name: getattr(found, name) for name in ("reading_bias", "sooner", "verdict")}
-    return dataclasses.asdict(found) | derived
 
 
 def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
@@ -281,20 +281,6 @@ def _result(at: RunAtTarget, values: dict[str, Any]) -> dict[str, Any]:
         "bracket": [values.pop("last_miss_s"), values.pop("first_hit_s")],
         **values,
         "until_target": None if until_s is None else _times(until_s),
-    }
-
-
-def _about(report: Report, index: int, speed: dict[str, Any]) -> dict[str, Any]:
-    run = report.runs[index]
-    return {
-        **_times(run.intervals_s),
-        **speed,
-        "epochs": run.epochs,
-        "sessions": run.sessions,
-        "status": run.status,
-        "path": str(run.path),
-        "differs_from_first": report.differences[index],
-        "notes": run.notes,
     }
 
 

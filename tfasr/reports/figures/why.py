@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 
@@ -32,8 +34,9 @@ _ROOMY = 12
 
 
 def bracket_chart(report: Report, results: Results) -> Chart:
-    """Returns a row for each target and group, with a bar for each run's bracket, a dot at the
-    interpolated time, an arrow for a run that never met the target, and a tall line at the median.
+    """Returns a row for each target and group, and in it each run's bracket.
+
+    A bar with a dot at the interpolated time; an arrow for a run that never met the target.
     """
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
@@ -54,19 +57,22 @@ def bracket_chart(report: Report, results: Results) -> Chart:
             marks.append(Rule(value=row - 0.5, dash="solid"))
         names = [report.runs[run].name for run in result.members]
         marks += _brackets(row, run_colour(number), result, names, x.limits)
-        marks += _median(row, result)
+        median = result.statistics.median_s
+        if median is not None and len(result.brackets) > 1:
+            text = f"{result.group}\nmedian: {median / 60:.4g} min"
+            at = {"x0": [median / 60], "x1": [median / 60], "texts": [text]}
+            marks.append(Segments(y0=[row - 0.44], y1=[row + 0.44], **at))
     labels = [f"{target_label(*group.target)}  {shortened(group.group, 20)}" for _, group in rows]
     panel = Panel(marks, x, rows_axis(labels), 28.0 + 34 * len(rows))
     return Chart("brackets", caption, [panel])
 
 
 def _minutes(report: Report, results: Sequence[GroupResult]) -> Axis:
+    brackets = [bracket for result in results for bracket in result.brackets]
     ends = [
-        (bracket.last_miss_s if bracket.censored else bracket.first_hit_s) / 60
-        for result in results
-        for bracket in result.brackets
+        bracket.last_miss_s if bracket.censored else bracket.first_hit_s for bracket in brackets
     ]
-    known = [end for end in ends if end > 0]
+    known = [end / 60 for end in ends if end > 0]
     label = clock_label(report)
     if not known:
         return Axis(label, limits=(0.0, 1.0))
@@ -117,19 +123,6 @@ def _brackets(
     return marks
 
 
-def _median(row: int, result: GroupResult) -> list[Mark]:
-    median = result.statistics.median_s
-    if median is None or len(result.brackets) == 1:
-        return []
-    minutes = median / 60
-    return [
-        Segments(
-            x0=[minutes], x1=[minutes], y0=[row - 0.44], y1=[row + 0.44],
-            texts=[f"{result.group}\nmedian: {minutes:.4g} min"],
-        )
-    ]  # fmt: skip
-
-
 SLOWER, FASTER, WHOLE = "#d9660d", "#1f9e6e", "#7d8794"
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _FINE = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 1.6, 2, 2.5, 3)
@@ -141,8 +134,8 @@ _SEEN = 0.005
 
 
 def waterfall_charts(report: Report, results: Results) -> list[Chart]:
-    known = [[one for one in own if one.decomposition is not None] for own in results]
-    of_target = next((own for own in known if own), [])
+    known = ([one for one in row if one.decomposition is not None] for row in results)
+    of_target = next(filter(None, known), [])
     first, first_members = next(iter(group_members(report.runs).items()), ("", []))
     charts = []
     for number, result in enumerate(of_target[:_MOST], start=1):
@@ -150,25 +143,21 @@ def waterfall_charts(report: Report, results: Results) -> list[Chart]:
             f"Why {result.group} takes {result.decomposition.ratio:.2f} times as long as {first} "
             f"to {target_label(*result.target)}: the factors multiply to it"
         )
-        said = of_single_runs([len(first_members), len(result.members)])
-        caption += f". Of these times {said}" if said else ""
+        caveat = of_single_runs([len(first_members), len(result.members)])
+        caption += f". Of these times {caveat}" if caveat else ""
         charts.append(waterfall_chart(f"why_{number}", caption, result.decomposition))
     return charts
 
 
-def waterfall_chart(name: str, caption: str, found: Decomposition) -> Chart:
-    """Returns a bar for each factor, each beginning where the one before it ended, on a logarithmic
-    axis; the last bar is the ratio.
-    """
-    factors = list(found.factors.values())
-    reached = [1.0]
-    for factor in factors:
-        reached.append(reached[-1] * factor)
-    starts, stops = [*reached[:-1], 1.0], [*reached[1:], found.ratio]
-    texts = [f"×{one:.2f}" if abs(math.log(one)) >= _SEEN else "–" for one in factors]
-    texts.append(f"×{found.ratio:.2f}")
+def waterfall_chart(name: str, caption: str, product: Decomposition) -> Chart:
+    # A bar for each factor, each beginning where the one before it ended, on a logarithmic axis.
+    factors = list(product.factors.values())
+    reached = [1.0, *accumulate(factors, mul)]
+    starts, stops = [*reached[:-1], 1.0], [*reached[1:], product.ratio]
+    words = [f"×{one:.2f}" if abs(math.log(one)) >= _SEEN else "–" for one in factors]
+    words.append(f"×{product.ratio:.2f}")
     names = [*FACTORS.values(), "together"]
-    said = [f"{name}: {text}" for name, text in zip(names, texts, strict=True)]
+    texts = [f"{name}: {word}" for name, word in zip(names, words, strict=True)]
     marks: list[Mark] = [Rule(value=1.0, axis="x", dash="solid")]
     for colour, series, rows in (
         (SLOWER, "slower", [row for row, one in enumerate(factors) if one > 1]),
@@ -176,20 +165,15 @@ def waterfall_chart(name: str, caption: str, found: Decomposition) -> Chart:
         (WHOLE, "together", [len(factors)]),
     ):
         if rows:
-            marks.append(
-                Rects(
-                    x0=[starts[row] for row in rows], x1=[stops[row] for row in rows],
-                    y0=[row - _HALF for row in rows], y1=[row + _HALF for row in rows],
-                    colour=colour, series=series, texts=[said[row] for row in rows],
-                )
-            )  # fmt: skip
+            x = {"x0": [starts[row] for row in rows], "x1": [stops[row] for row in rows]}
+            y = {"y0": [row - _HALF for row in rows], "y1": [row + _HALF for row in rows]}
+            about = {"colour": colour, "series": series, "texts": [texts[row] for row in rows]}
+            marks.append(Rects(**x, **y, **about))
     joints = range(len(factors))
-    marks.append(
-        Segments(x0=reached[1:], x1=reached[1:], y0=[row - _HALF for row in joints],
-                 y1=[row + 1 + _HALF for row in joints], width=0.8)
-    )  # fmt: skip
+    y = {"y0": [row - _HALF for row in joints], "y1": [row + 1 + _HALF for row in joints]}
+    marks.append(Segments(x0=reached[1:], x1=reached[1:], **y, width=0.8))
     ends = [max(pair) for pair in zip(starts, stops, strict=True)]
-    marks.append(Labels(x=ends, y=range(len(names)), words=texts))
+    marks.append(Labels(x=ends, y=range(len(names)), words=words))
     x = _axis(min(reached), max(reached))
     return Chart(name, caption, [Panel(marks, x, rows_axis(names), 270)])
 
