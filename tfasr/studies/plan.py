@@ -143,8 +143,9 @@ class Plan:
 
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
-    """Reads a study's gin file and extra bindings, without TensorFlow; a `UsageError` names file
-    and line.
+    """Reads a study's gin file and extra bindings, without TensorFlow.
+
+    Raises `UsageError`, which names file and line.
     """
     path = find_preset(gin_file)
 
@@ -163,7 +164,9 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
             f"{path}: every experiment must have a label of its own. Received twice: {twice[0]!r}."
         )
     runs = _runs(config, experiments, path.parent)
-    return Plan(config, experiments, runs, _identity(config, runs))
+    texts = {str(run.folder): read_gin(run.gin_files, run.bindings).statements for run in runs}
+    statements = {folder: [one.text for one in of_run] for folder, of_run in texts.items()}
+    return Plan(config, experiments, runs, {"corpus": config.corpus, "runs": statements})
 
 
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
@@ -211,11 +214,15 @@ def _check_described(config: StudyConfig, lines: GinText) -> None:
 def _runs(
     config: StudyConfig, experiments: dict[str, ExperimentConfig], beside: Path
 ) -> list[PlannedRun]:
+    # A study that comes with tfasr means tfasr's presets, and none of the other studies.
+    users = not beside.is_relative_to(presets_folder().resolve())
+
+    def preset(file: str) -> str:
+        near = users and (beside / file).is_file()
+        return str(find_preset(str(beside / file) if near else file))
+
     seeds = {name: one.seeds or config.seeds for name, one in experiments.items()}
-    files = {
-        name: tuple(_found(file, beside) for file in one.gin_files)
-        for name, one in experiments.items()
-    }
+    files = {name: tuple(map(preset, one.gin_files)) for name, one in experiments.items()}
     runs = []
     for turn in range(max(map(len, seeds.values()))):
         for name, experiment in experiments.items():
@@ -229,33 +236,18 @@ def _runs(
     return runs
 
 
-def _found(file: str, beside: Path) -> str:
-    # A study that comes with tfasr means tfasr's presets, and none of the other studies.
-    own = not beside.is_relative_to(presets_folder().resolve()) and (beside / file).is_file()
-    return str(find_preset(str(beside / file) if own else file))
-
-
-def _identity(config: StudyConfig, runs: Sequence[PlannedRun]) -> dict[str, Any]:
-    return {
-        "corpus": config.corpus,
-        "runs": {
-            str(run.folder): [s.text for s in read_gin(run.gin_files, run.bindings).statements]
-            for run in runs
-        },
-    }
-
-
 def _differing(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    found = []
-    for name in ("corpus", "shard_dir"):
-        if then.get(name) != now[name]:
-            found.append(f"{name}: {then.get(name)!r} then, {now[name]!r} now")
+    lines = [
+        f"{name}: {then.get(name)!r} then, {now[name]!r} now"
+        for name in ("corpus", "shard_dir")
+        if then.get(name) != now[name]
+    ]
     old = then.get("runs") if isinstance(then.get("runs"), dict) else {}
     for folder in dict.fromkeys([*old, *now["runs"]]):
         before, after = old.get(folder), now["runs"].get(folder)
         if before is None or after is None:
-            found.append(f"{folder}: {'not planned' if before is None else 'planned'} then")
+            lines.append(f"{folder}: {'not planned' if before is None else 'planned'} then")
         elif before != after:
             changed = [line for line in after if line not in before] or ["a statement is gone"]
-            found.append(f"{folder}: {changed[0].strip()}")
-    return found
+            lines.append(f"{folder}: {changed[0].strip()}")
+    return lines

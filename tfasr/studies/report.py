@@ -22,13 +22,13 @@ from tfasr.reports.charges import Machines
 from tfasr.reports.figures.registry import report_charts
 from tfasr.reports.groups import colours, group_results
 from tfasr.reports.load import load_report
-from tfasr.reports.numbers import Report, ask, make_report
+from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentence
 from tfasr.reports.page import Section, answers, write_sections
 from tfasr.reports.tables.paper import Measured, beside_table, scores_table, time_to_accuracy_table
 from tfasr.reports.write import write_tables
 from tfasr.studies.plan import Plan
 from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
-from tfasr.tta.policies import POLICIES
+from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
 from tfasr.tta.run import Run, load_run
 
@@ -43,10 +43,6 @@ _PAPER = {
     },
     "Table 6": {"throughput_wall": "Figure 10"},
 }
-
-
-def first_figures(published_table: str) -> Mapping[str, str]:
-    return _PAPER.get(published_table, {})
 
 
 def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]) -> list[Chart]:
@@ -174,7 +170,8 @@ def _sections(
     plan: Plan, parts: Sequence[Part], source: PublishedSource | None, measured: Measured
 ) -> list[Section]:
     kinds = {} if source is None else {t.kind: name for name, t in source.tables.items()}
-    everything = _everything(parts)
+    runs = [run for part in parts for run in part.report.runs]
+    everything = make_report(runs, parts[0].report.question)
     whole = [
         beside_table(report, source, kinds[kind], measured)
         for kind, report in (("systems", parts[0].report), ("parameters", everything))
@@ -182,12 +179,17 @@ def _sections(
     ]
     sections = [Section("Systems", (), whole, colours(everything))] if whole else []
     for part in parts:
-        tables = [_times(part, source, measured)]
-        charts, notes = _charts(part, source)
-        said = answers(part.report, group_results(part.report))
-        heading = part.name[:1].upper() + part.name[1:]
-        of_runs = colours(part.report)
-        sections.append(Section(heading, said, tables, of_runs, charts, notes))
+        results, paper = group_results(part.report), {}
+        if source is not None and part.published_table:
+            table = beside_table(part.report, source, part.published_table, measured)
+            paper = _PAPER.get(part.published_table, {})
+        else:
+            table = time_to_accuracy_table(part.report, results)
+            table = dataclasses.replace(table, title=f"{table.title}: {part.name}")
+        charts, notes = report_charts(part.report, results)
+        charts = figures_of_part(charts, part.name, paper)
+        about = answers(part.report, results), [table], colours(part.report), charts, notes
+        sections.append(Section(sentence(part.name), *about))
     later = []
     if measured.scores:
         later.append(("Final error rates", "final", scores_table(measured.scores)))
@@ -200,24 +202,6 @@ def _sections(
     return sections
 
 
-def _times(part: Part, source: PublishedSource | None, measured: Measured) -> Table:
-    if source is not None and part.published_table:
-        return beside_table(part.report, source, part.published_table, measured)
-    table = time_to_accuracy_table(part.report, group_results(part.report))
-    return dataclasses.replace(table, title=f"{table.title}: {part.name}")
-
-
-def _charts(part: Part, source: PublishedSource | None) -> tuple[list[Chart], list[str]]:
-    charts, left_out = report_charts(part.report, group_results(part.report))
-    paper = first_figures(part.published_table) if source is not None else {}
-    return figures_of_part(charts, part.name, paper), left_out
-
-
-def _everything(parts: Sequence[Part]) -> Report:
-    runs = [run for part in parts for run in part.report.runs]
-    return make_report(runs, parts[0].report.question)
-
-
 def _text(plan: Plan, sections: Sequence[Section]) -> str:
     blocks = [plan.config.title]
     for section in sections:
@@ -227,33 +211,18 @@ def _text(plan: Plan, sections: Sequence[Section]) -> str:
 
 
 def _values(parts: Sequence[Part], measured: Measured) -> dict:
+    def result(tta: TimeToAccuracy) -> dict:
+        time = {"time_to_accuracy_s": tta.seconds, "epoch": tta.epoch}
+        return {"metric": tta.metric, "target": tta.target, **time}
+
+    def about(run: RunAnalysis) -> dict:
+        curves = {metric: [p.value for p in points] for metric, points in run.curves.items()}
+        names = ("group", "status", "epochs", "wall_s")
+        facts = {"run": run.name, **{name: getattr(run, name) for name in names}}
+        return {**facts, "targets": [result(one.tta) for one in run.results], "curves": curves}
+
     return {
-        "parts": {
-            part.name: [
-                {
-                    "run": run.name,
-                    "group": run.group,
-                    "status": run.status,
-                    "epochs": run.epochs,
-                    "wall_s": run.wall_s,
-                    "targets": [
-                        {
-                            "metric": result.tta.metric,
-                            "target": result.tta.target,
-                            "time_to_accuracy_s": result.tta.seconds,
-                            "epoch": result.tta.epoch,
-                        }
-                        for result in run.results
-                    ],
-                    "curves": {
-                        metric: [point.value for point in points]
-                        for metric, points in run.curves.items()
-                    },
-                }
-                for run in part.report.runs
-            ]
-            for part in parts
-        },
+        "parts": {part.name: [about(run) for run in part.report.runs] for part in parts},
         "scores": list(measured.scores),
         "beam_widths": list(measured.widths),
     }
