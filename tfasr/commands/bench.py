@@ -8,6 +8,7 @@ import argparse
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tfasr.bench.decoder import DecoderBenchConfig
 from tfasr.bench.inference import InferenceConfig
@@ -46,24 +47,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.subcommand is not None:
-        print(arguments.run_subcommand(arguments), end="")
-        return 0
-    if arguments.gin_file is None:
+        text = arguments.run_subcommand(arguments)
+    elif arguments.gin_file is None:
         raise UsageError(
             f"tfasr bench must be given a subcommand ({', '.join(SUBCOMMANDS)}) or a workload's "
             "preset with --gin_file, such as bench/ds2_small.gin. Received: neither."
         )
-    from tfasr.bench.perform import bench_preset
+    else:
+        from tfasr.bench.perform import bench_preset
 
-    names = ("backend", "fraction", "corpus_dir", "out", "run_dir", "split", "shard_dir")
-    text = bench_preset(
-        arguments.gin_file,
-        bindings=arguments.gin_binding,
-        output_format=arguments.format,
-        **{name: getattr(arguments, name) for name in names},
-    )
+        names = ("backend", "fraction", "corpus_dir", "out", "run_dir", "split", "shard_dir")
+        options = {"output_format": arguments.format, **_same(arguments, *names)}
+        text = bench_preset(arguments.gin_file, bindings=arguments.gin_binding, **options)
     print(text, end="")
     return 0
+
+
+def _same(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(arguments, name) for name in names}
 
 
 def _run(arguments: argparse.Namespace, name: str, config, context: Context) -> str:
@@ -118,13 +119,10 @@ def _decoder(arguments: argparse.Namespace) -> str:
         config = DecoderBenchConfig(
             decoders=arguments.decoders.split(","),
             beam_widths=_numbers(arguments, "beam_widths"),
-            recombine=arguments.recombine,
-            num_threads=arguments.num_threads,
+            **_same(arguments, "recombine", "num_threads"),
         )
-    paths = {}
-    for name in ("run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon"):
-        value = getattr(arguments, name)
-        paths[name] = None if value is None else Path(value)
+    paths = _same(arguments, "run_dir", "shard_dir", "log_probs", "save_log_probs", "lexicon")
+    paths = {name: None if path is None else Path(path) for name, path in paths.items()}
     split, checkpoint = arguments.split or "", arguments.checkpoint
     return _run(arguments, "decoder", config, Context(split=split, checkpoint=checkpoint, **paths))
 
@@ -155,15 +153,11 @@ def _inference(arguments: argparse.Namespace) -> str:
             backends=tuple(arguments.backends.split(",")),
             batches=_numbers(arguments, "batch"),
             chunks_ms=_numbers(arguments, "chunk_ms"),
-            recordings=arguments.recordings,
-            rounds=arguments.rounds,
-            cold_starts=arguments.cold_starts,
+            **_same(arguments, "recordings", "rounds", "cold_starts"),
         )
-    context = Context(
-        run_dir=Path(arguments.run_dir).resolve(),
-        corpus_dir=Path(arguments.corpus_dir).resolve(),
-        checkpoint=arguments.checkpoint,
-    )
+    folders = {name: Path(path).resolve()
+               for name, path in _same(arguments, "run_dir", "corpus_dir").items()}  # fmt: skip
+    context = Context(checkpoint=arguments.checkpoint, **folders)
     return _run(arguments, "inference", config, context)
 
 
@@ -193,10 +187,8 @@ def _step(arguments: argparse.Namespace) -> str:
             bindings=arguments.gin_binding,
             batches=_numbers(arguments, "batch"),
             frames=_numbers(arguments, "frames"),
-            labels=arguments.labels,
             precisions=arguments.precision.split(","),
-            rounds=arguments.rounds,
-            length_spread=arguments.length_spread,
+            **_same(arguments, "labels", "rounds", "length_spread"),
         )
     return _run(arguments, "step", config, Context())
 

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfasr.display.table import JSON, WRITERS, Table, formats
 from tfasr.errors import RunError
@@ -131,25 +131,21 @@ def _devices(found: Examination) -> list[tuple[str, str]]:
 
 
 def _software(found: Examination) -> list[tuple[str, str]]:
-    software = found.software
+    software, problem, seen = found.software, found.decoder_problem, found.tensorflow
     rows = [("Python", software["python"])]
     rows += [(name, version or "missing") for name, version in software["packages"].items()]
-    decoder = found.decoder_problem
-    rows.append(("compiled decoder", "loads" if decoder is None else f"does not load: {decoder}"))
-    if found.tensorflow is not None:
-        rows.append(("TensorFlow's view", _tensorflow(found.tensorflow)))
+    rows.append(("compiled decoder", "loads" if problem is None else f"does not load: {problem}"))
+    if seen is not None:
+        view = f"does not load: {seen.get('problem')}"
+        if "problem" not in seen:
+            devices = ", ".join(seen["devices"]) or "no devices"
+            view = f"{devices}; built for CUDA {_told(seen['cuda'])}, cuDNN {_told(seen['cudnn'])}"
+        rows.append(("TensorFlow's view", view))
     rows += [
         (name, f"{version or 'not installed'} ({OPTIONAL[name]})")
         for name, version in software["optional"].items()
     ]
     return rows
-
-
-def _tensorflow(said: dict[str, Any]) -> str:
-    if "problem" in said:
-        return f"does not load: {said['problem']}"
-    devices = ", ".join(said["devices"]) or "no devices"
-    return f"{devices}; built for CUDA {_told(said['cuda'])}, cuDNN {_told(said['cudnn'])}"
 
 
 def _told(value: object) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfasr.decoding.choice import DECODERS
-from tfasr.display.table import formats
+from tfasr.display.table import WRITERS, formats
 from tfasr.errors import UsageError, wrong_values_are_wrong_use
 
 if TYPE_CHECKING:
@@ -44,29 +44,35 @@ def run(arguments: argparse.Namespace) -> None:
         setattr(arguments, name, list(dict.fromkeys(getattr(arguments, name))))
     single = len(arguments.run_dir) == len(arguments.split) == 1
     if arguments.hypotheses:
-        _check_file(Path(arguments.hypotheses))
-    if arguments.hypotheses and not single:
-        raise UsageError(
-            "--hypotheses must be of one run and one split. Received: "
-            f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
-        )
+        path = Path(arguments.hypotheses)
+        if path.is_dir():
+            raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(
+                f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, "
+                "or choose another one."
+            )
+        if not single:
+            raise UsageError(
+                "--hypotheses must be of one run and one split. Received: "
+                f"{len(arguments.run_dir)} runs, {len(arguments.split)} splits."
+            )
     if arguments.out:  # a place that cannot be written to is found now, not after the work
         Path(arguments.out).mkdir(parents=True, exist_ok=True)
     rows = _scored(arguments, single)
     if arguments.out:
-        _write(rows, Path(arguments.out))
+        from tfasr.display.table import to_markdown
+        from tfasr.kit.files import write_whole
+        from tfasr.reports.tables.paper import scores_table
+        from tfasr.reports.write import write_tables
+
+        folder = Path(arguments.out)
+        table = scores_table(rows)
+        write_tables([table], folder)
+        write_whole(folder / "scores.md", to_markdown([table]))
+        write_whole(folder / "scores.json", _collated(rows, "json"))  # last: it tells that all is
     if not single or arguments.format not in ("table", "markdown", "json"):
         print(_collated(rows, arguments.format), end="")
-
-
-def _check_file(path: Path) -> None:
-    if path.is_dir():
-        raise UsageError(f"--hypotheses must be a file. Received: {path}, a folder.")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(
-            f"--hypotheses must be in a folder that exists. Received: {path}. Make its folder, or "
-            "choose another one."
-        )
 
 
 def _scored(arguments: argparse.Namespace, single: bool) -> list[dict[str, Any]]:
@@ -139,24 +145,11 @@ def _decoder(
 
 
 def _collated(rows: list[dict[str, Any]], output_format: str) -> str:
-    from tfasr.display.table import WRITERS
-    from tfasr.reports.tables.paper import scores_table
-
     if output_format == "json":
         return json.dumps({"rows": rows}, indent=1) + "\n"
-    return WRITERS[output_format]([scores_table(rows)])
-
-
-def _write(rows: list[dict[str, Any]], folder: Path) -> None:
-    from tfasr.display.table import to_markdown
-    from tfasr.kit.files import write_whole
     from tfasr.reports.tables.paper import scores_table
-    from tfasr.reports.write import write_tables
 
-    table = scores_table(rows)
-    write_tables([table], folder)
-    write_whole(folder / "scores.md", to_markdown([table]))
-    write_whole(folder / "scores.json", _collated(rows, "json"))  # last: it tells that all is
+    return WRITERS[output_format]([scores_table(rows)])
 
 
 def _print_one(scores: dict[str, Any], result: "EvaluationResult", output_format: str) -> None:

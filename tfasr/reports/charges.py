@@ -78,9 +78,7 @@ def _problem(workers: int, machines: Sequence[WorkerMachine], chief_measured: bo
 
 @dataclass(frozen=True)
 class TargetCharge:
-    """Cost and energy until a target was met, from the creation of the run's process if that is
-    known.
-    """
+    """Cost and energy until a target was met, from the beginning of the run's process."""
 
     cost: Cost
     energy: EnergyUse | None
@@ -148,10 +146,7 @@ def charges_of(
     machine: tuple[HardwareConfig | None, list[str]],
     untils: Sequence[Mapping[str, float] | None],
 ) -> RunCharges:
-    """Returns the cost and energy of a run on a machine of `Machines.of`.
-
-    ``untils`` has for each target the seconds by interval until it was met, or None.
-    """
+    """Returns a run's charges; ``untils`` has for each target seconds by interval, or None."""
     hardware, notes = machine
     measured = measured_energy(run)
     charges: list[TargetCharge | None] = []

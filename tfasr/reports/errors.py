@@ -71,10 +71,7 @@ def is_hypotheses(path: str | Path) -> bool:
 
 
 def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> ErrorReport:
-    """Scores the hypotheses of runs and files and compares each with the first.
-
-    Raises `UsageError` if nothing has hypotheses, or a file is broken.
-    """
+    """Scores the hypotheses of runs and files and compares each with the first."""
     files = [source for source in sources if isinstance(source, Path)]
     of_files = dict(zip(files, distinct_names(files), strict=True))
     systems, notes = [], []
@@ -209,34 +206,38 @@ def _comparison_table(report: ErrorReport) -> Table:
     return table_of(f"Word errors against {first}", _COMPARISON, rows, notes)
 
 
-def _compared(
-    heading: str, value: Callable[[PairedComparison], Any], text: Callable[[Any], str] = str
-) -> Column:
-    return Column(
-        heading,
-        "",
-        lambda row: None if isinstance(row[1], str) else value(row[1]),
-        text,
-        lambda row: REFUSED if isinstance(row[1], str) else UNKNOWN,
-    )
+def _compared(heading: str, name: str, text: Callable[[Any], str] = str, of: str = "") -> Column:
+    def value(row: tuple[System, PairedComparison | str]) -> Any:
+        part = getattr(row[1], of, None) if of else row[1]
+        return None if part is None or isinstance(part, str) else getattr(part, name)
+
+    def missing(row: tuple[System, PairedComparison | str]) -> str:
+        return REFUSED if isinstance(row[1], str) else UNKNOWN
+
+    return Column(heading, "", value, text, missing)
 
 
 def _signed_range(interval: Interval) -> str:
     return _range(interval, sign="+")
 
 
+def _fewer_and_more(row: tuple[System, PairedComparison | str]) -> str:
+    compared = row[1]
+    if isinstance(compared, str):
+        return REFUSED
+    return f"{compared.fewer_errors} / {compared.more_errors}"
+
+
 _COMPARISON: list[Column[tuple[System, PairedComparison | str]]] = [
     Column("System", "", lambda row: row[0].name),
-    _compared("WER\ndifference", lambda c: c.wer_difference, lambda rate: f"{100 * rate:+.2f}"),
-    _compared("95 %", lambda c: c.by_utterance and c.by_utterance.interval, _signed_range),
-    _compared("95 % by\nspeaker", lambda c: c.by_speaker and c.by_speaker.interval, _signed_range),
-    _compared(
-        "better\n%", lambda c: c.by_utterance and c.by_utterance.probability_of_improvement, percent
-    ),
-    _compared("fewer / more\nerrors in", lambda c: f"{c.fewer_errors} / {c.more_errors}"),
-    _compared("z", lambda c: c.matched_pairs_z, "{:+.2f}".format),
-    _compared("p", lambda c: c.matched_pairs_p, probability_text),
-    _compared("permutation\np", lambda c: c.permutation_p, probability_text),
+    _compared("WER\ndifference", "wer_difference", lambda rate: f"{100 * rate:+.2f}"),
+    _compared("95 %", "interval", _signed_range, "by_utterance"),
+    _compared("95 % by\nspeaker", "interval", _signed_range, "by_speaker"),
+    _compared("better\n%", "probability_of_improvement", percent, "by_utterance"),
+    Column("fewer / more\nerrors in", "", lambda row: None, shown=_fewer_and_more),
+    _compared("z", "matched_pairs_z", "{:+.2f}".format),
+    _compared("p", "matched_pairs_p", probability_text),
+    _compared("permutation\np", "permutation_p", probability_text),
 ]
 
 
@@ -308,10 +309,7 @@ def errors_to_markdown(report: ErrorReport) -> str:
 
 
 def errors_to_json(report: ErrorReport) -> str:
-    """Returns systems, comparisons with the first and notes; rates are fractions.
-
-    A comparison that is refused has ``refused``, the reason, and nothing else.
-    """
+    """Returns systems, comparisons with the first (or why one is ``refused``) and notes."""
     comparisons = []
     for system, compared in zip(report.systems[1:], report.comparisons, strict=True):
         refused = compared if isinstance(compared, str) else None

@@ -42,11 +42,7 @@ Results = Sequence[Sequence[GroupResult]]  # for each target what each group say
 
 
 def configuration(run: Run) -> str | None:
-    """Returns what runs of one group have in common, or None if the run does not say.
-
-    That is the configuration without seeds, what makes results comparable, and some facts of the
-    ledger. A run started from Python has no gin text: its experiment or recorder's file serves.
-    """
+    """Returns what runs of one group have in common, without seeds, or None if it is unknown."""
     text = run.operative_config or run.config or _settings(run.path)
     if text is None:
         return None
@@ -156,12 +152,7 @@ _WORTH_NAMING = math.log(1.02)
 
 
 def finding(first: GroupResult, other: GroupResult) -> str:
-    """Returns which of two groups reaches a target sooner, how surely, and why.
-
-    Such as "CER 10 %: batch_8 is faster: batch_64 takes 1.63 times as long (95 % interval 1.20 to
-    2.21; Welch's t on logarithms, n = 3 and 3); p = 0.01. By geometric means, batch_64 needs 3.14
-    times the utterances, against which it has 1.69 times the steady throughput."
-    """
+    """Returns which of two groups reaches a target sooner, how surely, and why."""
     label = target_label(*other.target)
     if other.comparison is None:
         return f"{label}: {other.group} against {first.group}: {REFUSED}."

@@ -82,11 +82,7 @@ def analyse(task: Task) -> Analysed:
 
 
 def analyse_all(tasks: Sequence[Task], processes: int = 1) -> list[Analysed]:
-    """Returns the result of each task, in their order.
-
-    More than one process start Python anew, and the program's main module, which must then be
-    importable.
-    """
+    """Returns each task's result; several processes import the program's main module anew."""
     if processes > 1:
         try:
             context = get_context("spawn")  # a fork would take the parent's threads' locks with it
@@ -120,11 +116,7 @@ def load_report(
     machines: Machines | None = None,
     many: bool = False,
 ) -> Report:
-    """Returns the report on runs; those given as paths are released one by one.
-
-    Raises `UsageError` if there is no run, a path holds none, or a machine is named for none of
-    them.
-    """
+    """Returns the report on runs; those given as paths are released one by one."""
     loaded = {source.path.resolve(): source for source in sources if isinstance(source, Run)}
     logs, notes = _logs(sources)
     # Targets have to be known before any run is analysed, and what they are of before that.

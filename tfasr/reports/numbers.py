@@ -50,10 +50,7 @@ _LONGEST = 60
 
 
 def differences(first: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Differences:
-    """Returns what keeps two runs' results from being comparable.
-
-    Two runs without a ``comparability`` are taken to be alike; one with and one without are not.
-    """
+    """Returns what keeps two runs' results from being comparable; both may lack a comparability."""
     if first is None or other is None:
         states = tuple(ABSENT if one is None else "stated" for one in (first, other))
         return {} if first is other else {"comparability": states}
@@ -100,8 +97,7 @@ class RunFacts:
 
 def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
     stated = run.comparability or {}
-    spent = run.intervals
-    useful = run.timeline.useful
+    useful, spent = run.timeline.useful, run.intervals
     evaluations = sum(useful[index] for index in run.timeline.of("tracked_stats"))
     epochs = epoch_seconds(run)
     decoder = stated.get("decoder")
@@ -114,9 +110,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
 
     return RunFacts(
         system=run.system.get("system") or {},
-        global_batch_size=run.fact("global_batch_size"),
-        num_replicas=run.fact("num_replicas"),
-        train_samples=run.fact("train_samples"),
+        **{key: run.fact(key) for key in ("global_batch_size", "num_replicas", "train_samples")},
         optimizer=run.fact("opt_name"),
         decoder=decoder.get("name"),
         # A greedy decoder has no beam, whatever its config says.
@@ -134,7 +128,7 @@ def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
 
 def epoch_seconds(run: Run) -> list[float]:
     """Returns the seconds of each epoch that one process trained whole, without evaluations."""
-    found = []
+    seconds = []
     line = run.timeline
     starts = {session.start for session in line.sessions}
     partial, began, evaluating_since, evaluated_us = False, None, None, 0
@@ -153,9 +147,9 @@ def epoch_seconds(run: Run) -> list[float]:
             evaluating_since = None
         elif key == "epoch_stop" and began is not None:
             if not partial and line.useful[index]:
-                found.append((now - began - evaluated_us) / 1e6)
+                seconds.append((now - began - evaluated_us) / 1e6)
             partial, began = False, None
-    return found
+    return seconds
 
 
 def mean_utilisation(run: Run) -> dict[str, float]:
@@ -254,10 +248,7 @@ def ask(
     beside: Iterable[Policy] = (),
     **options: bool,
 ) -> Question:
-    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10".
-
-    Raises `UsageError`; whether metrics exist is known once the runs are, which may declare some.
-    """
+    """Returns a question whose parts may be written as a user writes them, such as "cer=0.10"."""
     if window is not None and window < 1:
         raise UsageError(f"The window must be at least 1 evaluation. Received: {window}.")
     written = tuple(written_target(t) if isinstance(t, str) else (t[0], t[1]) for t in targets)

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from itertools import chain
@@ -236,12 +236,11 @@ def _configurations(report: Report) -> str:
 @dataclass(frozen=True)
 class Section:
     title: str  # its heading
-    said: Sequence[str] = ()  # sentences below the heading
+    answers: Sequence[str] = ()  # sentences below the heading
     tables: Sequence[Table] = ()  # in their order
     of_runs: Sequence[int] = ()  # the numbers of the runs' colours
     charts: Sequence[Chart] = ()  # below the tables; their names are distinct within the page
     notes: Sequence[str] = ()  # below the figures
-    links: Sequence[tuple[str, str]] = field(default_factory=list)  # words and relative addresses
 
 
 def write_sections(title: str, sections: Sequence[Section], folder: Path) -> Path:
@@ -259,11 +258,5 @@ def _section(section: Section, folder: Path) -> str:
     figures = ""
     if section.charts:
         figures = f'<div class="figures">\n{pictures(section.charts, folder)}</div>\n'
-    links = "".join(
-        f'<li><a href="{escape(address)}">{escape(words)}</a></li>'
-        for words, address in section.links
-    )
-    below = f'<ul class="notes">{links}</ul>\n' if links else ""
-    said = list_element(section.said, "answers")
-    notes = list_element(section.notes, "notes")
-    return f"<h2>{escape(section.title)}</h2>\n{said}{tables}{figures}{notes}{below}"
+    above, below = list_element(section.answers, "answers"), list_element(section.notes, "notes")
+    return f"<h2>{escape(section.title)}</h2>\n{above}{tables}{figures}{below}"

@@ -15,10 +15,7 @@ _REACH = 4.0
 
 
 def gaussian_smooth(values: np.ndarray, sigma: float = SIGMA) -> np.ndarray:
-    """Returns values smoothed by a Gaussian of ``sigma`` samples, mirrored at both ends.
-
-    The same as ``scipy.ndimage.gaussian_filter1d``. Source: the paper (arXiv 2003.12366), Figure 7.
-    """
+    """As ``scipy.ndimage.gaussian_filter1d``. Source: the paper (arXiv 2003.12366), Figure 7."""
     if not sigma > 0:
         raise ValueError(f"sigma must be larger than 0. Received: sigma={sigma}.")
     values = np.asarray(values, dtype=float)
@@ -122,10 +119,7 @@ def _throughput(x: dict[str, np.ndarray], steps: Steps) -> dict[str, Series]:
 
 
 def _wall_throughput(clock_s: np.ndarray, steps: Steps) -> Series | None:
-    """Returns utterances per second of equal bins of the clock; a step counts while it lasts.
-
-    Source: the paper (arXiv 2003.12366), Figure 9, whose low points are evaluations.
-    """
+    """Per equal bin of the clock. Source: the paper (arXiv 2003.12366), Figure 9."""
     utterances = steps.column("utterances")
     if not len(steps) or not np.isfinite(utterances).all() or not clock_s[-1] > 0:
         return None

@@ -46,10 +46,7 @@ class Watched:
 
 
 class Watch:
-    """Looks at runs again and again; a ledger that did not grow is not read again.
-
-    ``paths`` may name runs that have not begun; ``targets`` default to those of each run.
-    """
+    """Looks at runs, also future ones; a ledger that did not grow is not read again."""
 
     def __init__(
         self,

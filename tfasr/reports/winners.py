@@ -71,10 +71,7 @@ class TargetProfile:
 def common_range(
     curves: Sequence[Curve], window: int, metric: str = "cer"
 ) -> tuple[float, float] | None:
-    """Returns the hardest and the easiest target that all runs missed once and then reached.
-
-    Error rates above 1 are left out; None if there is no such target.
-    """
+    """Returns the hardest and the easiest target that all runs missed once and then reached."""
     kind = metric_named(metric)
     runs = [medians([point.value for point in curve], window, kind.worst) for curve in curves]
     reached = [list(map(kind.hardness, values)) for values in runs]
@@ -97,10 +94,7 @@ def target_profile(
     shares: int = 1,
     metric: str = "cer",
 ) -> TargetProfile | None:
-    """Returns the ratio of two groups' times over `common_range`, or None.
-
-    ``shares`` groups share the 5 % of the intervals that hold together.
-    """
+    """Returns the ratio of two groups' times; ``shares`` groups share 5 % of joint intervals."""
     span = common_range([*first, *second], window, metric)
     if span is None:
         return None

@@ -80,10 +80,8 @@ class Comparison:
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """The names of the runs of each group, the first group first."""
-        members = group_members(self.report.runs)
-        return {
-            group: [self.report.runs[run].name for run in own] for group, own in members.items()
-        }
+        runs, members = self.report.runs, group_members(self.report.runs)
+        return {group: [runs[run].name for run in indices] for group, indices in members.items()}
 
     def result(self, group: str, **target: float) -> GroupResult:
         """Returns what a group says of a target, as in ``result("batch_64", cer=0.10)``.
@@ -104,9 +102,7 @@ class Comparison:
     @property
     def findings(self) -> list[str]:
         """A sentence for each target and each group but the first: which is faster, and why."""
-        return [
-            finding(of_target[0], other) for of_target in self.results for other in of_target[1:]
-        ]
+        return [finding(row[0], other) for row in self.results for other in row[1:]]
 
     @property
     def tables(self) -> list[Table]:
@@ -117,12 +113,8 @@ class Comparison:
     def to_dataframe(self) -> "pd.DataFrame":
         """Returns a row for each run and target: times in seconds, rates as fractions.
 
-        The columns are those of the table's CSV: ``time_to_accuracy_s`` with its bracket, the
-        seconds of each interval of the whole run, and its throughput. What is not known, and the
-        time of a target never reached, is missing.
-
-        Raises:
-            UsageError: if pandas is not installed.
+        The columns are those of the table's CSV; unknown values and unreached targets are missing.
+        Raises `UsageError` if pandas is not installed.
         """
         report, rows = self.report, []
         of_target = accuracy_columns(report)
@@ -134,11 +126,7 @@ class Comparison:
         return dataframe(rows, ["run", "group"])
 
     def groups_to_dataframe(self) -> "pd.DataFrame":
-        """Returns a row for each group of runs and target: its statistics, and against the first.
-
-        Raises:
-            UsageError: if pandas is not installed.
-        """
+        """Returns a row for each group and target; raises `UsageError` without pandas."""
         columns = group_columns(self.report)
         rows = [values_of(columns, result) for of_target in self.results for result in of_target]
         return dataframe(rows, ["group"])
@@ -317,29 +305,26 @@ def report(
 
     Args:
         run_dirs: run folders, published logs, or folders of either, each of which is a group of
-            runs of one configuration; the first is the one that others are compared with.
+            runs of one configuration; the others are compared with the first.
         out: a folder for ``report.html``, ``report.md``, ``report.json``, a CSV and a LaTeX file
             of each table and a PNG and an SVG of each figure; it is made where missing.
         output_format: "table", "markdown", "latex", "csv", "json" or another of `WRITERS`. LaTeX
             and CSV hold all tables; CSV holds seconds and fractions, unrounded.
-        targets: metrics and values, as ``("cer", 0.10)`` or "cer=0.10"; by default those that
-            the runs set themselves.
+        targets: as ``("cer", 0.10)`` or "cer=0.10"; by default those that the runs set themselves.
         policy: the clock and the rule, or their name, see `tfasr.tta.policies`; "paper" by default.
-            Where it is named, the tables show all policies beside it, and JSON is by groups.
+            If named, the tables show all policies, and JSON is by groups.
         window: the evaluations whose median must meet a target; by default the policy's.
         power: also say how many runs would show a gap of 10 %.
         force: compare runs whose results are not comparable, and say what differs.
-        profile: also compare groups over all targets that they reached, see
-            `tfasr.reports.winners`.
+        profile: also compare groups over all targets that they reached.
         hardware: machines, "FILE" for all runs or "NAME=FILE" for the run or folder of that name;
             by default what a run's own ledger says.
         price_usd_per_hour: the machines' rent, instead of what their descriptions state.
-        errors: return what the runs' hypotheses get wrong instead, see `tfasr.reports.errors`;
-            ``run_dirs`` may then hold files of hypotheses too.
-        worst: of how many utterances to show the alignment then.
-        many: read many runs in several processes, see `tfasr.reports.load`.
-        beside: whose published results also stand beside the runs, of
-            `tfasr.tta.published.results.SOURCES`, such as "paper".
+        errors: return what the runs' hypotheses get wrong instead; ``run_dirs`` may then hold files
+            of hypotheses too.
+        worst: how many utterances to align then.
+        many: read many runs in several processes.
+        beside: whose published results to show too, such as "paper".
 
     Raises:
         UsageError: if there is no run, a folder holds none, or an argument is wrong.
@@ -348,15 +333,9 @@ def report(
     check_format(output_format)
     source = None if beside is None else published(beside)
     full = policy is not None or output_format in ("latex", "csv")
-    question = ask(
-        targets,
-        policy or PAPER,
-        window,
-        beside=POLICIES.values() if full or out is not None else (),
-        over_time=out is not None,
-        force=force,
-        profile=profile,
-    )
+    policies = POLICIES.values() if full or out is not None else ()
+    options = {"over_time": out is not None, "force": force, "profile": profile}
+    question = ask(targets, policy or PAPER, window, beside=policies, **options)
     logs = run_dirs
     if errors:
         # Imported here: a report on times alone does without jiwer and SciPy.
@@ -365,63 +344,50 @@ def report(
         logs = logs_among(run_dirs)
         if not logs:
             return errors_alone(run_dirs, worst, output_format, out)
-    analysed = load_report(
-        logs, question, machines=Machines(hardware, price_usd_per_hour), many=many
-    )
+    machines = Machines(hardware, price_usd_per_hour)
+    analysed = load_report(logs, question, machines=machines, many=many)
     results = group_results(analysed)
     wrong, appendix = "", ""
     if errors:
         wrong, appendix = errors_text(run_dirs, analysed.runs, worst, output_format, out)
     if out is not None:
-        _write(analysed, results, Path(out), power=power, appendix=appendix, beside=source)
+        _write(analysed, results, Path(out), _tables(analysed, True, power, source), appendix)
     if errors:
         return wrong
     if output_format == JSON:
         return to_json(analysed) if policy is None else groups_to_json(analysed, results)
-    shown = _tables(analysed, results, full=full, power=power, beside=source)
-    return WRITERS[output_format](shown)
+    return WRITERS[output_format](_tables(analysed, full, power, source))
 
 
-def _tables(
-    analysed: Report,
-    results: list[list[GroupResult]],
-    *,
-    full: bool,
-    power: bool,
-    beside: PublishedSource | None,
-) -> list[Table]:
-    first, *others = tables(analysed)
-    profiled = analysed.question.profile
-    more = profile_tables(analysed, group_profiles(analysed)) if profiled else []
-    more += group_tables(analysed, results, power=power)
-    more += factor_tables(analysed, results)
-    more += cost_tables(analysed)
-    more += worker_tables(analysed)
-    more += [*policy_tables(analysed), *paper_tables(analysed, results)] if full else []
-    last = [] if beside is None else beside_tables(analysed, beside)
-    return [first, *more, *others, *last]
+def _tables(report: Report, full: bool, power: bool, source: PublishedSource | None) -> list[Table]:
+    results = group_results(report)
+    first, *others = tables(report)
+    return [
+        first,
+        *(profile_tables(report, group_profiles(report)) if report.question.profile else []),
+        *group_tables(report, results, power=power),
+        *factor_tables(report, results),
+        *cost_tables(report),
+        *worker_tables(report),
+        *([*policy_tables(report), *paper_tables(report, results)] if full else []),
+        *others,
+        *([] if source is None else beside_tables(report, source)),
+    ]
 
 
 def _write(
-    analysed: Report,
-    results: list[list[GroupResult]],
-    out: Path,
-    *,
-    power: bool,
-    appendix: str,
-    beside: PublishedSource | None,
+    report: Report, results: Results, out: Path, shown: Sequence[Table], appendix: str
 ) -> None:
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.page import write_page
 
-    shown = _tables(analysed, results, full=True, power=power, beside=beside)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / "report.json", to_json(analysed))
-        write_whole(out / "groups.json", groups_to_json(analysed, results))
+        write_whole(out / "report.json", to_json(report))
+        write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
         write_tables(shown, out)
-        write_page(analysed, out, shown, appendix, results=results)
+        write_page(report, out, shown, appendix, results=results)
     except OSError as error:
         raise RunError(
             f"The report must be written to {out}, and could not be: {error}. "

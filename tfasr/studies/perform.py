@@ -49,9 +49,7 @@ def check_until(until: str, plan: Plan) -> None:
 
 
 def decision(plan: Plan, folder: Path) -> Decision:
-    """Returns what the finished runs of two experiments decide about the hardest target; runs count
-    in the order of their seeds, up to the first unfinished one.
-    """
+    """Returns what the finished runs of two experiments, in the order of seeds, decide."""
     return decide(*(_brackets(plan, folder, name) for name in plan.experiments))
 
 
@@ -64,9 +62,7 @@ def decision_text(plan: Plan, found: Decision) -> str:
 def perform_until_decided(
     plan: Plan, folder: Path, steps: Sequence[Step], perform: Callable[[Sequence[Step]], list[str]]
 ) -> list[str]:
-    """Does a study's steps look by look, until the comparison is decided; returns the names of
-    failed steps.
-    """
+    """Does a study's steps look by look until it is decided; returns the names of failed ones."""
     failed = perform([step for step in steps if step.kind not in ("train", "score", "widths")])
     wanted: set[Path] = set()
     begun = any(finished(folder / run.folder) for run in plan.runs)
@@ -173,10 +169,7 @@ def study(
 
 
 def perform(steps: Sequence[Step], held: Sequence[int] = ()) -> list[str]:
-    """Does what is not done yet and returns the names of the steps that failed.
-
-    Each step's process inherits the descriptors ``held``.
-    """
+    """Does what is not done yet, in processes that inherit ``held``; returns what failed."""
     progress = StudyProgress([Lap(step.kind, step.alike) for step in steps])
     failed = []
     with contextlib.closing(progress):

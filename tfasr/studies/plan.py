@@ -88,12 +88,12 @@ class StudyConfig:
                 "StudyConfig.experiments must name every experiment once. Received twice: "
                 f"{', '.join(twice)}."
             )
-        strange = [name for name in names if not name.isidentifier()]
-        if strange:
-            raise ValueError(
-                "StudyConfig.experiments must be names of letters, digits and _, since each is a "
-                f"scope of gin and a folder. Received: {strange[0]!r}."
-            )
+        for name in names:
+            if not name.isidentifier():
+                raise ValueError(
+                    "StudyConfig.experiments must be names of letters, digits and _, since each "
+                    f"is a scope of gin and a folder. Received: {name!r}."
+                )
         require(bool(self.seeds), self, "seeds", "at least one")
         require(len(set(self.seeds)) == len(self.seeds), self, "seeds", "different from each other")
         require(self.corpus in ("", SYNTHETIC), self, "corpus", f"'' or '{SYNTHETIC}'")
@@ -133,20 +133,14 @@ class Plan:
         return self.experiments[experiment].label or experiment
 
     def parts(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        names: dict[str, list[str]] = {}
         for name, experiment in self.experiments.items():
-            found.setdefault(experiment.part, []).append(name)
-        return found
-
-    def folder(self, experiment: str) -> Path:
-        return Path("runs", experiment)
+            names.setdefault(experiment.part, []).append(name)
+        return names
 
 
 def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
-    """Reads a study's gin file and extra bindings, without TensorFlow.
-
-    Raises `UsageError`, which names file and line.
-    """
+    """Reads a study's gin file without TensorFlow; a `UsageError` names file and line."""
     path = find_preset(gin_file)
 
     def build(lines: GinText) -> tuple[StudyConfig, dict[str, ExperimentConfig]]:
@@ -170,9 +164,7 @@ def load_plan(gin_file: str, bindings: Sequence[str] = ()) -> Plan:
 
 
 def begin(folder: Path, plan: Plan, shard_dir: Path | None, *, resume: bool) -> None:
-    """Writes a study's plan into its folder, or checks it against the one already there; raises
-    `UsageError`.
-    """
+    """Writes a study's plan into its folder, or checks it against the one already there."""
     path = folder / PLAN_FILE
     wanted = {**plan.identity, "shard_dir": shard_dir and str(shard_dir.resolve())}
     if not path.exists():

@@ -31,10 +31,7 @@ def time_left_s(
     elapsed_s: float = 0.0,
     share: float = 0.0,
 ) -> tuple[float, bool]:
-    """Returns the seconds that are left, and whether every step's were known.
-
-    At least ``share`` of the running step is done; a training may end sooner, at its targets.
-    """
+    """Returns the seconds left, and whether all are known; ``share`` of ``running`` is done."""
     now: list[Lap] = list(done)
     left: list[float | None] = []
     if running is not None:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from tfasr.display.chart import Chart
@@ -26,7 +27,7 @@ from tfasr.reports.numbers import Report, RunAnalysis, ask, make_report, sentenc
 from tfasr.reports.page import Section, answers, write_sections
 from tfasr.reports.tables.paper import Measured, beside_table, scores_table, time_to_accuracy_table
 from tfasr.reports.write import write_tables
-from tfasr.studies.plan import Plan
+from tfasr.studies.plan import Plan, PlannedRun
 from tfasr.studies.steps import rows_of, scores_path, widths_path, widths_run
 from tfasr.tta.policies import POLICIES, TimeToAccuracy
 from tfasr.tta.published.results import PublishedSource, published
@@ -49,53 +50,52 @@ def figures_of_part(charts: Sequence[Chart], part: str, paper: Mapping[str, str]
     (prefix,) = file_names([part])
     order = {name: number for number, name in enumerate(_SHOWN)}
     shown = [chart for chart in charts if chart.name in order or chart.name.startswith("why")]
-    shown.sort(key=lambda chart: order.get(chart.name, len(order)))
-    return [
-        dataclasses.replace(
-            chart,
-            name=f"{prefix}_{chart.name}",
-            caption=f"As {paper[chart.name]} of the paper: {chart.caption}"
-            if chart.name in paper
-            else chart.caption,
-        )
-        for chart in shown
-    ]
+    figures = []
+    for chart in sorted(shown, key=lambda chart: order.get(chart.name, len(order))):
+        as_paper = f"As {paper[chart.name]} of the paper: " if chart.name in paper else ""
+        names = {"name": f"{prefix}_{chart.name}", "caption": f"{as_paper}{chart.caption}"}
+        figures.append(dataclasses.replace(chart, **names))
+    return figures
+
+
+def _run_name(plan: Plan, run: PlannedRun) -> str:
+    several = sum(other.experiment == run.experiment for other in plan.runs) > 1
+    return plan.label(run.experiment) + (f", seed {run.seed}" if several else "")
+
+
+def _picked(row: dict[str, Cell], *names: str) -> dict[str, Cell]:
+    return {name: row[name] for name in (*names, "wer", "cer")}
 
 
 def scores_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    found = []
-    for run in plan.runs:
-        seeds = [other for other in plan.runs if other.experiment == run.experiment]
-        label = plan.label(run.experiment)
-        name = label if len(seeds) == 1 else f"{label}, seed {run.seed}"
-        for row in rows_of(scores_path(folder, run)):
-            wanted = ("split", "decoder", "beam_width", "wer", "cer")
-            found.append({"run": name, **{key: row[key] for key in wanted}})
-    return found
+    return [
+        {"run": _run_name(plan, run)} | _picked(row, "split", "decoder", "beam_width")
+        for run in plan.runs
+        for row in rows_of(scores_path(folder, run))
+    ]
 
 
 def widths_of(plan: Plan, folder: Path) -> list[dict[str, Cell]]:
-    name = plan.label(widths_run(plan).experiment)
-    wanted = ("beam_width", "evaluation_s", "wer", "cer")
+    run = {"run": plan.label(widths_run(plan).experiment)}
     rows = [row for row in rows_of(widths_path(folder)) if row["beam_width"] is not None]
-    return [{"run": name, **{key: row[key] for key in wanted}} for row in rows]
+    return [run | _picked(row, "beam_width", "evaluation_s") for row in rows]
 
 
 def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
-    return table_of(
-        f"A whole evaluation of {widths[0]['run']} over beam widths",
-        [
-            Column("", "run", lambda row: row["run"]),
-            Column("beam width", "beam_width", lambda row: row["beam_width"]),
-            Column("seconds", "evaluation_s", lambda row: row["evaluation_s"], "{:.3g}".format),
-            Column("WER %", "wer", lambda row: row["wer"], fixed(2, 100)),
-            Column("CER %", "cer", lambda row: row["cer"], fixed(3, 100)),
-        ],
-        widths,
-        ["Seconds: forward passes and decoding, one after the other."],
-        colours=[None] * len(widths),
-        name="beam_widths",
-    )
+    columns = [
+        Column(heading, name, itemgetter(name), text)
+        for heading, name, text in (
+            ("", "run", str),
+            ("beam width", "beam_width", str),
+            ("seconds", "evaluation_s", "{:.3g}".format),
+            ("WER %", "wer", fixed(2, 100)),
+            ("CER %", "cer", fixed(3, 100)),
+        )
+    ]
+    title = f"A whole evaluation of {widths[0]['run']} over beam widths"
+    notes = ["Seconds: forward passes and decoding, one after the other."]
+    colours = [None] * len(widths)
+    return table_of(title, columns, widths, notes, colours=colours, name="beam_widths")
 
 
 REPORT_FOLDER = "report"
@@ -109,9 +109,7 @@ class Part:
 
 
 def write_report(plan: Plan, folder: Path) -> Path:
-    """Writes the report on a study's runs, finished or not, into its folder ``report``, and returns
-    the page; raises `RunError` if no run can be reported on or the report can't be written.
-    """
+    """Writes the report on a study's runs, finished or not, and returns the page."""
     parts = [part for name in plan.parts() if (part := _part(plan, folder, name)) is not None]
     if not parts:
         raise RunError(
@@ -151,19 +149,16 @@ def _part(plan: Plan, folder: Path, name: str) -> Part | None:
 
 
 def _runs(plan: Plan, folder: Path, experiments: Sequence[str]) -> list[tuple[Run, str]]:
-    found = []
-    for experiment in experiments:
-        label = plan.label(experiment)
-        own = [run for run in plan.runs if run.experiment == experiment]
-        for planned in own:
-            name = label if len(own) == 1 else f"{label}, seed {planned.seed}"
-            try:
-                run = load_run(folder / planned.folder, name)
-            except UsageError:  # it has not begun, or its ledger is broken: its log tells
-                continue
-            if run.timeline.of("tracked_stats"):
-                found.append((run, label))
-    return found
+    runs = []
+    planned_runs = (run for name in experiments for run in plan.runs if run.experiment == name)
+    for planned in planned_runs:
+        try:
+            run = load_run(folder / planned.folder, _run_name(plan, planned))
+        except UsageError:  # it has not begun, or its ledger is broken: its log tells
+            continue
+        if run.timeline.of("tracked_stats"):
+            runs.append((run, plan.label(planned.experiment)))
+    return runs
 
 
 def _sections(
@@ -205,7 +200,7 @@ def _sections(
 def _text(plan: Plan, sections: Sequence[Section]) -> str:
     blocks = [plan.config.title]
     for section in sections:
-        said = "".join(f"{sentence}\n" for sentence in section.said)
+        said = "".join(f"{sentence}\n" for sentence in section.answers)
         blocks.append(f"# {section.title}\n\n{said}\n{to_text(section.tables)}")
     return "\n\n".join(blocks)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,38 +80,25 @@ def _prepare(folder: Path, shards: Path) -> Step:
         make_synthetic_corpus(corpus)
         return [*("prepare", "--corpus", SYNTHETIC), "--corpus_dir", corpus, "--shard_dir", shards]
 
-    return Step(
-        "corpus",
-        "corpus",
-        words,
-        lambda: all((shards / split / INDEX_FILE).is_file() for split in SPLITS),
-        lambda: "",
-        folder / "logs" / "corpus.log",
-    )
+    def done() -> bool:
+        return all((shards / split / INDEX_FILE).is_file() for split in SPLITS)
+
+    log = folder / "logs" / "corpus.log"
+    return Step("corpus", "corpus", words, done, lambda: "", log)
 
 
 def _train(run: PlannedRun, folder: Path, shards: Path) -> Step:
-    run_dir = folder / run.folder
+    run_dir, log = folder / run.folder, folder / "logs" / f"{run.name}.log"
 
     def words() -> list[str | Path]:
-        found: list[str | Path] = ["train", *_imports()]
-        for file in run.gin_files:
-            found += ["--gin_file", file]
-        for binding in run.bindings:
-            found += ["--gin_binding", binding]
-        found += ["--shard_dir", shards, "--run_dir", run_dir]
-        return [*found, "--resume"] if (run_dir / EVENTS_FILE).is_file() else found
+        files = [word for file in run.gin_files for word in ("--gin_file", file)]
+        bindings = [word for line in run.bindings for word in ("--gin_binding", line)]
+        resume = ["--resume"] if (run_dir / EVENTS_FILE).is_file() else []
+        folders = ["--shard_dir", shards, "--run_dir", run_dir]
+        return ["train", *_imports(), *files, *bindings, *folders, *resume]
 
-    return Step(
-        "train",
-        f"train {run.name}",
-        words,
-        lambda: finished(run_dir),
-        lambda: "",
-        folder / "logs" / f"{run.name}.log",
-        run_dir,
-        alike=run.experiment,
-    )
+    done, name = partial(finished, run_dir), f"train {run.name}"
+    return Step("train", name, words, done, lambda: "", log, run_dir, alike=run.experiment)
 
 
 def _score(plan: Plan, run: PlannedRun, folder: Path, shards: Path) -> Step:

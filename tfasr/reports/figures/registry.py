@@ -35,9 +35,7 @@ FIGURES: Registry[Figure] = Registry(
 
 
 def report_charts(report: Report, results: Results) -> tuple[list[Chart], list[str]]:
-    """Returns the charts of all figures, and a sentence for each that the logs do not allow. Raises
-    `RunError` if a figure returns something else, or two charts have one name.
-    """
+    """Returns the charts of all figures, and a sentence for each that the logs do not allow."""
     charts: dict[str, Chart] = {}
     left_out = []
     for name, figure in FIGURES.items():

@@ -81,10 +81,7 @@ def utilisation_windows(report: Report) -> list[UtilisationWindow]:
 
 
 def steady_window(run: Run, length_s: float = WINDOW_S) -> UtilisationWindow | None:
-    """Returns the first window after warm-up, with an evaluation in it if there is one.
-
-    It begins at the end of a step and lies within one session; None without samples of steps.
-    """
+    """Returns the first window after warm-up within a session, with an evaluation if possible."""
     for session in run.timeline.sessions:
         bounds = _bounds(run, session, round(length_s * 1e6))
         devices = _devices(run, session, *bounds) if bounds else {}
@@ -306,10 +303,7 @@ _SEEN = 0.005
 
 
 def utilisation_chart(report: Report, results: Results) -> Chart:
-    """Returns for each window the processors' utilisation above the phases of the run.
-
-    Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each GPU.
-    """
+    """Source: the paper (arXiv 2003.12366), Figure 8: 25 s, the CPU and a line for each GPU."""
     windows = utilisation_windows(report)
     if not windows:
         raise NotDrawnError(

@@ -34,10 +34,7 @@ _ROOMY = 12
 
 
 def bracket_chart(report: Report, results: Results) -> Chart:
-    """Returns a row for each target and group, and in it each run's bracket.
-
-    A bar with a dot at the interpolated time; an arrow for a run that never met the target.
-    """
+    """Returns a row for each target and group, and in it each run's bracket."""
     if not report.targets or not any(run.curves for run in report.runs):
         raise NotDrawnError("Times to accuracy: there is no target, or no evaluation.")
     caption = (

@@ -44,10 +44,7 @@ def charges_json(report: Report) -> Callable[[RunAtTarget], dict[str, Any]]:
 def cost_columns(
     report: Report, *, priced_apart: bool = False, intervals: Sequence[str] = ()
 ) -> list[Column[RunAtTarget]]:
-    """Returns the columns of a run's cost and energy to a target.
-
-    Readers see machine and electricity apart if ``priced_apart``, and the energy of ``intervals``.
-    """
+    """Returns the columns of a run's cost and energy; readers see the energy of ``intervals``."""
 
     def cost(heading: str, name: str, attribute: str, text=_figure, shown=None) -> Column:
         def value(at: RunAtTarget) -> Any:

@@ -248,10 +248,7 @@ _Made = tuple[list[Column[_Line]], list[_Line]]
 def beside_tables(
     report: Report, source: PublishedSource, measured: Measured | None = None
 ) -> list[Table]:
-    """Returns a table for each of a source's, the report's rows first.
-
-    Published shares are of the published first row, the report's of its own.
-    """
+    """Returns a source's tables, the report's rows first; shares never cross between the two."""
     names = [name for name, table in source.tables.items() if table.kind in _KINDS]
     return [beside_table(report, source, name, measured) for name in names]
 
