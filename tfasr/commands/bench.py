@@ -155,9 +155,8 @@ def _inference(arguments: argparse.Namespace) -> str:
             chunks_ms=_numbers(arguments, "chunk_ms"),
             **_same(arguments, "recordings", "rounds", "cold_starts"),
         )
-    folders = {name: Path(path).resolve()
-               for name, path in _same(arguments, "run_dir", "corpus_dir").items()}  # fmt: skip
-    context = Context(checkpoint=arguments.checkpoint, **folders)
+    run_dir, corpus_dir = map(Path.resolve, map(Path, (arguments.run_dir, arguments.corpus_dir)))
+    context = Context(run_dir=run_dir, corpus_dir=corpus_dir, checkpoint=arguments.checkpoint)
     return _run(arguments, "inference", config, context)
 
 
@@ -241,7 +240,6 @@ def _scaling(arguments: argparse.Namespace) -> str:
     return predict(asked, out=arguments.out, output_format=arguments.format)
 
 
-# workloads with flags of their own
 SUBCOMMANDS = {
     "decoder": (_decoder_flags, _decoder),
     "step": (_step_flags, _step),

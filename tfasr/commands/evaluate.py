@@ -189,9 +189,8 @@ def _interval(scores: dict[str, Any], key: str) -> str:
     ends = by_speaker or scores.get(f"{key}_interval")
     if ends is None:
         return ""
-    speakers, utterances = scores["speakers_resampled"], scores["utterances"]
-    resampled = f"{speakers} speakers" if by_speaker else f"{utterances} utterances"
-    return (
-        f" ({scores['confidence']:.0%}: {100 * ends[0]:.2f} to {ends[1]:.2%}, resampling "
-        f"{resampled})"
-    )
+    count, of = scores["utterances"], "utterances"
+    if by_speaker:
+        count, of = scores["speakers_resampled"], "speakers"
+    low, high, share = 100 * ends[0], ends[1], scores["confidence"]
+    return f" ({share:.0%}: {low:.2f} to {high:.2%}, resampling {count} {of})"

@@ -73,13 +73,17 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.stream:
         _run_stream(arguments)
         return
+    written_as = FORMATS[arguments.format]
     if STDIN in arguments.audio:
-        _run_on_stdin(arguments)
+        _check_alone(arguments, "- must stand alone, without other recordings and without --out.")
+        recogniser = recogniser_of(arguments)
+        transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
+        sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
         return
     from tfasr.recognising.files import find_sources
 
     sources = find_sources(arguments.audio)
-    if arguments.out is None and len(sources) > 1 and not FORMATS[arguments.format].joins:
+    if arguments.out is None and len(sources) > 1 and not written_as.joins:
         raise UsageError(
             f"--format {arguments.format} is of one recording. Received: {len(sources)} without "
             "--out. Name a folder with --out, which then gets a file for each."
@@ -146,14 +150,6 @@ def _check_alone(arguments: argparse.Namespace, rule: str) -> None:
         raise UsageError(f"{rule} Received: {' '.join(arguments.audio)}{out}.")
 
 
-def _run_on_stdin(arguments: argparse.Namespace) -> None:
-    _check_alone(arguments, "- must stand alone, without other recordings and without --out.")
-    recogniser = recogniser_of(arguments)
-    transcript = recogniser.transcribe_blocks(_pcm(recogniser.sample_rate_hz))
-    written_as = FORMATS[arguments.format]
-    sys.stdout.write(written_as.header + written_as.write(STDIN, transcript))
-
-
 def _run_stream(arguments: argparse.Namespace) -> None:
     _check_alone(arguments, "--stream must be of one recording, without --out.")
     if arguments.format not in STREAMED:
@@ -199,7 +195,6 @@ def _file_chunks(path: str, sample_rate_hz: int, chunk_s: float) -> Iterator:
         raise RunError(str(error)) from error
 
 
-LOCAL = ("127.0.0.1", "::1", "localhost")
 LIMITS = (
     ("max_streams", 16, "streams at once, and as many files too"),
     ("max_stream_s", 3600.0, "seconds of a stream, or until a file has come"),
@@ -244,7 +239,7 @@ def run_serve(arguments: argparse.Namespace) -> None:
             "install aiohttp."
         ) from error
     recogniser = recogniser_of(arguments)
-    if arguments.host not in LOCAL:
+    if arguments.host not in ("127.0.0.1", "::1", "localhost"):
         log.warning(
             "--host %s: whoever reaches this machine may use the page, without a password or "
             "encryption; a microphone works through https or localhost alone.",

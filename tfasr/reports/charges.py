@@ -23,8 +23,7 @@ from tfasr.tta.run import Run
 class MeasuredEnergy:
     """What energy counters showed in a run, over every host once."""
 
-    # For each host its spans on the run's clock, and the names of its counters
-    sources: tuple[tuple[list[EnergySpan], list[str]], ...]
+    sources: tuple[tuple[list[EnergySpan], list[str]], ...]  # by host, with counters' names
     problem: str = ""  # why there is no sum
 
     @property
@@ -147,34 +146,26 @@ def charges_of(
     untils: Sequence[Mapping[str, float] | None],
 ) -> RunCharges:
     """Returns a run's charges; ``untils`` has for each target seconds by interval, or None."""
-    hardware, notes = machine
+    hardware, notes = machine[0], list(machine[1])
     measured = measured_energy(run)
     charges: list[TargetCharge | None] = []
     for until in untils:
-        if until is None:
-            charges.append(None)
-            continue
-        charged_s = math.fsum(until.values())
-        energy = measured.use(run, round(charged_s * 1e6))
-        charges.append(TargetCharge(cost_of(hardware, charged_s, energy), energy))
-    notes = [*notes, *([measured.problem] if measured.problem else [])]
+        charges.append(None)
+        if until is not None:
+            charged_s = math.fsum(until.values())
+            energy = measured.use(run, round(charged_s * 1e6))
+            charges[-1] = TargetCharge(cost_of(hardware, charged_s, energy), energy)
+    met = [charge for charge in charges if charge]
     counters = [] if measured.problem else measured.counters
-    return RunCharges(hardware, charges, counters, [*notes, *_notes(hardware, charges, counters)])
-
-
-def _notes(
-    hardware: HardwareConfig | None, charges: Iterable[TargetCharge | None], counters: Sequence[str]
-) -> list[str]:
-    notes = []
+    if measured.problem:
+        notes.append(measured.problem)
     if hardware is not None and hardware.hourly_usd is None:
         notes.append("no price in dollars: --price_usd_per_hour gives one")
     if counters:
         notes.append(f"energy of {', '.join(counters)}, and of nothing else")
-    for charge in charges:
-        energy = charge.energy if charge else None
-        if energy is not None and energy.total_unknown_s:
-            notes.append(f"the energy of {energy.total_unknown_s:.1f} s is unknown, and not in it")
-            break
-    if any(charge and charge.cost.kwh_is == "estimate" for charge in charges):
+    unknown_s = [charge.energy.total_unknown_s for charge in met if charge.energy is not None]
+    for seconds in list(filter(None, unknown_s))[:1]:
+        notes.append(f"the energy of {seconds:.1f} s is unknown, and not in it")
+    if any(charge.cost.kwh_is == "estimate" for charge in met):
         notes.append(f"energy estimated from a nominal power of {hardware.power_w:g} W")
-    return notes
+    return RunCharges(hardware, charges, counters, notes)

@@ -56,16 +56,12 @@ class WorkerPart:
     utterances: int  # of its shares
     input_wait_s: float  # seconds until its shares were there
     step_s: float  # seconds from then until all workers' gradients were applied
-    # Of them, those for the worker that was last; a lower bound, since what keeps all of them
-    # waiting, such as the network, is nobody's
-    waited_s: float
+    waited_s: float  # part of step_s spent waiting for the last worker, not for the network
     held_up_s: float  # seconds that the first of the others waited for this one, where it was last
-    # Seconds from when the last worker had its gradients until all were applied: the exchange and
-    # the update. With synchronised batch normalisation, the exchange of statistics is not in it
+    # From when the last worker had its gradients until all were applied; without the statistics of
+    # synchronised batch normalisation
     exchange_s: float
-    # How often it sent as many bytes as all gradients have: in a ring of n workers 2 (n - 1) / n
-    # times a step
-    sent_buffers: float = 0.0
+    sent_buffers: float = 0.0  # gradients sent, in buffers: 2 (n - 1) / n a step in a ring of n
 
     @property
     def waited_share(self) -> float:
@@ -147,9 +143,7 @@ class Exchange:
     exchange_s: float  # from the last worker's gradients until all were summed and applied
     share: float  # that part of the chief's steps, a fraction
     achieved_bytes_per_s: float  # what the chief sent to sum gradients up in a ring, in that time
-    # The same for a buffer of their size and nothing else, before the first step of the last
-    # session; None where it was not measured
-    measured_bytes_per_s: float | None
+    measured_bytes_per_s: float | None  # of such a buffer alone, before the first step
     latency_s: float | None  # of a sum of a few numbers; None likewise
 
 
@@ -183,9 +177,7 @@ class WorkerMachine:
     cpu_percent: float | None  # how busy all cores of its host were; None where it is not known
     process_percent: float | None  # how busy the worker kept them; likewise
     gpu_percent: float | None  # the mean over the GPUs that it sees; None without any
-    # The energy counters that are counted with this worker: those of its host that no worker of a
-    # lower rank has counted
-    counters: tuple[str, ...]
+    counters: tuple[str, ...]  # of its host, without those that a lower rank has counted
     shares_with: int | None  # the rank whose counters are this worker's too
     samples: tuple[EnergySample, ...]  # of its ``counters``, on the chief's monotonic clock
 

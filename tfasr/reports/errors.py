@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from itertools import zip_longest
 from pathlib import Path
@@ -25,10 +26,10 @@ from tfasr.display.table import (
     to_markdown,
     to_text,
 )
-from tfasr.errors import RunError, UsageError
+from tfasr.errors import UsageError
 from tfasr.kit.files import write_whole
 from tfasr.kit.registry import Registry
-from tfasr.reports.numbers import RunAnalysis, distinct_names
+from tfasr.reports.numbers import RunAnalysis, distinct_names, report_written_to
 from tfasr.scoring.bootstrap import FEWEST_SPEAKERS, RESAMPLES, Interval
 from tfasr.scoring.errors import Scored, alignment_text, confusions, read_transcripts, score, worst
 from tfasr.scoring.summary import (
@@ -44,7 +45,6 @@ from tfasr.scoring.summary import (
     verdict,
 )
 
-SUFFIXES = (".jsonl", ".json")
 HYPOTHESES = "hypotheses/validation-epoch-*.jsonl"
 
 
@@ -67,7 +67,7 @@ class ErrorReport:
 
 def is_hypotheses(path: str | Path) -> bool:
     path = Path(path)
-    return path.is_file() and path.suffix in SUFFIXES
+    return path.is_file() and path.suffix in (".jsonl", ".json")
 
 
 def error_report(sources: Sequence[RunAnalysis | Path], *, worst: int = 10) -> ErrorReport:
@@ -115,8 +115,7 @@ def _system(name: str, path: Path, notes: list[str]) -> System:
 def _notes(run: RunAnalysis, path: Path) -> list[str]:
     notes = [f"epoch {_epoch(path)}, the one with the lowest CER of those with hypotheses"]
     expected = (run.comparability or {}).get("validation_utterances")
-    with path.open("rb") as file:
-        written = sum(1 for line in file if line.strip())
+    written = sum(1 for line in path.read_bytes().split(b"\n") if line.strip())
     if isinstance(expected, int) and written != expected:
         notes.append(f"{path.name} holds {written} of the split's {expected} utterances")
     return notes
@@ -200,9 +199,7 @@ def _comparison_table(report: ErrorReport) -> Table:
         "is about these hypotheses; other seeds of training would give others."
     )
     if tests > 1:
-        notes.append(
-            f"{tests} comparisons at once: each must reach p < 0.05 / {tests} (Bonferroni)."
-        )
+        notes.append(f"{tests} comparisons: each must reach p < 0.05 / {tests} (Bonferroni).")
     return table_of(f"Word errors against {first}", _COMPARISON, rows, notes)
 
 
@@ -217,8 +214,7 @@ def _compared(heading: str, name: str, text: Callable[[Any], str] = str, of: str
     return Column(heading, "", value, text, missing)
 
 
-def _signed_range(interval: Interval) -> str:
-    return _range(interval, sign="+")
+_signed_range = partial(_range, sign="+")
 
 
 def _fewer_and_more(row: tuple[System, PairedComparison | str]) -> str:
@@ -324,28 +320,12 @@ def errors_to_json(report: ErrorReport) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def errors_to_csv(report: ErrorReport) -> str:
-    rows = [(system, scored) for system in report.systems for scored in system.scored]
-    return table_to_csv(table_of("Utterances", _UTTERANCES, rows))
-
-
 def errors_to_html(report: ErrorReport) -> str:
     sections = [_html_table(table) for table in error_tables(report)]
     for title, text in _alignments(report).items():
-        sections.append(
-            f"<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>\n"
-        )
+        summary = f"<summary>{escape(title)}</summary>"
+        sections.append(f"<details>{summary}<pre>{escape(text)}</pre></details>\n")
     return "".join(sections)
-
-
-def write_errors(report: ErrorReport, folder: Path) -> None:
-    for suffix, text_of in (
-        ("txt", errors_to_text),
-        ("md", errors_to_markdown),
-        ("json", errors_to_json),
-        ("csv", errors_to_csv),
-    ):
-        write_whole(folder / f"errors.{suffix}", text_of(report))
 
 
 def _alignments(report: ErrorReport) -> dict[str, str]:
@@ -405,10 +385,6 @@ WRITERS: Registry[Callable[[ErrorReport], str]] = Registry(
 )
 
 
-def logs_among(paths: Sequence[str | Path]) -> list[str | Path]:
-    return [path for path in paths if not is_hypotheses(path)]
-
-
 def errors_text(
     paths: Sequence[str | Path],
     runs: Sequence[RunAnalysis],
@@ -426,14 +402,15 @@ def errors_text(
         raise UsageError(f"--worst must be 0 utterances or more. Received: {worst}.")
     report = error_report(_in_order(paths, runs), worst=worst)
     if out is not None:
-        try:
-            Path(out).mkdir(parents=True, exist_ok=True)
-            write_errors(report, Path(out))
-        except OSError as error:
-            raise RunError(
-                f"The report must be written to {out}, and could not be: {error}. "
-                "Choose another --out, or make room."
-            ) from error
+        folder = Path(out)
+        utterances = [(system, scored) for system in report.systems for scored in system.scored]
+        with report_written_to(out):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / "errors.txt", errors_to_text(report))
+            write_whole(folder / "errors.md", errors_to_markdown(report))
+            write_whole(folder / "errors.json", errors_to_json(report))
+            table = table_of("Utterances", _UTTERANCES, utterances)
+            write_whole(folder / "errors.csv", table_to_csv(table))
     return WRITERS[output_format](report), errors_to_html(report)
 
 
@@ -442,8 +419,7 @@ def errors_alone(
 ) -> str:
     text, section = errors_text(paths, [], worst, output_format, out)
     if out is not None:
-        # Imported here: drawing is the slowest thing to load.
-        from tfasr.reports.page import write_document
+        from tfasr.reports.page import write_document  # drawing is the slowest thing to load
 
         write_document(Path(out) / "report.html", "Errors", [section])
     return text

@@ -31,8 +31,7 @@ class GroupResult:
     members: list[int]  # indices of the group's runs in the report
     brackets: list[Bracket]  # one for each of them
     statistics: GroupStatistics
-    # With the first group, its p-value adjusted for all comparisons of the report; None for the
-    # first, and if refused
+    # With the first group, p adjusted for the whole report; None for the first, and if refused
     comparison: GroupComparison | None
     # Of the ratio of geometric means to the first group, over the runs that reached the target
     decomposition: Decomposition | None

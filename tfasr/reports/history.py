@@ -127,10 +127,10 @@ def _error(before: np.ndarray, after: np.ndarray) -> float:
 
 # What is followed over time; the first is the product of the others
 SERIES = {
-    "time_s": "time to the target",
-    "utterances": "utterances to the target",
-    "step_s": "step time per utterance",
-    "rest": "time that is not steps",
+    "time_s": ("time to the target", 1 / 60, "min"),
+    "utterances": ("utterances to the target", 1.0, ""),
+    "step_s": ("step time per utterance", 1000.0, "ms"),
+    "rest": ("time that is not steps", 1.0, "times the steps"),
 }
 
 
@@ -140,9 +140,7 @@ class Entry:
     name: str  # distinct within the history
     began_ms: float  # wall clock of its first event
     mark: str  # the commit it was trained at, or the date where it does not say one
-    # By the names of `SERIES`; None where not known, as of a target never reached. ``step_s`` is
-    # known of every run that took steps
-    values: dict[str, float | None]
+    values: dict[str, float | None]  # by the names of `SERIES`, None if unknown or not reached
     about: dict[str, Any] | None  # what makes it comparable
     configuration: str | None  # what runs of one history have in common
 
@@ -296,12 +294,6 @@ def _since(entries: list[Entry], since: str) -> list[Entry]:
 
 
 SLOWER, FASTER = "#d9660d", "#1f9e6e"
-_UNITS = {
-    "time_s": (1 / 60, "min"),
-    "utterances": (1.0, ""),
-    "step_s": (1000.0, "ms"),
-    "rest": (1.0, "times the steps"),
-}
 
 
 def history_table(history: History) -> Table:
@@ -318,7 +310,7 @@ def history_table(history: History) -> Table:
     def median(heading: str, name: str, missing: str = UNKNOWN) -> Column[list[Entry]]:
         def value(entries: list[Entry]) -> float | None:
             known = [entry.values[name] for entry in entries if entry.values[name] is not None]
-            return _UNITS[name][0] * statistics.median(known) if known else None
+            return SERIES[name][1] * statistics.median(known) if known else None
 
         return Column(heading, "", value, "{:.4g}".format, missing)
 
@@ -351,13 +343,12 @@ def findings(history: History) -> list[str]:
 
 
 def _change_text(history: History, name: str, change: Change) -> str:
-    scale, unit = _UNITS[name]
+    label, scale, unit = SERIES[name]
     levels = " to ".join(f"{scale * value:.4g}" for value in (change.before, change.after))
     levels += f" {unit}" if unit else ""
-    mark = history.entries[change.index].mark
-    found_with = history.entries[change.found_at].name
-    shift = f"{SERIES[name]} {100 * (change.ratio - 1):+.1f} % from {mark} on"
-    return f"{shift} ({levels}; found with {found_with})"
+    shift = f"{label} {100 * (change.ratio - 1):+.1f} %"
+    first, found_with = history.entries[change.index], history.entries[change.found_at].name
+    return f"{shift} from {first.mark} on ({levels}; found with {found_with})"
 
 
 def history_chart(history: History) -> Chart:
@@ -370,7 +361,7 @@ def history_chart(history: History) -> Chart:
 
 
 def _panel(history: History, name: str) -> Panel:
-    scale, unit = _UNITS[name]
+    label, scale, unit = SERIES[name]
     entries, found = history.entries, history.found[name]
     known = [
         (place, scale * entry.values[name])
@@ -402,7 +393,7 @@ def _panel(history: History, name: str) -> Panel:
         tick_labels=[entries[n].mark[:10] if last else "" for n in ticks],
         label_angle=-40 if last else 0,
     )
-    label = f"{SERIES[name]}{', ' if unit else ''}{unit}"
+    label = f"{label}{', ' if unit else ''}{unit}"
     return Panel(marks or [Rule(value=0.0)], axis, Axis("", limits=span), 120, label)
 
 
@@ -413,22 +404,17 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def history_json(history: History) -> str:
-    runs: list[dict[str, Any]] = [
-        {"run": entry.name, "mark": entry.mark, "began_ms": entry.began_ms, **entry.values}
-        for entry in history.entries
-    ]
-    standing = history.standing()
+    entries, standing = history.entries, history.standing()
+    runs = [{"run": e.name, "mark": e.mark, "began_ms": e.began_ms, **e.values} for e in entries]
     found = [
         {
-            "series": name, "from_run": history.entries[change.index].name,
-            "from": history.entries[change.index].mark,
-            "found_with": history.entries[change.found_at].name, "before": change.before,
+            "series": name, "from_run": entries[change.index].name,
+            "from": entries[change.index].mark,
+            "found_with": entries[change.found_at].name, "before": change.before,
             "after": change.after, "ratio": change.ratio, "stands": (name, change) in standing,
         }
-        for name, own in history.found.items()
-        for change in own
+        for name, changed in history.found.items()
+        for change in changed
     ]  # fmt: skip
-    return to_json_text(
-        {"metric": history.target[0], "target": history.target[1], "runs": runs,
-         "changes": found, "notes": history.notes}
-    )  # fmt: skip
+    about = {"metric": history.target[0], "target": history.target[1]}
+    return to_json_text({**about, "runs": runs, "changes": found, "notes": history.notes})

@@ -5,8 +5,8 @@ import json
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tfasr.errors import UsageError
+from tfasr.errors import RunError, UsageError
 from tfasr.kit.files import read_text
 from tfasr.ledger.intervals import EVALUATION
 from tfasr.reports.charges import RunCharges
@@ -91,8 +91,7 @@ class RunFacts:
     decode_s: float | None  # the mean seconds that an evaluation waited for the decoder
     swap_s: float | None  # the mean seconds of an evaluation's two swaps of models
     wait_s: float | None  # mean seconds of waiting for an evaluation in another process
-    # Means over the run by heading, such as ``cpu_percent``; ``_bytes`` are the most that was seen
-    utilisation: dict[str, float]
+    utilisation: dict[str, float]  # means over the run, ``_bytes`` the most that was seen
 
 
 def facts_of(run: Run, *, with_utilisation: bool = False) -> RunFacts:
@@ -334,6 +333,17 @@ class Report:
         if self.refused(index) or first is None or own is None or first <= 0:
             return None
         return own / first
+
+
+@contextmanager
+def report_written_to(out: object) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"The report must be written to {out}, and could not be: {error}. "
+            "Choose another --out, or make room."
+        ) from error
 
 
 def train_s(intervals_s: Mapping[str, float]) -> float:

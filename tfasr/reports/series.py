@@ -63,14 +63,11 @@ class Evaluation:
 @dataclass(frozen=True)
 class RunSeries:
     loss: Series  # smoothed and thinned
-    # ``audio_s_per_s`` and ``utterances_per_s`` over the steps before, 2 % of all, input wait and
-    # compilation counted; what the log does not state is left out
+    # ``audio_s_per_s`` and ``utterances_per_s``, if stated, over the last 2 % of all steps
     throughput: dict[str, Series]
     evaluations: list[Evaluation]  # in the order of their time
-    # Trained on until the end of each epoch; {} where not stated
-    utterances_by_epoch: dict[int, float]
-    # Utterances per second of the wall clock, evaluations and all else included, over minutes since
-    # the creation of the model; None where not stated
+    utterances_by_epoch: dict[int, float]  # until the end of each; {} if not stated
+    # Utterances per second of the wall clock, over minutes; None if not stated
     wall_throughput: Series | None = None
 
 

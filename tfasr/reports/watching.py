@@ -29,8 +29,7 @@ _ENDED = {"success": "finished", "aborted": "aborted", "interrupted": "interrupt
 class Watched:
     path: Path  # its folder, or a published log
     name: str  # the folder's name, with as many parents as tell it from the others
-    # "training", "silent" (it says nothing any more), "finished", "aborted", "interrupted",
-    # "starting", or "unreadable"
+    # "starting", "training", "silent", "finished", "aborted", "interrupted" or "unreadable"
     status: str
     epoch: int = 0  # evaluations so far
     epochs: int | None = None  # at most so many; None where that is not known

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -148,9 +149,7 @@ class GroupProfile:
     group: str  # the other one
     number: int  # its place among the report's groups
     sizes: tuple[int, int]  # runs of both
-    # The profile, its verdicts' p-values adjusted for all targets and groups; None where ``reason``
-    # says why there is none
-    found: TargetProfile | None
+    found: TargetProfile | None  # p-values adjusted for all targets and groups; None: see reason
     reason: str = ""  # a sentence
 
     def name(self, which: str | None) -> str:
@@ -239,10 +238,7 @@ def _stretches(profile: GroupProfile) -> str:
 
 
 def profiles_of_groups(profiles: Sequence[GroupProfile]) -> dict[str, list[GroupProfile]]:
-    by_metric: dict[str, list[GroupProfile]] = {}
-    for one in profiles:
-        by_metric.setdefault(one.metric, []).append(one)
-    return by_metric
+    return {metric: list(own) for metric, own in groupby(profiles, attrgetter("metric"))}
 
 
 _MOST_GROUPS = 4
@@ -314,9 +310,8 @@ def _marks(profile: GroupProfile, scale: float) -> list[Mark]:
 
 
 def _text(profile: GroupProfile, index: int, ratio: float) -> str:
-    found = profile.found
-    sooner = found.verdicts[index].sooner
-    target = target_label(profile.metric, found.verdict_targets[index])
+    sooner = profile.found.verdicts[index].sooner
+    target = target_label(profile.metric, profile.found.verdict_targets[index])
     verdict = "undecided" if sooner is None else f"{profile.name(sooner)} is faster"
     return f"{profile.group}\n{target}: {ratio:.3g} times as long\n{verdict}"
 

@@ -26,13 +26,12 @@ from tfasr.display.table import (
     to_text,
     values_of,
 )
-from tfasr.errors import RunError
 from tfasr.kit.files import write_whole
 from tfasr.ledger.intervals import INTERVALS
 from tfasr.reports.charges import Machines
 from tfasr.reports.groups import GroupResult, Results, finding, group_members, group_results
 from tfasr.reports.load import load_report
-from tfasr.reports.numbers import Report, ask, eval_s, train_s
+from tfasr.reports.numbers import Report, ask, eval_s, report_written_to, train_s
 from tfasr.reports.tables.costs import charges_json, cost_tables
 from tfasr.reports.tables.paper import beside_tables, paper_tables
 from tfasr.reports.tables.runs import (
@@ -339,9 +338,9 @@ def report(
     logs = run_dirs
     if errors:
         # Imported here: a report on times alone does without jiwer and SciPy.
-        from tfasr.reports.errors import errors_alone, errors_text, logs_among
+        from tfasr.reports.errors import errors_alone, errors_text, is_hypotheses
 
-        logs = logs_among(run_dirs)
+        logs = [path for path in run_dirs if not is_hypotheses(path)]
         if not logs:
             return errors_alone(run_dirs, worst, output_format, out)
     machines = Machines(hardware, price_usd_per_hour)
@@ -381,15 +380,10 @@ def _write(
     # Imported here: drawing is the slowest thing to load, and text does without.
     from tfasr.reports.page import write_page
 
-    try:
+    with report_written_to(out):
         out.mkdir(parents=True, exist_ok=True)
         write_whole(out / "report.json", to_json(report))
         write_whole(out / "groups.json", groups_to_json(report, results))
         write_whole(out / "report.md", to_markdown(shown))
         write_tables(shown, out)
         write_page(report, out, shown, appendix, results=results)
-    except OSError as error:
-        raise RunError(
-            f"The report must be written to {out}, and could not be: {error}. "
-            "Choose another --out, or make room."
-        ) from error

@@ -46,15 +46,12 @@ class ExperimentConfig:
     Those without a scope are the default of all experiments.
     """
 
-    # Presets or files as of ``tfasr train --gin_file``; files of one's own are looked for beside
-    # the study's file too
-    gin_files: tuple[str, ...] = ()
+    gin_files: tuple[str, ...] = ()  # presets, or files also looked for next to the study's
     bindings: tuple[str, ...] = ()  # lines of gin that override them
     seeds: tuple[int, ...] = ()  # of its runs; () takes the study's
     label: str = ""  # what reports call it; "" takes its name
     part: str = "runs"  # one table, compared with its first experiment
-    # Of a source of `tfasr.tta.published.tables`, such as "Table 4": stands beside its part's times
-    published_table: str = ""
+    published_table: str = ""  # of `StudyConfig.published`, shown with the part's times
 
     def check(self) -> None:
         require(bool(self.gin_files), self, "gin_files", "at least one preset or file")
@@ -65,13 +62,10 @@ class ExperimentConfig:
 class StudyConfig:
     """A list of experiments, and what is measured of their runs."""
 
-    # Their names, each a scope of `ExperimentConfig`, in the order of the tables
-    experiments: tuple[str, ...] = ()
+    experiments: tuple[str, ...] = ()  # scopes of `ExperimentConfig`, in the tables' order
     title: str = "A study"  # the report's heading
     seeds: tuple[int, ...] = (1,)  # of every experiment that names none of its own
-    # "synthetic" makes and prepares the demo's speech in the study's folder; "" wants
-    # ``--shard_dir``
-    corpus: str = ""
+    corpus: str = ""  # "synthetic" makes the demo's speech; "" needs ``--shard_dir``
     final_splits: tuple[str, ...] = ()  # on which every run's best checkpoint is scored at the end
     final_beam_width: int = 512  # of word beam search then
     beam_widths: tuple[int, ...] = ()  # of one run's timed evaluations, ascending; () leaves it out
@@ -122,12 +116,8 @@ class PlannedRun:
 class Plan:
     config: StudyConfig  # of the whole study
     experiments: dict[str, ExperimentConfig]  # by name, in the study's order
-    # In the order in which they are trained: experiments take turns, so that what disturbs the
-    # machine for a while disturbs all of them
-    runs: list[PlannedRun]
-    # JSON values by which two plans are told apart: all that a run's result depends on, and nothing
-    # of the report
-    identity: dict[str, Any]
+    runs: list[PlannedRun]  # experiments take turns: what disturbs the machine disturbs all
+    identity: dict[str, Any]  # JSON values that a run's result depends on
 
     def label(self, experiment: str) -> str:
         return self.experiments[experiment].label or experiment

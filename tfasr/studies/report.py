@@ -98,9 +98,6 @@ def widths_table(widths: Sequence[dict[str, Cell]]) -> Table:
     return table_of(title, columns, widths, notes, colours=colours, name="beam_widths")
 
 
-REPORT_FOLDER = "report"
-
-
 @dataclasses.dataclass(frozen=True)
 class Part:
     name: str  # the part's
@@ -120,7 +117,7 @@ def write_report(plan: Plan, folder: Path) -> Path:
     measured = Measured(widths_of(plan, folder), scores_of(plan, folder))
     sections = _sections(plan, parts, source, measured)
     shown = [table for section in sections for table in section.tables]
-    out = folder / REPORT_FOLDER
+    out = folder / "report"
     try:
         out.mkdir(parents=True, exist_ok=True)
         page = write_sections(plan.config.title, sections, out)

@@ -85,38 +85,35 @@ def _brackets(
     at = row + (np.arange(count) + 0.5) / count * _ROOM - _ROOM / 2
     # Many runs in one row have smaller marks.
     scale = max(0.15, min(1.0, _ROOMY / count))
-    arrow = span[1] / 1.025
-    never, met, dots = [], [], []
+    never, met = [], []
     for y, bracket, run in zip(at, result.brackets, names, strict=True):
         # On a logarithmic axis "not at the first evaluation" begins at its left end.
         low = max(bracket.last_miss_s / 60, span[0])
         if bracket.censored:
-            never.append((low, arrow, y, f"{run}\nafter {low:.4g} min: never"))
+            never.append((low, span[1] / 1.025, y, f"{run}\nafter {low:.4g} min: never"))
             continue
-        high = bracket.first_hit_s / 60
+        high = inside = bracket.first_hit_s / 60
         text = f"{run}\n{low:.4g} to {high:.4g} min"
         if bracket.interpolated_s is not None:
-            text += f", interpolated {bracket.interpolated_s / 60:.4g}"
-        met.append((low, high, y, text))
-        inside = high if bracket.interpolated_s is None else bracket.interpolated_s / 60
-        dots.append((inside, inside, y, text))
+            inside = bracket.interpolated_s / 60
+            text += f", interpolated {inside:.4g}"
+        met.append((low, high, y, text, inside))
     marks: list[Mark] = []
     if met:
-        lows, highs, y, texts = zip(*met, strict=True)
-        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
-        marks.append(Segments(x0=lows, x1=highs, width=3 * scale, **line))
+        lows, highs, y, texts, dots = zip(*met, strict=True)
+        about = {"colour": colour, "texts": texts}
+        marks.append(Segments(x0=lows, x1=highs, y0=y, y1=y, width=3 * scale, **about))
         half = 0.12 * scale
         for ends in (lows, highs):
             y0, y1 = [place - half for place in y], [place + half for place in y]
             marks.append(Segments(x0=ends, x1=ends, y0=y0, y1=y1, colour=colour, width=1.5))
-        x, _, y, texts = zip(*dots, strict=True)
-        marks.append(Points(x=x, y=y, colour=colour, size=6.5 * scale, texts=texts))
+        marks.append(Points(x=dots, y=y, size=6.5 * scale, **about))
     if never:
         lows, highs, y, texts = zip(*never, strict=True)
-        line = {"y0": y, "y1": y, "colour": colour, "texts": texts}
-        marks.append(Segments(x0=lows, x1=highs, width=1.6 * scale, dash="dotted", **line))
-        arrows = {"symbol": "arrow", "size": 8 * scale, "colour": colour, "texts": texts}
-        marks.append(Points(x=highs, y=y, **arrows))
+        about = {"colour": colour, "texts": texts}
+        line = {"y0": y, "y1": y, "width": 1.6 * scale, "dash": "dotted"}
+        marks.append(Segments(x0=lows, x1=highs, **line, **about))
+        marks.append(Points(x=highs, y=y, symbol="arrow", size=8 * scale, **about))
     return marks
 
 

@@ -107,9 +107,8 @@ def evaluation_table(report: Report) -> Table | None:
     for metric in dict.fromkeys(metric for run in report.runs for metric in run.curves):
         rate = metric_named(metric).rate
         heading = f"best\n{metric_label(metric)}" + (" %" if rate else "")
-        columns.append(
-            Column(heading, f"best_{metric}", _best(metric), percent if rate else _digits)
-        )
+        text = percent if rate else _digits
+        columns.append(Column(heading, f"best_{metric}", _best(metric), text))
     notes = [
         "Seconds per evaluation (mean). Decode: time that training spent waiting for the decoder. "
         "Wait: for an evaluation in another process; its own work is in the ledger."
@@ -225,11 +224,8 @@ Row = dict[str, Cell]
 class Measured:
     """What was measured of runs after their training."""
 
-    # Evaluations of one model at several beam widths: ``run``, ``beam_width``, ``evaluation_s``,
-    # ``wer``, ``cer``
-    widths: Sequence[Row] = field(default_factory=list)
-    # Evaluations of best checkpoints: ``run``, ``split``, ``beam_width``, ``wer``, ``cer``
-    scores: Sequence[Row] = field(default_factory=list)
+    widths: Sequence[Row] = ()  # evaluations of one model at several beam widths
+    scores: Sequence[Row] = ()  # of best checkpoints, a row for each split
 
 
 @dataclass(frozen=True)

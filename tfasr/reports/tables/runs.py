@@ -426,9 +426,7 @@ def factor_tables(report: Report, results: Results) -> list[Table]:
             *(_amounts(result, first) for result in known),
         ]
         if single:
-            notes.append(
-                f"Of these times {single}, in the factor of statistical efficiency above all."
-            )
+            notes.append(f"Of these times {single}, above all in statistical efficiency.")
         tables.append(
             table_of(
                 f"Why: {target_label(*known[0].target)}, factors of the time of {first}",
